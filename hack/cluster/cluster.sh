@@ -1,0 +1,614 @@
+#!/usr/bin/env bash
+# A real Kubernetes cluster of one node on this machine, without Docker, systemd
+# or a container registry: API server, etcd, controller manager, scheduler,
+# kubelet, kube-proxy, containerd and DNS, each an ordinary process.
+#
+#   cluster.sh up                 start it (nothing happens when it runs already)
+#   cluster.sh down               stop it and remove every trace, data included
+#   cluster.sh status             what runs
+#   cluster.sh kubeconfig         print the path of the administrator's kubeconfig
+#   cluster.sh load IMAGE.tar...  import image archives
+#   cluster.sh logs               the end of every component's log
+#
+# It is a cluster for trying things: etcd does not sync to disk, nothing is
+# restarted when it dies, and `down` forgets everything.
+set -euo pipefail
+HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+. "$HERE/env.sh"
+
+PATH=$SKYWARD_BIN_DIR:$PATH:/usr/sbin:/sbin
+LOGS=$STATE/log
+PIDS=$STATE/pids
+# In the order in which they start; they stop in the reverse.
+COMPONENTS=(containerd etcd kube-apiserver kube-controller-manager kube-scheduler kube-proxy dns kubelet)
+
+kubectl() { "$SKYWARD_BIN_DIR/kubectl" --kubeconfig "$KUBECONFIG_ADMIN" "$@"; }
+ctr() { command ctr --address "$CONTAINERD" --namespace k8s.io "$@"; }
+
+# --- processes ---------------------------------------------------------------
+
+# identity PID: when the process began, in this boot of the machine. A pid alone
+# may have been given to somebody else since it was written down.
+identity() {
+  local stat fields
+  stat=$(cat "/proc/$1/stat" 2>/dev/null) || return 1
+  # The name, in brackets, may contain spaces; the 20th field after it counts.
+  read -ra fields <<<"${stat##*) }"
+  [ "${fields[0]}" != Z ] || return 1
+  printf '%s@%s\n' "${fields[19]}" "$(cat /proc/sys/kernel/random/boot_id)"
+}
+
+# alive NAME: prints the pid of a component that runs.
+alive() {
+  local pid born
+  read -r pid born 2>/dev/null <"$PIDS/$1" || return 1
+  [ "$(identity "$pid")" = "$born" ] || return 1
+  printf '%s\n' "$pid"
+}
+
+# start NAME COMMAND...: fully detached. No descriptor of the caller's is kept
+# (CI waits until its pipe closes, and make's job server is a pipe too), nor its
+# environment (a proxy or KUBECONFIG set for something else must not matter).
+start() {
+  local name=$1 pid
+  shift
+  (
+    local fd
+    for fd in /proc/self/fd/*; do
+      fd=${fd##*/}
+      if ((fd > 2)); then eval "exec $fd>&-" 2>/dev/null || true; fi
+    done
+    cd /
+    exec setsid env -i PATH="$PATH" HOME="$STATE" LANG=C.UTF-8 "$@"
+  ) </dev/null >>"$LOGS/$name.log" 2>&1 &
+  pid=$!
+  printf '%s %s\n' "$pid" "$(identity "$pid")" >"$PIDS/$name"
+}
+
+# stop NAME...: ask, wait up to five seconds for all of them, then insist.
+stop() {
+  local name pid deadline=$((SECONDS + 5)) left=()
+  for name in "$@"; do
+    if pid=$(alive "$name"); then
+      kill -TERM "$pid" 2>/dev/null || true
+      left+=("$name")
+    fi
+  done
+  while ((${#left[@]} && SECONDS < deadline)); do
+    sleep 0.1
+    local still=()
+    for name in "${left[@]}"; do if alive "$name" >/dev/null; then still+=("$name"); fi; done
+    left=("${still[@]}")
+  done
+  for name in "${left[@]}"; do
+    if pid=$(alive "$name"); then kill -KILL "$pid" 2>/dev/null || true; fi
+  done
+}
+
+# await SECONDS WHAT COMMAND...: until the command succeeds; says so every five
+# seconds, and gives up early when a component has died.
+await() {
+  local limit=$1 what=$2 begun=$SECONDS told=$SECONDS name
+  shift 2
+  until "$@" >/dev/null 2>&1; do
+    for name in "${STARTED[@]}"; do
+      alive "$name" >/dev/null || fail "$name ended while waiting for $what" "$name"
+    done
+    ((SECONDS - begun < limit)) || fail "$what did not happen within $(elapsed "$limit")" "${STARTED[@]}"
+    if ((SECONDS - told >= 5)); then
+      told=$SECONDS
+      say "  … still waiting for $what ($(elapsed $((SECONDS - begun))))"
+    fi
+    sleep 0.1
+  done
+}
+
+# fail MESSAGE COMPONENT...: with the end of the logs that explain it, kept where
+# the clean-up does not reach them.
+fail() {
+  local message=$1 name kept
+  shift
+  kept=$SKYWARD_LOG_DIR/cluster-$(date +%Y%m%d-%H%M%S)
+  cp -r "$LOGS" "$kept" 2>/dev/null || true
+  warn "error: $message."
+  for name in "$@"; do
+    warn "--- the end of $kept/$name.log"
+    tail -n 8 "$LOGS/$name.log" 2>/dev/null | cut -c1-400 | sed 's/^/    /' >&2 || true
+  done
+  warn "Remove what was started with 'hack/cluster/cluster.sh down', then try again; the logs stay in $kept."
+  exit 1
+}
+
+# --- up ----------------------------------------------------------------------
+
+PACKAGES=(containerd runc containernetworking-plugins conntrack iptables busybox-static debootstrap iproute2 procps curl openssl ca-certificates)
+
+# remember SETTING VALUE: set a kernel setting, and write down what it was, once.
+remember() {
+  local file=/proc/sys/${1//.//}
+  [ -e "$file" ] || return 0
+  grep -q "^$1 " "$SYSCTLS" 2>/dev/null || printf '%s %s\n' "$1" "$(cat "$file")" >>"$SYSCTLS"
+  # An empty value: a component will set it, we only remember.
+  if [ -n "${2:-}" ]; then echo "$2" >"$file" 2>/dev/null || warn "note: could not set $1 to $2"; fi
+}
+
+settings() {
+  remember net.ipv4.ip_forward 1
+  # A reply that stays on the bridge must pass the rules that undo the Service's
+  # address, too.
+  remember net.bridge.bridge-nf-call-iptables 1
+  # Two file watches per Pod: the default of 128 ends at sixty Pods.
+  remember fs.inotify.max_user_instances 8192
+  remember net.ipv4.conf.all.route_localnet # kube-proxy
+  local name
+  for name in vm.overcommit_memory kernel.panic kernel.panic_on_oops kernel.keys.root_maxkeys kernel.keys.root_maxbytes \
+    net.netfilter.nf_conntrack_tcp_be_liberal net.netfilter.nf_conntrack_tcp_timeout_established \
+    net.netfilter.nf_conntrack_tcp_timeout_close_wait; do
+    remember $name # kubelet and kube-proxy
+  done
+}
+
+network() {
+  if [ ! -d "/sys/class/net/$BRIDGE" ]; then
+    # A fixed hardware address: else the bridge takes the lowest of its ports',
+    # which changes as Pods come and go, and Pods lose their gateway for a while.
+    ip link add "$BRIDGE" address 0a:58:0a:d5:00:01 type bridge
+  fi
+  ip addr replace "$GATEWAY/${POD_CIDR#*/}" dev "$BRIDGE"
+  ip link set "$BRIDGE" up
+  # Service addresses exist only in rules; a machine without a default route
+  # would not even ask them.
+  ip route replace "$SERVICE_CIDR" dev "$BRIDGE"
+  # Docker and firewalls leave FORWARD closed.
+  if iptables -w 5 -S FORWARD | grep -q -- '-P FORWARD DROP'; then
+    iptables -w 5 -I FORWARD -i "$BRIDGE" -m comment --comment "$NETWORK" -j ACCEPT
+    iptables -w 5 -I FORWARD -o "$BRIDGE" -m comment --comment "$NETWORK" -j ACCEPT
+  fi
+}
+
+cgroups() {
+  local kind mount
+  while read -r kind mount; do
+    mkdir -p "$mount/$CGROUP" 2>/dev/null || continue
+    if [ "$kind" = cgroup ] && [ -e "$mount/cpuset.cpus" ]; then
+      # A new cpuset is empty, and no process can enter it.
+      cat "$mount/cpuset.cpus" >"$mount/$CGROUP/cpuset.cpus"
+      cat "$mount/cpuset.mems" >"$mount/$CGROUP/cpuset.mems"
+    fi
+  done < <(awk '$3 ~ /^cgroup2?$/ {print $3, $2}' /proc/mounts)
+}
+
+configure() {
+  local snapshotter=overlayfs
+  mkdir -p "$STATE"/{run,etc,log,pids,data,cni,kubelet} "$STATE/etc/cni"
+  chmod 700 "$STATE"
+  "$HERE/pki.sh"
+
+  # An overlay on an overlay (this machine being a container itself) is refused.
+  mkdir -p "$STATE"/data/probe/{lower,upper,work,merged}
+  if mount -t overlay overlay -o "lowerdir=$STATE/data/probe/lower,upperdir=$STATE/data/probe/upper,workdir=$STATE/data/probe/work" \
+    "$STATE/data/probe/merged" 2>/dev/null; then
+    umount "$STATE/data/probe/merged"
+  else
+    snapshotter=native
+  fi
+  rm -rf "$STATE/data/probe"
+
+  # restrict_oom_score_adj: where a container may not lower its score, every
+  # sandbox would fail with "can't get final child's PID from pipe: EOF".
+  # netns_mounts_under_state_dir: so that no name space of ours lies in /run/netns.
+  cat >"$STATE/etc/containerd.toml" <<TOML
+version = 2
+root = "$STATE/data/containerd"
+state = "$STATE/run/containerd"
+disabled_plugins = [
+  "io.containerd.snapshotter.v1.aufs", "io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.devmapper",
+  "io.containerd.snapshotter.v1.zfs", "io.containerd.tracing.processor.v1.otlp", "io.containerd.internal.v1.opt",
+]
+[grpc]
+  address = "$CONTAINERD"
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = "skyward.dev/pause:dev"
+  restrict_oom_score_adj = true
+  tolerate_missing_hugetlb_controller = true
+  disable_tcp_service = true
+  netns_mounts_under_state_dir = true
+  [plugins."io.containerd.grpc.v1.cri".cni]
+    bin_dir = "/usr/lib/cni"
+    conf_dir = "$STATE/etc/cni"
+    max_conf_num = 1
+  [plugins."io.containerd.grpc.v1.cri".containerd]
+    snapshotter = "$snapshotter"
+    default_runtime_name = "runc"
+    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+      runtime_type = "io.containerd.runc.v2"
+      [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+        Root = "$STATE/run/runc"
+        SystemdCgroup = false
+TOML
+
+  # No portmap plugin: its chains are shared with other programs' networks, and
+  # nothing here needs a hostPort.
+  cat >"$STATE/etc/cni/10-skyward.conflist" <<JSON
+{"cniVersion": "1.0.0", "name": "$NETWORK", "plugins": [
+  {"type": "bridge", "bridge": "$BRIDGE", "isGateway": true, "ipMasq": true, "hairpinMode": true,
+   "ipam": {"type": "host-local", "dataDir": "$STATE/cni", "ranges": [[{"subnet": "$POD_CIDR", "gateway": "$GATEWAY"}]],
+            "routes": [{"dst": "0.0.0.0/0"}]}}]}
+JSON
+
+  # podPidsLimit: a fork bomb in a Pod stays in the Pod. Garbage collection of
+  # images is off: there is no registry to fetch a collected one from again.
+  # failCgroupV1: 1.34 still runs on cgroup v1.
+  cat >"$STATE/etc/kubelet.yaml" <<YAML
+apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+address: $GATEWAY
+healthzBindAddress: 127.0.0.1
+authentication:
+  anonymous: {enabled: false}
+  webhook: {enabled: true}
+  x509: {clientCAFile: $STATE/pki/ca.crt}
+authorization: {mode: Webhook}
+tlsCertFile: $STATE/pki/kubelet-server.crt
+tlsPrivateKeyFile: $STATE/pki/kubelet-server.key
+containerRuntimeEndpoint: unix://$CONTAINERD
+cgroupDriver: cgroupfs
+cgroupRoot: /$CGROUP
+failCgroupV1: false
+failSwapOn: false
+enforceNodeAllocatable: []
+makeIPTablesUtilChains: true
+clusterDNS: [$GATEWAY]
+clusterDomain: cluster.local
+resolvConf: /etc/resolv.conf
+podLogsDir: $STATE/log/pods
+volumePluginDir: $STATE/kubelet/volume-plugins
+maxPods: 250
+podPidsLimit: 1024
+serializeImagePulls: false
+imageGCHighThresholdPercent: 100
+imageGCLowThresholdPercent: 99
+imageMinimumGCAge: 8760h
+evictionHard: {memory.available: 100Mi, nodefs.available: 1%, nodefs.inodesFree: 1%, imagefs.available: 1%}
+kubeAPIQPS: 200
+kubeAPIBurst: 400
+registryPullQPS: 0
+eventRecordQPS: 0
+syncFrequency: 10s
+fileCheckFrequency: 60s
+nodeStatusUpdateFrequency: 5s
+logging: {flushFrequency: 5s}
+YAML
+
+  # Pods ask here; what is not a Service goes on to the host's own resolver,
+  # which Pods could not reach themselves when it listens on 127.0.0.1.
+  cat >"$STATE/etc/Corefile" <<COREFILE
+.:53 {
+  bind $GATEWAY
+  errors
+  ready 127.0.0.1:8181
+  kubernetes cluster.local in-addr.arpa ip6.arpa {
+    kubeconfig $STATE/pki/dns.kubeconfig skyward
+    pods insecure
+    fallthrough in-addr.arpa ip6.arpa
+    ttl 2
+  }
+  forward . /etc/resolv.conf
+  cache 30
+}
+COREFILE
+
+  # What a Pod of a test needs to download packages as this machine does. Only
+  # for tests: the product never looks here.
+  cp /etc/ssl/certs/ca-certificates.crt "$STATE/ca-bundle.crt"
+  env | grep '^PIP_' | grep -v '^PIP_CERT=' >"$STATE/pip.env" || true
+  cat >"$STATE/README" <<TXT
+The state of Skyward's local test cluster; 'make cluster-down' removes it.
+  kubeconfig      of the administrator
+  log/            of every component, and of Pods
+  ca-bundle.crt   the certificate authorities this machine trusts. A Pod that
+                  downloads packages through the same proxies must trust them:
+                  tests put this file into a ConfigMap and name that.
+  pip.env         this machine's PIP_* settings, for the same Pods
+TXT
+}
+
+boot_containerd() { start containerd containerd --config "$STATE/etc/containerd.toml" --log-level warn; }
+
+boot_control_plane() {
+  # unsafe-no-fsync: the data is thrown away at `down` anyway, and a slow disk
+  # would decide every measurement.
+  start etcd etcd --name skyward --data-dir "$STATE/data/etcd" --unsafe-no-fsync --log-level warn \
+    --listen-client-urls http://127.0.0.1:23790 --advertise-client-urls http://127.0.0.1:23790 \
+    --listen-peer-urls http://127.0.0.1:23800 --initial-advertise-peer-urls http://127.0.0.1:23800 \
+    --initial-cluster skyward=http://127.0.0.1:23800 --quota-backend-bytes 8589934592
+  # The requestheader and proxy-client flags are the aggregation layer: how the
+  # API server passes a request, and who made it, on to another API server.
+  start kube-apiserver kube-apiserver \
+    --etcd-servers http://127.0.0.1:23790 --bind-address "$GATEWAY" --advertise-address "$GATEWAY" --secure-port 6443 \
+    --service-cluster-ip-range "$SERVICE_CIDR" --authorization-mode Node,RBAC --allow-privileged \
+    --enable-admission-plugins NodeRestriction --profiling=false \
+    --client-ca-file "$STATE/pki/ca.crt" --tls-cert-file "$STATE/pki/apiserver.crt" --tls-private-key-file "$STATE/pki/apiserver.key" \
+    --kubelet-client-certificate "$STATE/pki/apiserver-kubelet.crt" --kubelet-client-key "$STATE/pki/apiserver-kubelet.key" \
+    --kubelet-certificate-authority "$STATE/pki/ca.crt" --kubelet-preferred-address-types InternalIP \
+    --service-account-issuer https://kubernetes.default.svc.cluster.local \
+    --service-account-key-file "$STATE/pki/service-account.pub" --service-account-signing-key-file "$STATE/pki/service-account.key" \
+    --requestheader-client-ca-file "$STATE/pki/front-proxy-ca.crt" --requestheader-allowed-names front-proxy-client \
+    --requestheader-username-headers X-Remote-User --requestheader-group-headers X-Remote-Group \
+    --requestheader-extra-headers-prefix X-Remote-Extra- \
+    --proxy-client-cert-file "$STATE/pki/front-proxy-client.crt" --proxy-client-key-file "$STATE/pki/front-proxy-client.key"
+}
+
+boot_rest() {
+  start kube-controller-manager kube-controller-manager \
+    --kubeconfig "$STATE/pki/controller-manager.kubeconfig" --leader-elect=false --bind-address 127.0.0.1 --profiling=false \
+    --authentication-kubeconfig "$STATE/pki/controller-manager.kubeconfig" --authorization-kubeconfig "$STATE/pki/controller-manager.kubeconfig" \
+    --root-ca-file "$STATE/pki/ca.crt" --service-account-private-key-file "$STATE/pki/service-account.key" \
+    --cluster-signing-cert-file "$STATE/pki/ca.crt" --cluster-signing-key-file "$STATE/pki/ca.key" \
+    --use-service-account-credentials --kube-api-qps 200 --kube-api-burst 400
+  start kube-scheduler kube-scheduler \
+    --kubeconfig "$STATE/pki/scheduler.kubeconfig" --leader-elect=false --bind-address 127.0.0.1 --profiling=false \
+    --authentication-kubeconfig "$STATE/pki/scheduler.kubeconfig" --authorization-kubeconfig "$STATE/pki/scheduler.kubeconfig" \
+    --kube-api-qps 200 --kube-api-burst 400
+  # masquerade-all where the bridge's own traffic passes no rules: replies from
+  # a Service on the same bridge would come from an address nobody asked.
+  local bridged=()
+  [ "$(cat /proc/sys/net/bridge/bridge-nf-call-iptables 2>/dev/null)" = 1 ] || bridged=(--masquerade-all)
+  start kube-proxy kube-proxy --kubeconfig "$STATE/pki/proxy.kubeconfig" --hostname-override "$NODE" \
+    --proxy-mode iptables --conntrack-max-per-core 0 --cluster-cidr "$POD_CIDR" --iptables-min-sync-period 100ms \
+    --healthz-bind-address 127.0.0.1:10256 --metrics-bind-address 127.0.0.1:10249 "${bridged[@]}"
+  start dns dns -conf "$STATE/etc/Corefile"
+  start kubelet kubelet --config "$STATE/etc/kubelet.yaml" --kubeconfig "$STATE/pki/kubelet.kubeconfig" \
+    --root-dir "$STATE/kubelet" --cert-dir "$STATE/pki" --hostname-override "$NODE" --node-ip "$GATEWAY"
+}
+
+# CoreDNS may read what it answers about, and nothing else.
+dns_rights() {
+  kubectl apply --server-side -f - >/dev/null <<'YAML'
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: system:coredns}
+rules:
+- {apiGroups: [""], resources: [endpoints, services, pods, namespaces], verbs: [list, watch]}
+- {apiGroups: [discovery.k8s.io], resources: [endpointslices], verbs: [list, watch]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: system:coredns}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: system:coredns}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: system:coredns}]
+YAML
+}
+
+node_ready() {
+  [ "$(kubectl get node "$NODE" -o 'jsonpath={.status.conditions[?(@.type=="Ready")].status}')" = True ]
+}
+pods_can_start() { kubectl get serviceaccount -n default default; }
+healthy() {
+  local name
+  for name in "${COMPONENTS[@]}"; do alive "$name" >/dev/null || return 1; done
+  curl -fsS --max-time 5 --cacert "$STATE/pki/ca.crt" "https://$GATEWAY:6443/readyz" >/dev/null 2>&1 && node_ready 2>/dev/null
+}
+
+up() {
+  local begun=$SECONDS stamp
+  if healthy; then
+    say "The local cluster runs already. KUBECONFIG=$KUBECONFIG_ADMIN"
+    return
+  fi
+  [ "$(id -u)" = 0 ] || die "the local cluster needs root: it makes containers, a bridge and firewall rules. Run this as root."
+  "$SKYWARD_ROOT/hack/tools.sh"
+  debian "${PACKAGES[@]}"
+  "$SKYWARD_ROOT/hack/images/base.sh"
+
+  if [ -n "$(leftovers)" ]; then
+    say "  removing what an earlier cluster left behind"
+    clean
+  fi
+  begun=$SECONDS
+  say "  starting the local cluster (log: $LOGS)"
+  STARTED=()
+  settings
+  configure
+  network
+  cgroups
+  boot_containerd
+  boot_control_plane
+  STARTED=(containerd etcd kube-apiserver)
+  await 60 "containerd" ctr version
+  load_images "$SKYWARD_IMAGES/pause.tar" "$SKYWARD_IMAGES/busybox.tar"
+  await 120 "the API server" curl -fsS --max-time 5 --cacert "$STATE/pki/ca.crt" "https://$GATEWAY:6443/readyz"
+  say "  API server ready ($(elapsed $((SECONDS - begun))))"
+  boot_rest
+  STARTED=("${COMPONENTS[@]}")
+  dns_rights
+  await 120 "the node to be ready" node_ready
+  await 60 "the first service account" pods_can_start
+  await 60 "DNS" curl -fsS --max-time 5 http://127.0.0.1:8181/ready
+  stamp=$(elapsed $((SECONDS - begun)))
+  say "  node ready, Pods can start ($stamp)"
+  say "The local cluster is up. KUBECONFIG=$KUBECONFIG_ADMIN"
+}
+
+# load_images FILE...: import what is not there with the same digest already.
+load_images() {
+  local file have want
+  have=$(ctr images list 2>/dev/null | awk 'NR > 1 {print $1 "@" $3}')
+  for file in "$@"; do
+    [ -f "$file" ] || die "there is no image archive $file"
+    want=$(tar -xOf "$file" index.json 2>/dev/null | python3 -c '
+import json, sys
+for m in json.load(sys.stdin)["manifests"]:
+    print(m["annotations"]["io.containerd.image.name"] + "@" + m["digest"])' 2>/dev/null || true)
+    if [ -n "$want" ] && ! grep -vqxF "$have" <<<"$want"; then continue; fi
+    ctr images import "$file" >>"$LOGS/images.log" 2>&1 ||
+      { tail -n 5 "$LOGS/images.log" >&2; die "importing $file failed; the whole log: $LOGS/images.log"; }
+  done
+}
+
+# --- down --------------------------------------------------------------------
+
+leftovers() { "$HERE/leftovers.sh" || true; }
+
+# Kill whatever is in our cgroups. Frozen first where the kernel can: a fork bomb
+# would outrun a loop.
+kill_containers() {
+  local group pid rounds=0
+  while ((rounds++ < 50)); do
+    local found=
+    while read -r group; do
+      [ ! -e "$group/cgroup.kill" ] || echo 1 >"$group/cgroup.kill" 2>/dev/null || true
+      [ ! -e "$group/freezer.state" ] || echo FROZEN >"$group/freezer.state" 2>/dev/null || true
+      while read -r pid; do
+        found=1
+        kill -KILL "$pid" 2>/dev/null || true
+      done < <(find "$group" -name cgroup.procs -exec cat {} + 2>/dev/null | sort -un)
+      if [ -e "$group/freezer.state" ]; then
+        find "$group" -depth -name freezer.state -exec sh -c 'for f; do echo THAWED >"$f"; done' _ {} + 2>/dev/null || true
+      fi
+    done < <(our_cgroups)
+    [ -n "$found" ] || return 0
+    sleep 0.05
+  done
+  warn "note: some processes of Pods could not be killed; hack/cluster/leftovers.sh names them."
+}
+
+# clean: the same steps for a running cluster and for the remains of one that
+# was killed; each does nothing where nothing is left.
+clean() {
+  local pid path line tool sockets=()
+  stop kubelet kube-proxy dns kube-scheduler kube-controller-manager
+  kill_containers
+  stop containerd kube-apiserver etcd
+  # Shims outlive containerd, and components whose record was lost have no name.
+  for pid in $(our_processes); do kill -KILL "$pid" 2>/dev/null || true; done
+
+  # Where shims listened: recorded beside each container, outside our folder.
+  while read -r path; do
+    read -r line 2>/dev/null <"$path" || continue
+    sockets+=("${line#unix://}")
+  done < <(find "$STATE/run/containerd" -maxdepth 4 -name address 2>/dev/null)
+  ((${#sockets[@]} == 0)) || rm -f -- "${sockets[@]}"
+
+  local rounds=0
+  while [ -n "$(our_mounts)" ] && ((rounds++ < 20)); do
+    while read -r path; do
+      umount "$path" 2>/dev/null || umount -l "$path" 2>/dev/null || true
+    done < <(our_mounts)
+  done
+
+  if [ -d "/sys/class/net/$BRIDGE" ]; then
+    # Interfaces of Pods go with their name space, which the kernel may delay.
+    for path in "/sys/class/net/$BRIDGE"/brif/*; do
+      if [ -e "$path" ]; then ip link delete "${path##*/}" 2>/dev/null || true; fi
+    done
+    ip link delete "$BRIDGE" 2>/dev/null || true
+  fi
+
+  for tool in iptables ip6tables; do
+    command -v "$tool" >/dev/null || continue
+    while read -r table line; do
+      # shellcheck disable=SC2086 # several words on purpose
+      "$tool" -w 5 -t "$table" $line 2>/dev/null || true
+    done < <(our_rules "$tool")
+  done
+
+  while read -r path; do
+    find "$path" -depth -type d -exec rmdir {} + 2>/dev/null || true
+  done < <(our_cgroups)
+
+  # Traces at fixed places, which these programs cannot be told to leave alone.
+  rm -f /var/lib/cni/results/"$NETWORK"-*
+  rmdir /var/lib/cni/results /var/lib/cni /run/containerd/s /run/containerd 2>/dev/null || true
+  if [ -d /var/log/containers ]; then
+    find /var/log/containers -maxdepth 1 -type l -lname "$STATE/*" -delete
+    rmdir /var/log/containers 2>/dev/null || true
+  fi
+
+  if [ -f "$SYSCTLS" ]; then
+    while read -r name value; do
+      echo "$value" >"/proc/sys/${name//.//}" 2>/dev/null || true
+    done <"$SYSCTLS"
+    rm -f "$SYSCTLS"
+  fi
+
+  # --one-file-system: should a mount have stayed, its content is not ours to delete.
+  [ -n "$(our_mounts)" ] || rm -rf --one-file-system "$STATE"
+}
+
+down() {
+  local begun=$SECONDS left
+  [ "$(id -u)" = 0 ] || die "stopping the local cluster needs root"
+  if [ -z "$(leftovers)" ]; then
+    say "No local cluster is here."
+    return
+  fi
+  say "  stopping the local cluster"
+  clean
+  left=$(leftovers)
+  # The kernel takes network interfaces away a moment after the last process.
+  for _ in 1 2 3 4 5 6 7 8 9 10; do
+    [ -n "$left" ] || break
+    sleep 0.5
+    clean
+    left=$(leftovers)
+  done
+  if [ -n "$left" ]; then
+    warn "error: this stayed on the machine:"
+    printf '%s\n' "$left" | sed 's/^/    /' >&2
+    exit 1
+  fi
+  say "The local cluster is gone, with its data ($(elapsed $((SECONDS - begun))))."
+}
+
+# --- the rest ----------------------------------------------------------------
+
+status() {
+  local name pid rc=0
+  for name in "${COMPONENTS[@]}"; do
+    if pid=$(alive "$name"); then
+      printf '%-24s runs (pid %s)\n' "$name" "$pid"
+    else
+      printf '%-24s does not run\n' "$name"
+      rc=1
+    fi
+  done
+  if ((rc == 0)); then
+    kubectl get nodes -o wide
+    say "KUBECONFIG=$KUBECONFIG_ADMIN"
+  else
+    say "Start it with 'make cluster-up'."
+  fi
+  return $rc
+}
+
+exclusive() {
+  exec {LOCK}>"$SKYWARD_CACHE/cluster.lock"
+  flock -n "$LOCK" || {
+    say "  waiting for another 'cluster.sh up' or 'down' to finish"
+    flock -w 900 "$LOCK" || die "another cluster.sh has been at work for a quarter of an hour"
+  }
+}
+
+case ${1:-} in
+  up)
+    exclusive
+    up
+    ;;
+  down)
+    exclusive
+    down
+    ;;
+  status) status ;;
+  kubeconfig)
+    [ -f "$KUBECONFIG_ADMIN" ] || die "there is no local cluster; start one with 'make cluster-up'"
+    say "$KUBECONFIG_ADMIN"
+    ;;
+  load)
+    shift
+    alive containerd >/dev/null || die "there is no local cluster to load an image into; start one with 'make cluster-up'"
+    load_images "$@"
+    ;;
+  logs) tail -n "${LINES:-20}" "$LOGS"/*.log ;;
+  *) sed -n '2,/^set -/{/^set -/d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}" && exit 2 ;;
+esac

@@ -1,0 +1,82 @@
+# shellcheck shell=bash
+# shellcheck disable=SC2034 # read by the scripts that source this
+# The names and addresses of the local cluster. Everything it leaves on a host
+# is named here, so that `down` and leftovers.sh know what is ours.
+
+. "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
+
+STATE=$SKYWARD_STATE
+NODE=skyward-local
+BRIDGE=skyward0
+NETWORK=skyward-pods           # name of the CNI network, part of the names of its iptables rules
+POD_CIDR=${SKYWARD_POD_CIDR:-10.213.0.0/20}
+GATEWAY=${SKYWARD_GATEWAY:-10.213.0.1} # of Pods; also the address of API server, kubelet and DNS
+SERVICE_CIDR=${SKYWARD_SERVICE_CIDR:-10.214.0.0/16}
+SERVICE_API=${SKYWARD_SERVICE_API:-10.214.0.1} # the first address of SERVICE_CIDR
+CGROUP=skyward                 # parent of every Pod's cgroup
+CONTAINERD=$STATE/run/containerd.sock
+KUBECONFIG_ADMIN=$STATE/kubeconfig
+# Outside the state: they must outlive `down`, and a crash before it.
+SYSCTLS=$SKYWARD_CACHE/sysctls.before
+
+# --- what of ours is there ---------------------------------------------------
+
+# our_cgroups: the folders, one per hierarchy of cgroup v1 or the one of v2.
+our_cgroups() {
+  local mount
+  while read -r mount; do
+    if [ -d "$mount/$CGROUP" ]; then printf '%s\n' "$mount/$CGROUP"; fi
+  done < <(awk '$3 ~ /^cgroup2?$/ {print $2}' /proc/mounts)
+}
+
+# our_mounts: deepest first, so that each can be unmounted in turn. A path with
+# a space arrives as \040 and is turned back.
+our_mounts() {
+  awk -v state="$STATE/" '{
+    path = $5; gsub(/\\040/, " ", path)
+    if (index(path, state) == 1) print path
+  }' /proc/self/mountinfo | LC_ALL=C sort -r
+}
+
+# our_processes: everything that was started for this cluster, by the state
+# folder that its command line names. Containers are found by their cgroup.
+our_processes() {
+  local dir pid
+  for dir in /proc/[0-9]*; do
+    pid=${dir#/proc/}
+    [ "$pid" != $$ ] || continue
+    case $(readlink "$dir/exe" 2>/dev/null) in
+      "$SKYWARD_BIN_DIR"/components* | "$SKYWARD_BIN_DIR"/dns* | */containerd* | */runc*) ;;
+      *) continue ;;
+    esac
+    # kubectl is part of the same program, but belongs to whoever runs it.
+    if tr '\0' '\n' <"$dir/cmdline" 2>/dev/null | grep -qF "$STATE/" &&
+      [ "$(tr '\0' '\n' <"$dir/cmdline" 2>/dev/null | head -n 1)" != kubectl ]; then
+      printf '%s\n' "$pid"
+    fi
+  done
+}
+
+# our_rules TOOL: what removes our rules and chains, a line each:
+# "TABLE -D CHAIN NUMBER" for rules in chains that are not ours (last first, so
+# that the numbers stay true), then "TABLE -F CHAIN", then "TABLE -X CHAIN".
+# KUBE-* chains are the kubelet's and kube-proxy's; of the CNI-* chains, which
+# other programs make too, ours are those whose rule carries our network's name.
+our_rules() {
+  local table
+  for table in nat filter mangle; do
+    { "$1" -w 5 -t "$table" -S 2>/dev/null || true; } | awk -v table="$table" -v network="$NETWORK" '
+      $1 == "-N" && $2 ~ /^KUBE-/ { mine[$2] = 1 }
+      $1 == "-A" {
+        number[$2]++; r++; from[r] = $2; at[r] = number[$2]; to[r] = ""
+        for (i = 3; i < NF; i++) if ($i == "-j" || $i == "-g") to[r] = $(i + 1)
+        ours[r] = index($0, network) > 0
+        if (ours[r] && to[r] ~ /^CNI-/) mine[to[r]] = 1
+      }
+      END {
+        for (; r > 0; r--) if (!(from[r] in mine) && (ours[r] || (to[r] in mine))) print table, "-D", from[r], at[r]
+        for (c in mine) print table, "-F", c
+        for (c in mine) print table, "-X", c
+      }'
+  done
+}

@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# Print what a local cluster left on this machine, a line for each thing, and
+# exit 1 if there is anything. Packages and build caches are not leftovers.
+set -euo pipefail
+. "$(dirname "${BASH_SOURCE[0]}")/env.sh"
+PATH=$PATH:/usr/sbin:/sbin
+
+found() {
+  for pid in $(our_processes); do
+    printf 'process: %s %s\n' "$pid" "$(tr '\0' ' ' <"/proc/$pid/cmdline" 2>/dev/null | cut -c1-120)"
+  done
+  our_cgroups | sed 's/^/cgroup: /'
+  our_mounts | sed 's/^/mount: /'
+  for link in "$BRIDGE" $(ip -o link show type veth 2>/dev/null | awk -v b="$BRIDGE" '$0 ~ "master " b " " {sub(/@.*/, "", $2); print $2}'); do
+    [ ! -d "/sys/class/net/$link" ] || printf 'interface: %s\n' "$link"
+  done
+  for tool in iptables ip6tables; do
+    ! command -v "$tool" >/dev/null || our_rules "$tool" | awk -v tool="$tool" '$2 != "-F" {print tool " rule: -t " $0}'
+  done
+  for file in "$SYSCTLS" "$STATE" /var/lib/cni/results/"$NETWORK"-*; do
+    [ ! -e "$file" ] || printf 'file: %s\n' "$file"
+  done
+  find /var/log/containers -maxdepth 1 -type l -lname "$STATE/*" 2>/dev/null | sed 's/^/file: /' || true
+}
+
+left=$(found)
+[ -n "$left" ] || exit 0
+printf '%s\n' "$left"
+exit 1

@@ -1,0 +1,86 @@
+# shellcheck shell=bash
+# What the scripts here share: where things live, and how they speak.
+#
+# Everything that is built, downloaded or kept lives under one folder outside
+# the clone, so that a second clone and CI find it again, and one `rm -r`
+# forgets it:
+#   bin/      kubectl, helm, crane and the parts of the local cluster
+#   cluster/  the running local cluster: sockets, data, logs, kubeconfig
+#   images/   image archives
+#   target/   cargo's target folder
+#   log/      output of the long steps, and what a failed test run left behind
+
+SKYWARD_ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+SKYWARD_CACHE=$(realpath -m "${SKYWARD_CACHE:-${HOME:-/root}/.cache/skyward}")
+SKYWARD_STATE=${SKYWARD_STATE:-$SKYWARD_CACHE/cluster}
+SKYWARD_BIN_DIR=$SKYWARD_CACHE/bin
+SKYWARD_IMAGES=$SKYWARD_CACHE/images
+SKYWARD_LOG_DIR=${SKYWARD_LOG_DIR:-$SKYWARD_CACHE/log}
+export SKYWARD_ROOT SKYWARD_CACHE SKYWARD_STATE SKYWARD_BIN_DIR SKYWARD_IMAGES SKYWARD_LOG_DIR
+mkdir -p "$SKYWARD_BIN_DIR" "$SKYWARD_IMAGES" "$SKYWARD_LOG_DIR"
+
+say() { printf '%s\n' "$*"; }
+warn() { printf '%s\n' "$*" >&2; }
+die() {
+  warn "error: $*"
+  exit 1
+}
+
+# elapsed SECONDS: 75 -> 1m15s
+elapsed() {
+  if (($1 < 60)); then printf '%ds' "$1"; else printf '%dm%02ds' $(($1 / 60)) $(($1 % 60)); fi
+}
+
+# digest FILE...: one short name for the content of files (and of standard
+# input, when a name is -). Paths do not count, so a clone elsewhere agrees.
+digest() {
+  local file
+  for file in "$@"; do sha256sum <"$([ "$file" = - ] && echo /dev/stdin || echo "$file")"; done |
+    sha256sum | cut -c1-12
+}
+
+# quietly WHAT COMMAND...: run a long command with its output in a log file and
+# a line every ten seconds, so that nobody watches a silent screen. When it
+# fails, the end of the log is what the user needs to see.
+quietly() {
+  local what=$1 log beat rc=0 begun=$SECONDS
+  shift
+  log=$SKYWARD_LOG_DIR/$(printf '%s' "$what" | tr -cs 'A-Za-z0-9' '-').log
+  say "  $what …"
+  # The heartbeat waits on a pipe that never speaks rather than in a sleep,
+  # which would outlive it and hold the caller's descriptors for ten seconds.
+  (
+    exec {never}<> <(:)
+    while ! read -r -t 10 -u "$never"; do
+      kill -0 $$ 2>/dev/null || exit 0
+      printf '  … still %s (%s), log: %s\n' "$what" "$(elapsed $((SECONDS - begun)))" "$log"
+    done
+  ) &
+  beat=$!
+  "$@" </dev/null >"$log" 2>&1 || rc=$?
+  kill "$beat" 2>/dev/null || true
+  wait "$beat" 2>/dev/null || true
+  if ((rc != 0)); then
+    warn "error: $what failed (exit status $rc). The end of $log:"
+    tail -n "${SKYWARD_TAIL:-25}" "$log" | sed 's/^/    /' >&2
+    return "$rc"
+  fi
+  say "  $what: done ($(elapsed $((SECONDS - begun))))"
+}
+
+# debian PACKAGE...: install what is missing.
+debian() {
+  local missing=() package
+  for package in "$@"; do
+    [ "$(dpkg-query -W -f '${db:Status-Abbrev}' "$package" 2>/dev/null | tr -d ' ')" = ii ] || missing+=("$package")
+  done
+  ((${#missing[@]})) || return 0
+  command -v apt-get >/dev/null || die "these Debian packages are missing and there is no apt-get to install them: ${missing[*]}"
+  export DEBIAN_FRONTEND=noninteractive
+  quietly "apt-get update" apt-get update
+  quietly "install Debian packages ${missing[*]}" apt-get install -y --no-install-recommends "${missing[@]}"
+  # Debian starts its own containerd where systemd runs; we start ours.
+  if [ -d /run/systemd/system ] && [[ " ${missing[*]} " == *" containerd "* ]]; then
+    systemctl disable --now containerd >/dev/null 2>&1 || true
+  fi
+}
