@@ -1,0 +1,2 @@
+//! The agent daemon.
+fn main() {}

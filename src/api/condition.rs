@@ -1,0 +1,254 @@
+//! Every condition type with its closed list of reasons.
+//!
+//! `Ready`, `Reconciling` and `Stalled` follow kstatus, so that `kubectl wait`,
+//! Argo CD and Flux understand them: `Stalled=True` means that somebody must act.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::jiff::Timestamp;
+
+/// The object does what its spec asks for.
+pub const READY: &str = "Ready";
+/// The controller works on it (kstatus: only present while True).
+pub const RECONCILING: &str = "Reconciling";
+/// It cannot go on until somebody acts (kstatus: only present while True).
+pub const STALLED: &str = "Stalled";
+
+/// Machine: the provider accepted the order.
+pub const ACCEPTED: &str = "Accepted";
+/// Machine: SSH answers with the expected host key.
+pub const REACHABLE: &str = "Reachable";
+/// Machine: every bootstrap step is done.
+pub const BOOTSTRAPPED: &str = "Bootstrapped";
+
+/// Task: it has its machines.
+pub const SCHEDULED: &str = "Scheduled";
+/// Task: at least one run was started in this attempt.
+pub const RUNNING: &str = "Running";
+/// Task: it ended and every run succeeded.
+pub const COMPLETE: &str = "Complete";
+/// Task: it ended and did not succeed.
+pub const FAILED: &str = "Failed";
+/// Task: `spec.suspend` holds it.
+pub const SUSPENDED: &str = "Suspended";
+
+/// Reasons of conditions; each is documented in `docs/reference/conditions.md`.
+pub mod reason {
+    /// Provider: a real call succeeded.
+    pub const CONNECTED: &str = "Connected";
+    /// Provider: a call failed in a way that passes by itself.
+    pub const PROVIDER_UNAVAILABLE: &str = "ProviderUnavailable";
+    /// Provider: the cloud refuses the credentials or permissions.
+    pub const CREDENTIALS_REFUSED: &str = "CredentialsRefused";
+    /// Provider: being deleted, waits for its machines.
+    pub const MACHINES_REMAIN: &str = "MachinesRemain";
+
+    /// Pool: all wanted machines are ready.
+    pub const ALL_MACHINES_READY: &str = "AllMachinesReady";
+    /// Pool: `nodes.min` machines are ready, more are on their way.
+    pub const PARTIALLY_READY: &str = "PartiallyReady";
+    /// Pool: machines are being created.
+    pub const PROVISIONING: &str = "Provisioning";
+    /// Pool: `nodes.desired` is 0.
+    pub const OFF: &str = "Off";
+    /// Pool or Task: `spec.suspend` is true.
+    pub const SUSPENDED: &str = "Suspended";
+    /// Pool: being deleted.
+    pub const DELETING: &str = "Deleting";
+    /// Pool: more machines than wanted, or machines of an older spec.
+    pub const REPLACING_MACHINES: &str = "ReplacingMachines";
+    /// Pool: no Provider of that name exists.
+    pub const PROVIDER_NOT_FOUND: &str = "ProviderNotFound";
+    /// Pool: the Provider is not ready.
+    pub const PROVIDER_NOT_READY: &str = "ProviderNotReady";
+    /// Pool: the Provider does not admit this namespace.
+    pub const NAMESPACE_NOT_ALLOWED: &str = "NamespaceNotAllowed";
+    /// Pool: a limit of the Provider is reached.
+    pub const LIMIT_REACHED: &str = "LimitReached";
+    /// Pool: no offer fits (the seeds' `NoAvailableProvider`).
+    pub const NO_OFFER_FITS: &str = "NoOfferFits";
+    /// Pool: `maxProvisionAttempts` in a row failed (the seeds' `AllProvidersFailed`).
+    pub const PROVISIONING_FAILED: &str = "ProvisioningFailed";
+    /// Pool or Task: a Secret or ConfigMap that it names does not exist.
+    pub const REFERENCE_NOT_FOUND: &str = "ReferenceNotFound";
+    /// The object cannot be understood (written before a stricter rule).
+    pub const INVALID_SPEC: &str = "InvalidSpec";
+
+    /// Machine: the order is recorded, no answer of the provider yet.
+    pub const ORDERED: &str = "Ordered";
+    /// Machine: the provider accepted the order.
+    pub const ACCEPTED: &str = "Accepted";
+    /// Machine: waits for its address or for SSH.
+    pub const BOOTING: &str = "Booting";
+    /// Machine: SSH answers.
+    pub const SSH_ANSWERS: &str = "SSHAnswers";
+    /// Machine: bootstrap is under way; the message names the step.
+    pub const BOOTSTRAPPING: &str = "Bootstrapping";
+    /// Machine: all steps are done.
+    pub const BOOTSTRAPPED: &str = "Bootstrapped";
+    /// Machine: the agent answers.
+    pub const AGENT_READY: &str = "AgentReady";
+    /// Machine: the connection is lost and dialled again.
+    pub const CONNECTION_LOST: &str = "ConnectionLost";
+    /// Machine: no address within `timeouts.provision`.
+    pub const PROVISION_TIMEOUT: &str = "ProvisionTimeout";
+    /// Machine: no SSH within `timeouts.ssh`.
+    pub const SSH_TIMEOUT: &str = "SSHTimeout";
+    /// Machine: SSH refuses our key or shows another host key.
+    pub const SSH_REFUSED: &str = "SSHRefused";
+    /// Machine: not bootstrapped within `timeouts.bootstrap`.
+    pub const BOOTSTRAP_TIMEOUT: &str = "BootstrapTimeout";
+    /// Machine: a step failed; the message has its last output.
+    pub const BOOTSTRAP_FAILED: &str = "BootstrapFailed";
+    /// Machine: the image cannot be pulled.
+    pub const IMAGE_PULL_FAILED: &str = "ImagePullFailed";
+    /// Machine: its start failed at the provider.
+    pub const MACHINE_FAILED: &str = "MachineFailed";
+    /// Machine: it vanished or was evicted.
+    pub const MACHINE_LOST: &str = "MachineLost";
+    /// Machine: the order was refused.
+    pub const ORDER_REFUSED: &str = "OrderRefused";
+    /// Machine: no capacity or no room for it.
+    pub const NO_CAPACITY: &str = "NoCapacity";
+    /// Machine: not wanted any more, finishes its runs.
+    pub const DRAINING: &str = "Draining";
+
+    /// Task: waits for a free place on a machine.
+    pub const WAITING_FOR_MACHINE: &str = "WaitingForMachine";
+    /// Task: no Pool of that name exists yet.
+    pub const POOL_NOT_FOUND: &str = "PoolNotFound";
+    /// Task: the Pool cannot get machines; the message repeats why.
+    pub const POOL_NOT_READY: &str = "PoolNotReady";
+    /// Task: the Pool is off or suspended.
+    pub const POOL_OFF: &str = "PoolOff";
+    /// Task: the Pool never has a machine of that rank.
+    pub const RANK_OUT_OF_RANGE: &str = "RankOutOfRange";
+    /// Task: its machines are chosen.
+    pub const PLACED: &str = "Placed";
+    /// Task: runs were started.
+    pub const STARTED: &str = "Started";
+    /// Task: every run succeeded.
+    pub const SUCCEEDED: &str = "Succeeded";
+    /// Task: a process exited with another code than 0.
+    pub const NON_ZERO_EXIT: &str = "NonZeroExit";
+    /// Task: a process was killed by a signal.
+    pub const KILLED_BY_SIGNAL: &str = "KilledBySignal";
+    /// Task: `timeout` passed.
+    pub const TIMED_OUT: &str = "TimedOut";
+    /// Task: it could not start: no such program, directory or user.
+    pub const START_FAILED: &str = "StartFailed";
+    /// Task: the function raised.
+    pub const FUNCTION_RAISED: &str = "FunctionRaised";
+    /// Task: syntax error, missing entrypoint, or arguments that do not fit.
+    pub const BAD_SOURCE: &str = "BadSource";
+    /// Task: the return value is not JSON.
+    pub const RESULT_NOT_JSON: &str = "ResultNotJSON";
+    /// Task: the return value is above the limit.
+    pub const RESULT_TOO_LARGE: &str = "ResultTooLarge";
+    /// Task: the machine's disk is full.
+    pub const DISK_FULL: &str = "DiskFull";
+    /// Task: its watcher on the machine was killed, so its end is unknown.
+    pub const WATCHER_KILLED: &str = "WatcherKilled";
+    /// Task: its machine was lost more often than `retries.onInterruption` allows.
+    pub const INTERRUPTED: &str = "Interrupted";
+    /// Task: its machine was lost and it waits for another attempt.
+    pub const RETRYING: &str = "Retrying";
+    /// Task: its Pool was deleted.
+    pub const POOL_DELETED: &str = "PoolDeleted";
+    /// Task: stopped on request.
+    pub const STOPPED: &str = "Stopped";
+}
+
+/// One condition as a plan computes it; [`apply`] gives it its times.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Draft {
+    /// One of the constants above.
+    pub type_: &'static str,
+    /// True, False or (None) Unknown.
+    pub status: Option<bool>,
+    /// One of [`reason`].
+    pub reason: &'static str,
+    /// What happened, to what, what to do.
+    pub message: String,
+}
+
+impl Draft {
+    /// A condition that is true or false.
+    pub fn new(type_: &'static str, status: bool, reason: &'static str, message: impl Into<String>) -> Self {
+        Self { type_, status: Some(status), reason, message: message.into() }
+    }
+}
+
+/// Conditions from drafts: transition times are kept where the status did not
+/// change, messages are cut to what the CRD admits, order is that of the drafts.
+pub fn apply(old: &[Condition], drafts: &[Draft], generation: Option<i64>, now: Timestamp) -> Vec<Condition> {
+    drafts
+        .iter()
+        .map(|draft| {
+            let status = match draft.status {
+                Some(true) => "True",
+                Some(false) => "False",
+                None => "Unknown",
+            };
+            let since = old
+                .iter()
+                .find(|c| c.type_ == draft.type_ && c.status == status)
+                .map_or(Time(now), |c| c.last_transition_time.clone());
+            Condition {
+                type_: draft.type_.to_owned(),
+                status: status.to_owned(),
+                reason: draft.reason.to_owned(),
+                message: cut(&draft.message, MAX_MESSAGE),
+                observed_generation: generation,
+                last_transition_time: since,
+            }
+        })
+        .collect()
+}
+
+/// The condition of that type, if present.
+pub fn find<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Condition> {
+    conditions.iter().find(|c| c.type_ == type_)
+}
+
+/// Whether the condition of that type is True.
+pub fn is_true(conditions: &[Condition], type_: &str) -> bool {
+    find(conditions, type_).is_some_and(|c| c.status == "True")
+}
+
+/// Longest message of a condition, in bytes.
+pub const MAX_MESSAGE: usize = 2048;
+
+/// The text, shortened to at most `max` bytes at a character boundary.
+pub fn cut(text: &str, max: usize) -> String {
+    if text.len() <= max {
+        return text.to_owned();
+    }
+    let mut end = max.saturating_sub('…'.len_utf8());
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    format!("{}…", &text[..end])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn transition_time_stays_while_the_status_does() {
+        let first = Timestamp::from_second(1_000).unwrap();
+        let later = Timestamp::from_second(2_000).unwrap();
+        let a = apply(&[], &[Draft::new(READY, false, reason::PROVISIONING, "1 of 2")], Some(1), first);
+        let b = apply(&a, &[Draft::new(READY, false, reason::PARTIALLY_READY, "1 of 2")], Some(2), later);
+        assert_eq!(b[0].last_transition_time, Time(first));
+        let c = apply(&b, &[Draft::new(READY, true, reason::ALL_MACHINES_READY, "2 of 2")], Some(2), later);
+        assert_eq!(c[0].last_transition_time, Time(later));
+    }
+
+    #[test]
+    fn long_messages_are_cut_at_a_character() {
+        let text = "é".repeat(2000);
+        let short = cut(&text, MAX_MESSAGE);
+        assert!(short.len() <= MAX_MESSAGE && short.ends_with('…'));
+    }
+}

@@ -1,0 +1,106 @@
+//! Durations as users write them: `300s`, `10m`, `1h30m`.
+
+use std::{fmt, str::FromStr};
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Serialize};
+
+/// A duration such as `300s`, `10m` or `1h30m` (units: ms, s, m, h).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Duration(pub String);
+
+/// Pattern that the API server enforces; [`Duration::parse`] accepts the same.
+pub const PATTERN: &str = r"^([0-9]{1,9}(\.[0-9]{1,3})?(ms|s|m|h))+$";
+
+impl Duration {
+    /// The value; `None` when the text is not a duration (which admission refuses,
+    /// so only an object from before a stricter rule can have it).
+    pub fn parse(&self) -> Option<std::time::Duration> {
+        let mut rest = self.0.as_str();
+        if rest.is_empty() {
+            return None;
+        }
+        let mut total = 0.0_f64;
+        while !rest.is_empty() {
+            let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+            let number: f64 = rest.get(..end)?.parse().ok()?;
+            rest = rest.get(end..)?;
+            let (unit, seconds) = if rest.starts_with("ms") {
+                (2, 0.001)
+            } else if rest.starts_with('s') {
+                (1, 1.0)
+            } else if rest.starts_with('m') {
+                (1, 60.0)
+            } else if rest.starts_with('h') {
+                (1, 3600.0)
+            } else {
+                return None;
+            };
+            total += number * seconds;
+            rest = rest.get(unit..)?;
+        }
+        std::time::Duration::try_from_secs_f64(total).ok()
+    }
+
+    /// The value, or `default` when absent or malformed.
+    pub fn or(value: Option<&Self>, default: std::time::Duration) -> std::time::Duration {
+        value.and_then(Self::parse).unwrap_or(default)
+    }
+}
+
+impl FromStr for Duration {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let duration = Self(text.to_owned());
+        if duration.parse().is_some() {
+            Ok(duration)
+        } else {
+            Err(format!("\"{text}\" is not a duration; write for example 300s, 10m or 1h30m"))
+        }
+    }
+}
+
+impl fmt::Display for Duration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl JsonSchema for Duration {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Duration".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "string", "maxLength": 32, "pattern": PATTERN })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration as Std;
+
+    use super::*;
+
+    #[test]
+    fn durations_add_their_units() {
+        for (text, want) in [
+            ("300s", Some(Std::from_secs(300))),
+            ("1h30m", Some(Std::from_secs(5400))),
+            ("1.5s", Some(Std::from_millis(1500))),
+            ("250ms", Some(Std::from_millis(250))),
+            ("", None),
+            ("10", None),
+            ("m", None),
+            ("5d", None),
+        ] {
+            assert_eq!(Duration(text.into()).parse(), want, "{text}");
+        }
+    }
+}

@@ -1,0 +1,23 @@
+//! Names of labels, annotations and finalizers; the only place that knows them.
+
+/// Name of the Pool a Machine, Pod or Secret belongs to (its first 63 characters).
+pub const POOL: &str = "skyward.dev/pool";
+/// UID of that Pool: unlike the name it is never used twice.
+pub const POOL_UID: &str = "skyward.dev/pool-uid";
+/// Name of the Machine a Pod realises.
+pub const MACHINE: &str = "skyward.dev/machine";
+/// UID of that Machine.
+pub const MACHINE_UID: &str = "skyward.dev/machine-uid";
+/// Slot of a Machine in its Pool.
+pub const SLOT: &str = "skyward.dev/slot";
+/// Provider that an Offer or Machine belongs to.
+pub const PROVIDER: &str = "skyward.dev/provider";
+/// The installation (UID of its kube-system namespace) that made an object.
+pub const CLUSTER: &str = "skyward.dev/cluster";
+/// Who manages an object, Kubernetes' recommended label.
+pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+/// Value of [`MANAGED_BY`] and our server-side-apply field manager.
+pub const MANAGER: &str = "skyward";
+
+/// On Pools, Machines and Providers, until what they stand for is gone.
+pub const FINALIZER: &str = "skyward.dev/cleanup";

@@ -1,0 +1,34 @@
+//! The custom resources of Skyward (`skyward.dev/v1alpha1`), and nothing else.
+//!
+//! Types here are what users write and read: doc comments become the text of
+//! `kubectl explain` and of the reference, CEL rules become errors at admission.
+//! No I/O and no policy; `skyward-controller` has both. Start with [`pool`] and
+//! [`task`]; [`condition`] lists every condition with its closed set of reasons.
+
+pub mod condition;
+pub mod duration;
+pub mod labels;
+pub mod machine;
+pub mod offer;
+pub mod pool;
+pub mod provider;
+pub mod shared;
+pub mod task;
+
+pub use duration::Duration;
+pub use machine::{Machine, MachinePhase, MachineSpec, MachineStatus};
+pub use offer::{Offer, OfferSpec};
+pub use pool::{Pool, PoolPhase, PoolSpec, PoolStatus};
+pub use provider::{Provider, ProviderSpec, ProviderStatus};
+pub use task::{Task, TaskPhase, TaskSpec, TaskStatus};
+
+/// API group of the custom resources.
+pub const GROUP: &str = "skyward.dev";
+/// Version served and stored.
+pub const VERSION: &str = "v1alpha1";
+/// API group of the aggregated API for logs and results.
+pub const SUBRESOURCES_GROUP: &str = "subresources.skyward.dev";
+
+/// Most machines that one Pool may want. It bounds what a Task's status must
+/// record for a broadcast (one short entry for each rank) to well under 32 KiB.
+pub const MAX_POOL_NODES: u32 = 500;

@@ -1,0 +1,183 @@
+//! Machine: one machine of a Pool; the durable record of intent, price and identity.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// One machine of a Pool. Written by the controller before the machine is ordered, so
+/// that no crash can lose it. Deleting one by hand drains it and has it replaced.
+#[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[kube(
+    group = "skyward.dev",
+    version = "v1alpha1",
+    kind = "Machine",
+    plural = "machines",
+    namespaced,
+    shortname = "skm",
+    category = "skyward",
+    status = "MachineStatus",
+    doc = "One machine of a Pool: the durable record of intent, price and identity. Written by the controller.",
+    selectable = ".spec.pool",
+    selectable = ".spec.provider",
+    printcolumn(name = "Pool", type_ = "string", json_path = ".spec.pool"),
+    printcolumn(name = "Slot", type_ = "integer", json_path = ".spec.slot"),
+    printcolumn(name = "Provider", type_ = "string", json_path = ".spec.provider"),
+    printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
+    printcolumn(name = "Step", type_ = "string", json_path = ".status.step"),
+    printcolumn(name = "$/h", type_ = "string", json_path = ".spec.hourlyPrice"),
+    printcolumn(name = "Offer", type_ = "string", json_path = ".spec.offer", priority = 1),
+    printcolumn(name = "Address", type_ = "string", json_path = ".status.address", priority = 1),
+    printcolumn(name = "ID", type_ = "string", json_path = ".status.id", priority = 1),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+#[kube(derive = "PartialEq")]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("self == oldSelf").message("a Machine's spec is a record and cannot be changed; change the Pool"))]
+pub struct MachineSpec {
+    /// The Pool it belongs to.
+    #[schemars(length(max = 253))]
+    pub pool: String,
+    /// UID of that Pool.
+    #[schemars(length(max = 64))]
+    pub pool_uid: String,
+    /// Number of its place in the Pool.
+    pub slot: u32,
+    /// Which try to fill that place, from 1.
+    pub attempt: u32,
+    /// The Provider it is ordered from.
+    #[schemars(length(max = 253))]
+    pub provider: String,
+    /// Name of the Offer it was ordered by.
+    #[schemars(length(max = 253))]
+    pub offer: String,
+    /// The Offer's instance type.
+    #[schemars(length(max = 256))]
+    pub instance_type: String,
+    /// The Offer's region.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 128))]
+    pub region: String,
+    /// On which market it was ordered.
+    pub market: Market,
+    /// Price in USD per hour, frozen when it was ordered, as a decimal.
+    #[schemars(length(max = 32))]
+    pub hourly_price: String,
+    /// Token that makes ordering it twice one order.
+    #[schemars(length(max = 128))]
+    pub token: String,
+    /// Digest of what the Pool asked of its machines; another digest means that this
+    /// machine is replaced when it is idle.
+    #[schemars(length(max = 64))]
+    pub template_hash: String,
+}
+
+/// A market of a cloud.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Market {
+    /// Kept until we return it.
+    OnDemand,
+    /// May be reclaimed by the cloud.
+    Spot,
+}
+
+/// Where a machine is in its life.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+pub enum MachinePhase {
+    /// Recorded, and asked for.
+    #[default]
+    Ordered,
+    /// The provider accepted; it boots.
+    Accepted,
+    /// SSH answers.
+    Reachable,
+    /// Bootstrap steps run.
+    Bootstrapping,
+    /// It takes runs.
+    Ready,
+    /// It takes no new runs and finishes those it has.
+    Draining,
+    /// Its deletion is ordered, until the provider says it is gone.
+    Deleting,
+    /// It failed or vanished; it will be deleted and replaced.
+    Failed,
+}
+
+impl MachinePhase {
+    /// As in the API.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Ordered => "Ordered",
+            Self::Accepted => "Accepted",
+            Self::Reachable => "Reachable",
+            Self::Bootstrapping => "Bootstrapping",
+            Self::Ready => "Ready",
+            Self::Draining => "Draining",
+            Self::Deleting => "Deleting",
+            Self::Failed => "Failed",
+        }
+    }
+}
+
+/// What is known of the machine.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct MachineStatus {
+    /// Where it is in its life.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<MachinePhase>,
+    /// The bootstrap step under way, as `3/6 packages`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 64))]
+    pub step: String,
+    /// Its id at the provider; for `container` the UID of its Pod.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 256))]
+    pub id: String,
+    /// Address that SSH dials.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 256))]
+    pub address: String,
+    /// Port that SSH dials.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ssh_port: Option<u16>,
+    /// User that SSH logs in as.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 64))]
+    pub ssh_user: String,
+    /// Address by which machines of the Pool reach each other.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 256))]
+    pub private_address: String,
+    /// Host key that it must show, in OpenSSH's form.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 1024))]
+    pub host_key: String,
+    /// Version of the agent that runs on it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 64))]
+    pub agent_version: String,
+    /// Version of the Python that runs functions there.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 32))]
+    pub python_version: String,
+    /// When the provider accepted the order.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accepted_at: Option<Time>,
+    /// When its address was known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub running_at: Option<Time>,
+    /// When SSH first answered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reachable_at: Option<Time>,
+    /// When it first took runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ready_at: Option<Time>,
+    /// `Accepted`, `Reachable`, `Bootstrapped`, `Ready`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 8), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Vec<Condition>,
+    /// Generation of the spec that this status is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+}

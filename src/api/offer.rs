@@ -1,0 +1,101 @@
+//! Offer: one thing that can be rented at a Provider. Written by the controller.
+
+use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// One kind of machine that a Provider offers. Written by the controller; when it was
+/// last read stands in the Provider's status.
+#[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[kube(
+    group = "skyward.dev",
+    version = "v1alpha1",
+    kind = "Offer",
+    plural = "offers",
+    shortname = "sko",
+    category = "skyward",
+    doc = "One kind of machine that a Provider offers. Written by the controller.",
+    selectable = ".spec.provider",
+    printcolumn(name = "Provider", type_ = "string", json_path = ".spec.provider"),
+    printcolumn(name = "Accelerator", type_ = "string", json_path = ".spec.accelerator.name"),
+    printcolumn(name = "Count", type_ = "number", json_path = ".spec.accelerator.count"),
+    printcolumn(name = "vCPUs", type_ = "number", json_path = ".spec.vcpus"),
+    printcolumn(name = "Memory-GB", type_ = "number", json_path = ".spec.memoryGB"),
+    printcolumn(name = "On-Demand", type_ = "string", json_path = ".spec.onDemandPrice"),
+    printcolumn(name = "Available", type_ = "string", json_path = ".spec.availability"),
+    printcolumn(name = "Type", type_ = "string", json_path = ".spec.instanceType", priority = 1),
+    printcolumn(name = "Region", type_ = "string", json_path = ".spec.region", priority = 1),
+    printcolumn(name = "Arch", type_ = "string", json_path = ".spec.architecture", priority = 1),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+#[kube(derive = "PartialEq")]
+#[serde(rename_all = "camelCase")]
+pub struct OfferSpec {
+    /// The Provider that offers it.
+    #[schemars(length(max = 253))]
+    pub provider: String,
+    /// Its name at the provider; for `container` the group of nodes it stands for.
+    #[schemars(length(max = 256))]
+    pub instance_type: String,
+    /// Region or zone, where the provider has such.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 128))]
+    pub region: String,
+    /// Accelerators of one machine; none when left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accelerator: Option<OfferedAccelerator>,
+    /// vCPUs of one machine. For `container`: the most one Pod can get.
+    pub vcpus: f64,
+    /// Memory of one machine in GB (10^9 bytes). For `container`: the most one Pod can get.
+    #[serde(rename = "memoryGB")]
+    pub memory_gb: f64,
+    /// Disk of one machine in GB (10^9 bytes), where the offer fixes it.
+    #[serde(default, rename = "diskGB", skip_serializing_if = "Option::is_none")]
+    pub disk_gb: Option<f64>,
+    /// `x86_64` or `arm64`.
+    pub architecture: Architecture,
+    /// Price of one machine in USD per hour, on demand, as a decimal. `0` for `container`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 32), regex(pattern = r"^[0-9]+(\.[0-9]+)?$"))]
+    pub on_demand_price: Option<String>,
+    /// Whether the provider says that it can be had now.
+    pub availability: Availability,
+    /// Whether its machines can reach each other.
+    pub connected: bool,
+}
+
+/// Accelerators of an Offer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct OfferedAccelerator {
+    /// Canonical name, such as `H100`.
+    #[schemars(length(max = 64))]
+    pub name: String,
+    /// How many one machine has; may be a fraction.
+    pub count: f64,
+    /// Memory of each in GB (10^9 bytes).
+    #[serde(default, rename = "memoryGB", skip_serializing_if = "Option::is_none")]
+    pub memory_gb: Option<f64>,
+}
+
+/// Architecture of a machine's CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+pub enum Architecture {
+    /// AMD64.
+    #[serde(rename = "x86_64")]
+    X86_64,
+    /// AArch64.
+    #[serde(rename = "arm64")]
+    Arm64,
+}
+
+/// Whether an Offer can be had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Availability {
+    /// It can.
+    Yes,
+    /// It cannot.
+    No,
+    /// The provider does not say.
+    Unknown,
+}

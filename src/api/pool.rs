@@ -1,0 +1,321 @@
+//! Pool: machines wanted, and what they are.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    duration::Duration,
+    offer::Architecture,
+    shared::{Accelerator, EnvFrom, EnvVar, LocalRef, Size},
+};
+
+/// Machines wanted, and what they are. Tasks of the same namespace run on them.
+#[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[kube(
+    group = "skyward.dev",
+    version = "v1alpha1",
+    kind = "Pool",
+    plural = "pools",
+    namespaced,
+    shortname = "skpool",
+    category = "skyward",
+    status = "PoolStatus",
+    doc = "Machines wanted, and what they are. Tasks of the same namespace run on them.",
+    scale(
+        spec_replicas_path = ".spec.nodes.desired",
+        status_replicas_path = ".status.machines",
+        label_selector_path = ".status.selector"
+    ),
+    printcolumn(name = "Provider", type_ = "string", json_path = ".spec.provider"),
+    printcolumn(name = "Accelerator", type_ = "string", json_path = ".spec.accelerator.name"),
+    printcolumn(name = "Ready", type_ = "string", json_path = ".status.readySummary"),
+    printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
+    printcolumn(name = "$/h", type_ = "string", json_path = ".status.hourlyCost"),
+    printcolumn(name = "Tasks", type_ = "integer", json_path = ".status.runningTasks", priority = 1),
+    printcolumn(name = "Reason", type_ = "string", json_path = r#".status.conditions[?(@.type=="Ready")].reason"#, priority = 1),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+#[kube(derive = "PartialEq")]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("self.provider == oldSelf.provider").message("provider cannot be changed; create another Pool"))]
+pub struct PoolSpec {
+    /// Name of the Provider that machines come from. Immutable.
+    #[schemars(length(min = 1, max = 253))]
+    pub provider: String,
+    /// How many machines. May be changed at any time: the Pool grows, or gives up idle
+    /// machines first.
+    #[serde(default)]
+    pub nodes: Nodes,
+    /// Accelerator of each machine; none when left out. A change replaces machines when idle.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accelerator: Option<Accelerator>,
+    /// Least vCPUs of each machine. A change replaces machines when idle.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0.1, max = 1024.0))]
+    pub vcpus: Option<f64>,
+    /// Least memory of each machine in GB (10^9 bytes). A change replaces machines when idle.
+    #[serde(default, rename = "memoryGB", skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0.1, max = 32768.0))]
+    pub memory_gb: Option<f64>,
+    /// Disk of each machine in GB (10^9 bytes). A change replaces machines when idle.
+    #[serde(default, rename = "diskGB", skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 65536))]
+    pub disk_gb: Option<u32>,
+    /// Architecture of the CPU: `x86_64` (default) or `arm64`. A change replaces machines when idle.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub architecture: Option<Architecture>,
+    /// Software and environment of each machine. A change replaces machines when idle.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<Image>,
+    /// How Tasks run on a machine. `concurrency` takes effect at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worker: Option<Worker>,
+    /// Size of `/dev/shm`. Default `1Gi`, or half of the machine's memory if that is known
+    /// and less. A change replaces machines when idle.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shm_size: Option<Size>,
+    /// Longest waits. May be changed at any time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeouts: Option<Timeouts>,
+    /// Failed tries in a row to get a machine, after which the Pool is Stalled until its
+    /// spec changes or an hour has passed. Default 10.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1000))]
+    pub max_provision_attempts: Option<u32>,
+    /// Wait between two tries to get a machine; it doubles with each failure up to
+    /// 32 times its value. Default `10s`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = Rule::new("duration(self) <= duration('1h')").message("provisionRetryDelay must be at most 1h"))]
+    pub provision_retry_delay: Option<Duration>,
+    /// Wait between two tries to connect over SSH. Default `5s`; while a machine of the
+    /// `container` provider boots it is tried more often.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = Rule::new("duration(self) >= duration('100ms') && duration(self) <= duration('10m')").message("sshRetryInterval must be between 100ms and 10m"))]
+    pub ssh_retry_interval: Option<Duration>,
+    /// How often a Task may start again because its machine was lost, unless the Task says
+    /// otherwise. Default 3.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 1000))]
+    pub retry_on_interruption: Option<u32>,
+    /// A machine whose controller is gone stops itself after this long although it still
+    /// runs something or holds a result nobody fetched. Default `24h`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = Rule::new("duration(self) >= duration('5m')").message("orphanTimeout must be at least 5m"))]
+    pub orphan_timeout: Option<Duration>,
+    /// Return all machines and keep Tasks waiting until it is false again. Running Tasks
+    /// are stopped after `timeouts.shutdown` and run again later. Default false.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub suspend: Option<bool>,
+}
+
+/// How many machines a Pool has.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("!has(self.min) || self.min <= self.desired").message("nodes.min must not be above nodes.desired"))]
+pub struct Nodes {
+    /// Machines wanted. 0 turns the Pool off. At most 500. Default 1.
+    #[serde(default = "one")]
+    #[schemars(range(min = 0, max = 500))]
+    pub desired: u32,
+    /// The Pool is Ready, and broadcasts start, with this many machines. Default: `desired`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 500))]
+    pub min: Option<u32>,
+}
+
+const fn one() -> u32 {
+    1
+}
+
+impl Default for Nodes {
+    fn default() -> Self {
+        Self { desired: 1, min: None }
+    }
+}
+
+/// Software and environment of each machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Image {
+    /// Version of Python for functions and python scripts: `auto` (default: the machine's
+    /// own if it is 3.10 or newer, else 3.12), or for example `3.12`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 16), regex(pattern = r"^(auto|3\.[0-9]{1,2}(\.[0-9]{1,2})?)$"))]
+    pub python: Option<String>,
+    /// Python packages, as pip takes them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 256), inner(length(min = 1, max = 256)))]
+    pub pip: Vec<String>,
+    /// Indexes for some of the packages.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 8))]
+    pub pip_indexes: Vec<PipIndex>,
+    /// Debian or Ubuntu packages. Needs root on the machine.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 256), inner(length(min = 1, max = 128), regex(pattern = r"^[a-z0-9][a-z0-9+.:=~-]*$")))]
+    pub apt: Vec<String>,
+    /// Environment of every Task.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 128), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub env: Vec<EnvVar>,
+    /// Environment of every Task from Secrets and ConfigMaps of the Pool's namespace.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
+    pub env_from: Vec<EnvFrom>,
+    /// Shell snippets run once on each machine; what they print becomes the variable of
+    /// that name for every Task.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 32, "additionalProperties" = {"type": "string", "maxLength": 4096}))]
+    pub shell_vars: BTreeMap<String, String>,
+    /// ConfigMap of the Pool's namespace whose key `ca.crt` holds certificates to trust
+    /// besides the machine's own, for example those of a company proxy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ca_bundle_ref: Option<LocalRef>,
+}
+
+/// An index that only some packages come from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PipIndex {
+    /// Its URL.
+    #[schemars(length(min = 1, max = 512), regex(pattern = r"^https?://"))]
+    pub url: String,
+    /// The packages that come from it.
+    #[schemars(length(min = 1, max = 64), inner(length(min = 1, max = 256)))]
+    pub packages: Vec<String>,
+}
+
+/// How Tasks run on a machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Worker {
+    /// Tasks that one machine runs at the same time. Default 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1024))]
+    pub concurrency: Option<u32>,
+    /// User that Tasks run as. Default `skyward`, an unprivileged user that bootstrap
+    /// makes; `root` gives Tasks the whole machine. Ignored where SSH logs in as an
+    /// ordinary user. A change replaces machines when idle.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 32), regex(pattern = r"^[a-z_][a-z0-9_-]*$"))]
+    pub user: Option<String>,
+}
+
+/// Longest waits in a machine's life.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Timeouts {
+    /// From the order to an address. Default `300s`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = Rule::new("duration(self) >= duration('1s')").message("timeouts.provision must be at least 1s"))]
+    pub provision: Option<Duration>,
+    /// From the address to SSH. Default `300s`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = Rule::new("duration(self) >= duration('1s')").message("timeouts.ssh must be at least 1s"))]
+    pub ssh: Option<Duration>,
+    /// From SSH to Ready. Default `300s`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = Rule::new("duration(self) >= duration('1s')").message("timeouts.bootstrap must be at least 1s"))]
+    pub bootstrap: Option<Duration>,
+    /// What Tasks have between SIGTERM and SIGKILL when the Pool is deleted, suspended or
+    /// shrunk below the machines in use. Default `120s`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = Rule::new("duration(self) <= duration('24h')").message("timeouts.shutdown must be at most 24h"))]
+    pub shutdown: Option<Duration>,
+}
+
+/// Where a Pool is in its life; derived from its conditions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum PoolPhase {
+    /// Not looked at yet.
+    #[default]
+    Pending,
+    /// Machines are created and bootstrapped.
+    Provisioning,
+    /// As many machines as wanted (or `nodes.min`) take Tasks.
+    Ready,
+    /// Machines are being replaced or are fewer than `nodes.min`.
+    Degraded,
+    /// Somebody must act; see the condition `Stalled`.
+    Stalled,
+    /// `nodes.desired` is 0.
+    Off,
+    /// `spec.suspend` is true.
+    Suspended,
+    /// Being deleted.
+    Deleting,
+}
+
+/// What is true of the Pool.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PoolStatus {
+    /// Where it is in its life.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<PoolPhase>,
+    /// Ready machines of those wanted, as `3/4`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 16))]
+    pub ready_summary: String,
+    /// Machines that exist or are ordered.
+    #[serde(default)]
+    pub machines: u32,
+    /// Machines that take Tasks.
+    #[serde(default)]
+    pub ready_machines: u32,
+    /// Tasks that run, as of the last transition.
+    #[serde(default)]
+    pub running_tasks: u32,
+    /// Price of its machines in USD per hour, as a decimal.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 32))]
+    pub hourly_cost: String,
+    /// Selects its Machines and Pods; for `kubectl scale` and autoscalers.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 256))]
+    pub selector: String,
+    /// Address of the machine in the lowest slot.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 256))]
+    pub head_address: String,
+    /// Highest attempt used in each slot that ever had a machine; slot numbers and
+    /// attempts are never used twice.
+    #[serde(default)]
+    pub last_attempt: u32,
+    /// Failed tries in a row to get a machine.
+    #[serde(default)]
+    pub failed_attempts: u32,
+    /// When the last of them failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_failure_at: Option<Time>,
+    /// Machines that need attention, at most 32.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub attention: Vec<MachineAttention>,
+    /// `Ready`, `Reconciling`, `Stalled`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 8), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Vec<Condition>,
+    /// Generation of the spec that this status is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+}
+
+/// A machine that is not as it should be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct MachineAttention {
+    /// Name of the Machine.
+    #[schemars(length(max = 253))]
+    pub name: String,
+    /// Reason of its first condition that is not True.
+    #[schemars(length(max = 64))]
+    pub reason: String,
+    /// Message of that condition, shortened.
+    #[schemars(length(max = 512))]
+    pub message: String,
+}

@@ -1,0 +1,241 @@
+//! Provider: one account at one cloud, or, as `container`, this cluster.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::Toleration;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, Time};
+use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    duration::Duration,
+    shared::{LocalRef, Size},
+};
+
+/// Where machines may come from: one account at one cloud, or the cluster itself
+/// (`container`: each machine is a Pod). Written by the platform engineer.
+#[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[kube(
+    group = "skyward.dev",
+    version = "v1alpha1",
+    kind = "Provider",
+    plural = "providers",
+    shortname = "skp",
+    category = "skyward",
+    status = "ProviderStatus",
+    doc = "Where machines may come from: one account at one cloud, or this cluster (container).",
+    printcolumn(name = "Type", type_ = "string", json_path = ".status.type"),
+    printcolumn(name = "Ready", type_ = "string", json_path = r#".status.conditions[?(@.type=="Ready")].status"#),
+    printcolumn(name = "Offers", type_ = "integer", json_path = ".status.offers"),
+    printcolumn(name = "Machines", type_ = "integer", json_path = ".status.machines"),
+    printcolumn(name = "Reason", type_ = "string", json_path = r#".status.conditions[?(@.type=="Ready")].reason"#, priority = 1),
+    printcolumn(name = "Refreshed", type_ = "date", json_path = ".status.refreshedAt", priority = 1),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+#[kube(derive = "PartialEq")]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("has(self.container)").message("a Provider needs exactly one kind of account; write `container: {}` for Pods of this cluster"))]
+#[x_kube(validation = Rule::new("has(self.container) == has(oldSelf.container)").message("the kind of account cannot be changed; create another Provider"))]
+pub struct ProviderSpec {
+    /// Machines are Pods of this cluster, in the namespace of their Pool.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub container: Option<ContainerSettings>,
+    /// Namespaces whose Pools may use this Provider, by their labels. `{}` admits all.
+    #[x_kube(validation = Rule::new("!has(self.matchExpressions) || self.matchExpressions.size() <= 16").message("at most 16 matchExpressions"))]
+    pub allowed_namespaces: LabelSelector,
+    /// Most that Pools may take from this Provider; checked before an order is recorded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limits: Option<Limits>,
+    /// Which host keys are trusted. `TrustOnFirstUse` (default) prefers a key learnt over a
+    /// verified way (injected, or read from the cloud) and otherwise pins the first one it
+    /// sees; `Verified` refuses a machine whose key it cannot learn over a verified way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_key_policy: Option<HostKeyPolicy>,
+    /// How often offers are read again and the account is checked. Default `5m`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = Rule::new("duration(self) >= duration('10s')").message("refreshInterval must be at least 10s"))]
+    pub refresh_interval: Option<Duration>,
+}
+
+/// Which host keys of machines are trusted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum HostKeyPolicy {
+    /// Pin the first key seen when none can be learnt over a verified way.
+    TrustOnFirstUse,
+    /// Refuse a machine whose key cannot be learnt over a verified way.
+    Verified,
+}
+
+/// Most that Pools may take from a Provider.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Limits {
+    /// Machines at the same time, over all namespaces.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 100_000))]
+    pub machines: Option<u32>,
+    /// Machines at the same time in each namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 100_000))]
+    pub machines_per_namespace: Option<u32>,
+}
+
+/// How Pods of the Container provider look. `binary`, `network` and `container_prefix`
+/// of the Python library are matters of a local Docker and have no counterpart.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ContainerSettings {
+    /// Image of the Pods: any Linux with sshd, bash and, for functions, Python 3.10 or newer.
+    /// Default: the operator's `--node-image`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 512))]
+    pub image: Option<String>,
+    /// When the image is pulled: `Always`, `IfNotPresent` (default) or `Never`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image_pull_policy: Option<PullPolicy>,
+    /// Secrets with registry credentials, in the namespace of the Pool.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 8))]
+    pub image_pull_secrets: Vec<LocalRef>,
+    /// User that SSH logs in as. Default `root`, which may install packages; with
+    /// `securityProfile: Restricted` it is an ordinary user.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 32), regex(pattern = r"^[a-z_][a-z0-9_-]*$"))]
+    pub ssh_user: Option<String>,
+    /// `Default`: root inside the Pod, with the container runtime's ordinary capabilities.
+    /// `Restricted`: everything the restricted Pod Security Standard asks for; then `apt`
+    /// packages cannot be installed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub security_profile: Option<SecurityProfile>,
+    /// Run the Pods privileged, for example to mount file systems. Default false.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub privileged: Option<bool>,
+    /// Service account of the Pods; its token is never mounted. Default: the namespace's default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub service_account_name: Option<String>,
+    /// Nodes that Pods may run on, by their labels.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 32))]
+    pub node_selector: BTreeMap<String, String>,
+    /// Taints that Pods tolerate.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32))]
+    pub tolerations: Vec<Toleration>,
+    /// Runtime class of the Pods.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub runtime_class_name: Option<String>,
+    /// What a Pod asks for where its Pool does not say (`vcpus`, `memoryGB`, `diskGB`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resources: Option<ContainerResources>,
+    /// A machine whose controller is gone stops itself after this long when it runs
+    /// nothing. Default `300s`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = Rule::new("duration(self) >= duration('60s')").message("instanceTimeout must be at least 60s, or a restart of the controller would cost machines"))]
+    pub instance_timeout: Option<Duration>,
+}
+
+/// When an image is pulled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum PullPolicy {
+    /// At each start.
+    Always,
+    /// When the node has none.
+    IfNotPresent,
+    /// Never: the node must have it.
+    Never,
+}
+
+impl PullPolicy {
+    /// As Kubernetes writes it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Always => "Always",
+            Self::IfNotPresent => "IfNotPresent",
+            Self::Never => "Never",
+        }
+    }
+}
+
+/// Rights of a Pod of the Container provider.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum SecurityProfile {
+    /// Root inside the Pod.
+    Default,
+    /// The restricted Pod Security Standard.
+    Restricted,
+}
+
+/// What a Pod asks for by default.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ContainerResources {
+    /// Requests.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requests: Option<Amounts>,
+    /// Limits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limits: Option<Amounts>,
+}
+
+/// Amounts of what a node can give.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Amounts {
+    /// CPUs, such as `500m` or `4`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 16), regex(pattern = r"^[0-9]{1,7}(\.[0-9]{1,3}|m)?$"))]
+    pub cpu: Option<String>,
+    /// Memory, such as `512Mi`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<Size>,
+    /// Disk for the Pod's own files, such as `10Gi`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ephemeral_storage: Option<Size>,
+}
+
+/// What the controller knows of the account.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ProviderStatus {
+    /// Which kind of account it is, such as `container`.
+    #[serde(default, rename = "type", skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 32))]
+    pub type_: String,
+    /// The account as the cloud names it; for `container` the UID of this cluster.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 256))]
+    pub account: String,
+    /// Number of Offer objects.
+    #[serde(default)]
+    pub offers: u32,
+    /// Number of Machine objects that use it.
+    #[serde(default)]
+    pub machines: u32,
+    /// When offers were last read in full.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refreshed_at: Option<Time>,
+    /// Whether a machine that stops itself ends its bill.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub self_stop: Option<SelfStop>,
+    /// `Ready`, `Stalled`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 8), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Vec<Condition>,
+    /// Generation of the spec that this status is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+}
+
+/// What becomes of the bill when a machine stops itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum SelfStop {
+    /// Nothing is billed any more.
+    EndsBilling,
+    /// Part of it, such as the disk, is.
+    Partial,
+    /// All of it is.
+    None,
+}

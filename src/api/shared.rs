@@ -1,0 +1,81 @@
+//! Parts that several kinds use.
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Serialize};
+
+/// Accelerator of a machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Accelerator {
+    /// Name such as `H100`, `A100`, `L4`, `T4`, `RTX_4090`.
+    #[schemars(length(min = 1, max = 64))]
+    pub name: String,
+    /// How many each machine has. Default 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 16))]
+    pub count: Option<u32>,
+    /// Least memory of each in GB (10^9 bytes); any when left out.
+    #[serde(default, rename = "memoryGB", skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1024))]
+    pub memory_gb: Option<u32>,
+}
+
+/// One environment variable with a literal value. For values from Secrets use `envFrom`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct EnvVar {
+    /// Name of the variable.
+    #[schemars(length(min = 1, max = 256), regex(pattern = r"^[A-Za-z_][A-Za-z0-9_]*$"))]
+    pub name: String,
+    /// Its value.
+    #[serde(default)]
+    #[schemars(length(max = 8192))]
+    pub value: String,
+}
+
+/// A Secret or ConfigMap of the same namespace; each key becomes a variable.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct EnvFrom {
+    /// A Secret. Its values are masked where a log tail is shown in status.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_ref: Option<LocalRef>,
+    /// A ConfigMap.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config_map_ref: Option<LocalRef>,
+    /// Put in front of each key.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 64))]
+    pub prefix: String,
+}
+
+/// An object of the same namespace, by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LocalRef {
+    /// Its name.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+    /// Whether to go on without it when it does not exist. Default false.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub optional: bool,
+}
+
+/// An amount of memory or storage as Kubernetes writes it, such as `512Mi` or `8Gi`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Size(pub String);
+
+impl JsonSchema for Size {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Size".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "string", "maxLength": 20, "pattern": r"^[0-9]{1,12}(Ki|Mi|Gi|Ti|k|M|G|T)?$" })
+    }
+}

@@ -1,0 +1,347 @@
+//! Task: work for a Pool of the same namespace.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::{
+    duration::Duration,
+    shared::{EnvFrom, EnvVar},
+};
+
+/// Work for a Pool of the same namespace: a command, a script or a Python function.
+#[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[kube(
+    group = "skyward.dev",
+    version = "v1alpha1",
+    kind = "Task",
+    plural = "tasks",
+    namespaced,
+    shortname = "sktask",
+    category = "skyward",
+    status = "TaskStatus",
+    doc = "Work for a Pool of the same namespace: a command, a script or a Python function.",
+    selectable = ".spec.pool",
+    selectable = ".status.phase",
+    printcolumn(name = "Pool", type_ = "string", json_path = ".spec.pool"),
+    printcolumn(name = "Mode", type_ = "string", json_path = ".status.mode"),
+    printcolumn(name = "Done", type_ = "string", json_path = ".status.done"),
+    printcolumn(name = "Status", type_ = "string", json_path = ".status.phase"),
+    printcolumn(name = "Restarts", type_ = "integer", json_path = ".status.restarts"),
+    printcolumn(name = "Duration", type_ = "string", json_path = ".status.duration"),
+    printcolumn(name = "Reason", type_ = "string", json_path = ".status.reason", priority = 1),
+    printcolumn(name = "Priority", type_ = "integer", json_path = ".spec.priority", priority = 1),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+#[kube(derive = "PartialEq")]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("[has(self.command), has(self.script), has(self.function)].filter(x, x).size() == 1").message("a Task needs exactly one of command, script and function"))]
+pub struct TaskSpec {
+    /// The Pool of this namespace that runs it. It may be created later.
+    #[schemars(length(min = 1, max = 253))]
+    pub pool: String,
+    /// Program and arguments; no shell is involved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 256), inner(length(max = 16384)))]
+    pub command: Option<Vec<String>>,
+    /// A script.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub script: Option<Script>,
+    /// A Python function; its return value, as JSON, becomes the result.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub function: Option<Function>,
+    /// Where it runs: `one` (default: the machine with the most free places), `all` (once on each
+    /// machine), `head` (the machine of rank 0), or the number of a rank.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = Rule::new("type(self) == int ? (self >= 0 && self < 500) : string(self).matches('^(one|all|head|[0-9]{1,3})$')").message("placement must be one, all, head, or the number of a rank from 0 to 499"))]
+    pub placement: Option<IntOrString>,
+    /// Longest time of one attempt; then the whole process group gets SIGTERM and, after
+    /// `terminationGracePeriod`, SIGKILL. None when left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = Rule::new("duration(self) >= duration('100ms')").message("timeout must be at least 100ms"))]
+    pub timeout: Option<Duration>,
+    /// Time between SIGTERM and SIGKILL. Default `30s`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = Rule::new("duration(self) <= duration('24h')").message("terminationGracePeriod must be at most 24h"))]
+    pub termination_grace_period: Option<Duration>,
+    /// When it starts again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retries: Option<Retries>,
+    /// Tasks of higher priority start first; among equals the older one does. Default 0.
+    /// May be changed while it waits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = -1_000_000, max = 1_000_000))]
+    pub priority: Option<i32>,
+    /// Environment, over that of the Pool's image.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 128), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub env: Vec<EnvVar>,
+    /// Environment from Secrets and ConfigMaps of this namespace. `env` wins over it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
+    pub env_from: Vec<EnvFrom>,
+    /// Directory on the machine that it starts in. Default: a fresh one of its own, deleted
+    /// with the run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 1024), regex(pattern = "^/"))]
+    pub working_dir: Option<String>,
+    /// Hold it: a waiting Task does not start, a running one is stopped. When it is false
+    /// again, a new attempt starts. May be changed at any time. Default false.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub suspend: Option<bool>,
+    /// Delete the Task this long after it ended. Never when left out: a GitOps tool would
+    /// create it again, and it would run again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 315_360_000))]
+    pub ttl_seconds_after_finished: Option<u32>,
+}
+
+/// A script.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Script {
+    /// Who runs it: `bash` (default) or `python`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interpreter: Option<Interpreter>,
+    /// Its text, at most 128 KiB.
+    #[schemars(length(min = 1, max = 131_072))]
+    pub source: String,
+}
+
+/// Who runs a script.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Interpreter {
+    /// Bash; it stops at the first error only if the script says `set -e`.
+    #[default]
+    Bash,
+    /// The machine's Python (see the Pool's `image.python`).
+    Python,
+}
+
+/// A Python function.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Function {
+    /// Text of the module that defines it, at most 128 KiB.
+    #[schemars(length(min = 1, max = 131_072))]
+    pub source: String,
+    /// Its name in that module. Default `main`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 256), regex(pattern = r"^[A-Za-z_][A-Za-z0-9_.]*$"))]
+    pub entrypoint: Option<String>,
+    /// Positional arguments: any JSON.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), extend("items" = {"x-kubernetes-preserve-unknown-fields": true}))]
+    pub args: Vec<Value>,
+    /// Keyword arguments: any JSON.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 64, "additionalProperties" = {"x-kubernetes-preserve-unknown-fields": true}))]
+    pub kwargs: BTreeMap<String, Value>,
+}
+
+/// When a Task starts again.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Retries {
+    /// How often it may start again because a machine was lost. Default: the Pool's
+    /// `retryOnInterruption`. With `placement: all` every rank starts again together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 1000))]
+    pub on_interruption: Option<u32>,
+}
+
+/// Where a Task is in its life.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum TaskPhase {
+    /// It waits; the condition `Scheduled` says for what.
+    #[default]
+    Pending,
+    /// It has machines and runs.
+    Running,
+    /// `spec.suspend` holds it.
+    Suspended,
+    /// Every run succeeded.
+    Succeeded,
+    /// It ended otherwise.
+    Failed,
+}
+
+impl TaskPhase {
+    /// Whether it ended.
+    pub const fn is_finished(self) -> bool {
+        matches!(self, Self::Succeeded | Self::Failed)
+    }
+
+    /// As in the API.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "Pending",
+            Self::Running => "Running",
+            Self::Suspended => "Suspended",
+            Self::Succeeded => "Succeeded",
+            Self::Failed => "Failed",
+        }
+    }
+}
+
+/// What became of the Task. At most 32 KiB whatever it ran; full logs and results:
+/// `kubectl skyward logs` and `kubectl skyward results`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TaskStatus {
+    /// Where it is in its life.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<TaskPhase>,
+    /// Reason of the phase, such as `WaitingForMachine` or `NonZeroExit`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 64))]
+    pub reason: String,
+    /// What runs and where, such as `command/one` or `function/all`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 32))]
+    pub mode: String,
+    /// Ended runs of all, as `1/4`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 32))]
+    pub done: String,
+    /// Number of the attempt, from 1.
+    #[serde(default)]
+    pub attempt: u32,
+    /// Attempts after the first.
+    #[serde(default)]
+    pub restarts: u32,
+    /// Attempts that ended because a machine was lost.
+    #[serde(default)]
+    pub interruptions: u32,
+    /// Where each rank of this attempt runs: `slot.attempt` of its Machine, in order of rank.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 512), inner(length(max = 24)))]
+    pub placed: Vec<String>,
+    /// When this attempt was placed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<Time>,
+    /// When it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub finished_at: Option<Time>,
+    /// From start to end, such as `1m12s`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 32))]
+    pub duration: String,
+    /// Ranks that succeeded, as ranges such as `0-3,5`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 4096))]
+    pub succeeded_ranks: String,
+    /// Ranks that failed, as ranges.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 4096))]
+    pub failed_ranks: String,
+    /// What became of runs: failed ones first, at most 8. The rest is in the result store.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 8), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["rank"]))]
+    pub results: Vec<RunResult>,
+    /// `Scheduled`, `Running`, `Complete`, `Failed`, `Suspended`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 8), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Vec<Condition>,
+    /// Generation of the spec that this status is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+}
+
+/// What became of one run: one rank of one attempt.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RunResult {
+    /// Its rank.
+    pub rank: u32,
+    /// The Machine it ran on.
+    #[schemars(length(max = 253))]
+    pub machine: String,
+    /// The attempt.
+    pub attempt: u32,
+    /// Why it ended, as in the condition `Failed`, or `Succeeded`.
+    #[schemars(length(max = 64))]
+    pub reason: String,
+    /// Exit code, when the process exited by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<i32>,
+    /// Name of the signal that ended it, such as `SIGKILL`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 16))]
+    pub signal: String,
+    /// What went wrong, in a sentence.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 1024))]
+    pub message: String,
+    /// The function's return value, if its JSON is at most 4 KiB; else it is in the result store.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "any_json")]
+    pub value: Option<Value>,
+    /// Size of the return value's JSON in bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value_bytes: Option<i64>,
+    /// The end of what it printed, at most 2 KiB.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 8192))]
+    pub log_tail: String,
+    /// When it started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<Time>,
+    /// When it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub finished_at: Option<Time>,
+}
+
+fn any_json(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    schemars::json_schema!({ "x-kubernetes-preserve-unknown-fields": true })
+}
+
+/// Where the runs of a Task are placed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placement {
+    /// On the machine with the most free places.
+    One,
+    /// Once on each machine.
+    All,
+    /// On the machine of that rank; head is rank 0.
+    Rank(u32),
+}
+
+impl TaskSpec {
+    /// The placement; `None` when it is none of the admitted values.
+    pub fn parsed_placement(&self) -> Option<Placement> {
+        match &self.placement {
+            None => Some(Placement::One),
+            Some(IntOrString::Int(rank)) => u32::try_from(*rank).ok().map(Placement::Rank),
+            Some(IntOrString::String(text)) => match text.as_str() {
+                "one" => Some(Placement::One),
+                "all" => Some(Placement::All),
+                "head" => Some(Placement::Rank(0)),
+                number => number.parse().ok().map(Placement::Rank),
+            },
+        }
+    }
+
+    /// What runs and where, as in `status.mode`.
+    pub fn mode(&self) -> String {
+        let what = if self.command.is_some() {
+            "command"
+        } else if self.script.is_some() {
+            "script"
+        } else {
+            "function"
+        };
+        match self.parsed_placement() {
+            Some(Placement::All) => format!("{what}/all"),
+            Some(Placement::Rank(0)) => format!("{what}/head"),
+            Some(Placement::Rank(rank)) => format!("{what}/{rank}"),
+            Some(Placement::One) | None => format!("{what}/one"),
+        }
+    }
+}

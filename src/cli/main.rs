@@ -1,0 +1,2 @@
+//! kubectl skyward.
+fn main() {}

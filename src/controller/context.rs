@@ -1,0 +1,94 @@
+//! What every controller shares. Nothing here decides anything.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, PoisonError, RwLock},
+};
+
+use kube::runtime::reflector;
+use skyward_api::{Machine, Offer, Pool, Provider as ProviderObject};
+use skyward_core::Provider;
+use skyward_remote::sessions::Sessions;
+use skyward_store::Store;
+use tokio_util::sync::CancellationToken;
+
+use crate::{board::Board, config::Config, events::Events, metrics::Metrics};
+
+/// Makes the client of an account from its Provider object (given by `main.rs`, the
+/// only place that knows both the registry of clouds and the controllers).
+pub type ProviderFactory =
+    Arc<dyn Fn(&ProviderObject) -> Result<Arc<dyn Provider>, skyward_core::ProviderError> + Send + Sync>;
+
+/// Shared by all controllers of one process, while it leads.
+#[derive(Clone)]
+pub struct Context {
+    /// Client of the API server.
+    pub client: kube::Client,
+    /// Settings.
+    pub config: Arc<Config>,
+    /// This installation: UID of the kube-system namespace.
+    pub cluster: String,
+    /// The leader's epoch: grows with each new leader; agents refuse older ones.
+    pub epoch: u64,
+    /// Connections to machines.
+    pub sessions: Arc<Sessions>,
+    /// Logs and results.
+    pub store: Arc<Store>,
+    /// What dispatchers know.
+    pub board: Arc<Board>,
+    /// Clients of the accounts, by name of the Provider object.
+    pub providers: Arc<Accounts>,
+    /// Makes such clients.
+    pub factory: ProviderFactory,
+    /// Kubernetes Events.
+    pub events: Events,
+    /// Metrics.
+    pub metrics: Arc<Metrics>,
+    /// Caches, filled by watches.
+    pub caches: Caches,
+    /// Cancelled when the process shall end.
+    pub shutdown: CancellationToken,
+}
+
+/// Caches of our objects, filled by watches that `runtime.rs` starts.
+#[derive(Clone)]
+pub struct Caches {
+    /// Pools.
+    pub pools: reflector::Store<Pool>,
+    /// Machines.
+    pub machines: reflector::Store<Machine>,
+    /// Providers.
+    pub providers: reflector::Store<ProviderObject>,
+    /// Offers.
+    pub offers: reflector::Store<Offer>,
+}
+
+/// An account that answered at least once.
+#[derive(Clone)]
+pub struct Account {
+    /// Its client.
+    pub provider: Arc<dyn Provider>,
+    /// Generation of the Provider object it was made from.
+    pub generation: i64,
+}
+
+/// Clients of the accounts, by name of the Provider object.
+#[derive(Default)]
+pub struct Accounts(RwLock<BTreeMap<String, Account>>);
+
+impl Accounts {
+    /// The account of that name, if its Provider was seen by its controller.
+    pub fn get(&self, name: &str) -> Option<Account> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+    }
+
+    /// Adds or replaces an account.
+    pub fn set(&self, name: &str, account: Account) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), account);
+    }
+
+    /// Removes an account.
+    pub fn remove(&self, name: &str) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).remove(name);
+    }
+}

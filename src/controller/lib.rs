@@ -1,0 +1,23 @@
+//! The controllers of Skyward: observe, plan (pure), record, act.
+//!
+//! - [`context`]: what every controller shares; [`runtime`] starts and stops them all.
+//! - [`provider`]: checks accounts and writes Offers.
+//! - [`pool`]: which Machines a Pool should have; begin reading at `pool/plan.rs`.
+//! - [`machine`]: one machine from order to Ready to gone.
+//! - [`task`]: one serial dispatcher for each Pool, from queue to result.
+//! - [`logs`]: what the aggregated API asks the controller for.
+
+pub mod board;
+pub mod config;
+pub mod context;
+pub mod events;
+pub mod health;
+pub mod keys;
+pub mod lease;
+pub mod logs;
+pub mod machine;
+pub mod metrics;
+pub mod pool;
+pub mod provider;
+pub mod runtime;
+pub mod task;

@@ -1,0 +1,110 @@
+//! What a provider may answer instead of what was asked for.
+
+use std::{fmt, time::Duration};
+
+/// What kind of failure it is; the only thing that planning looks at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ErrorKind {
+    /// Passes by itself.
+    Transient,
+    /// Too many requests; try again after this long, if the provider said so.
+    RateLimited(Option<Duration>),
+    /// The answer was lost: the next list decides whether the effect happened.
+    Indeterminate,
+    /// The offer cannot be had now.
+    NoCapacity,
+    /// A quota of the account is used up.
+    Quota(String),
+    /// The credentials are wrong or revoked.
+    Credentials,
+    /// The credentials lack a right.
+    Permission,
+    /// The provider refuses the order as it is, and will again.
+    InvalidOrder,
+    /// The provider cannot do this at all.
+    Unsupported,
+    /// This machine is beyond repair.
+    MachineFailed,
+    /// No such thing: a fact for delete, a loss for get.
+    NotFound,
+    /// It is there already: a fact for create.
+    AlreadyExists,
+}
+
+/// What to do about a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ErrorClass {
+    /// Try the same again, later.
+    Retryable,
+    /// Try another offer.
+    Capacity,
+    /// Wait until somebody changes the spec or the Secret.
+    Config,
+    /// Give up this machine and replace it.
+    Terminal,
+    /// A fact, not a failure.
+    Signal,
+}
+
+impl ErrorKind {
+    /// What to do about it.
+    pub const fn class(&self) -> ErrorClass {
+        match self {
+            Self::Transient | Self::RateLimited(_) | Self::Indeterminate => ErrorClass::Retryable,
+            Self::NoCapacity | Self::Quota(_) => ErrorClass::Capacity,
+            Self::Credentials | Self::Permission | Self::InvalidOrder | Self::Unsupported => ErrorClass::Config,
+            Self::MachineFailed => ErrorClass::Terminal,
+            Self::NotFound | Self::AlreadyExists => ErrorClass::Signal,
+        }
+    }
+
+    /// Stable name, for metrics.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Transient => "transient",
+            Self::RateLimited(_) => "rate_limited",
+            Self::Indeterminate => "indeterminate",
+            Self::NoCapacity => "no_capacity",
+            Self::Quota(_) => "quota",
+            Self::Credentials => "credentials",
+            Self::Permission => "permission",
+            Self::InvalidOrder => "invalid_order",
+            Self::Unsupported => "unsupported",
+            Self::MachineFailed => "machine_failed",
+            Self::NotFound => "not_found",
+            Self::AlreadyExists => "already_exists",
+        }
+    }
+}
+
+/// A failure of one call to a provider. Never holds credentials (rule P9).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProviderError {
+    /// What kind of failure it is.
+    pub kind: ErrorKind,
+    /// Which call failed, in words: `create the Pod`.
+    pub operation: &'static str,
+    /// The provider's own code, if it has one.
+    pub code: Option<String>,
+    /// What the provider said.
+    pub message: String,
+}
+
+impl ProviderError {
+    /// A failure without a code.
+    pub fn new(kind: ErrorKind, operation: &'static str, message: impl Into<String>) -> Self {
+        Self { kind, operation, code: None, message: message.into() }
+    }
+}
+
+impl fmt::Display for ProviderError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "could not {}: {}", self.operation, self.message)?;
+        match &self.code {
+            Some(code) => write!(f, " ({code})"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for ProviderError {}

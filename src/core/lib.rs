@@ -1,0 +1,19 @@
+//! The domain of Skyward: machines, offers, orders and the contract of a provider.
+//!
+//! No Kubernetes, no HTTP, no SSH: everything here can be tested without any of
+//! them. [`provider::Provider`] is the contract that each cloud fulfils and a good
+//! place to begin reading; [`error::ProviderError`] is what it may answer.
+
+pub mod error;
+pub mod machine;
+pub mod offer;
+pub mod order;
+pub mod provider;
+pub mod secret;
+
+pub use error::{ErrorKind, ProviderError};
+pub use machine::{MachineRef, ProviderMachine, ProviderPhase};
+pub use offer::{Market, Offer};
+pub use order::{Accepted, Mark, Order};
+pub use provider::{Capabilities, Deletion, Provider, Scope};
+pub use secret::Secret;

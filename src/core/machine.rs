@@ -1,0 +1,99 @@
+//! A machine as its provider sees it.
+
+use std::net::SocketAddr;
+
+use crate::order::Mark;
+
+/// Where a machine is in its life at the provider.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ProviderPhase {
+    /// Accepted, not running yet. The text says what it waits for, if anything is known.
+    Starting(Option<String>),
+    /// Running.
+    Running,
+    /// It will never run, or ran and failed; the kind says how to report it.
+    Failed(Failure),
+    /// Its end was ordered.
+    Stopping,
+    /// It halted; at some clouds it stays on the bill until it is deleted.
+    Stopped(String),
+}
+
+/// Why a machine will never run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// Which kind of failure.
+    pub kind: FailureKind,
+    /// What the provider says, with a remedy where one is known.
+    pub message: String,
+}
+
+/// Kinds of failure of a machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FailureKind {
+    /// The image cannot be pulled.
+    ImagePull,
+    /// The image lacks something we need, such as sshd.
+    UnusableImage,
+    /// It was evicted, preempted or halted from outside.
+    Lost,
+    /// No node has room for it.
+    NoRoom,
+    /// Anything else.
+    Other,
+}
+
+/// A machine as its provider sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProviderMachine {
+    /// The provider's id.
+    pub id: String,
+    /// Whose it is.
+    pub mark: Mark,
+    /// Where it is in its life.
+    pub phase: ProviderPhase,
+    /// What SSH dials, once known.
+    pub endpoint: Option<Endpoint>,
+    /// Address by which machines of one Pool reach each other.
+    pub private_address: Option<String>,
+    /// Host key learnt over a verified way (OpenSSH form), if the provider has one.
+    pub host_key: Option<String>,
+}
+
+/// How to reach a machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    /// Where SSH listens.
+    pub dial: Dial,
+    /// User to log in as.
+    pub user: String,
+}
+
+/// Where SSH listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Dial {
+    /// A network address.
+    Address(SocketAddr),
+    /// A host name and port.
+    Host(String, u16),
+    /// A port of a Pod, through the API server, for a controller outside the cluster.
+    PodPort {
+        /// Namespace of the Pod.
+        namespace: String,
+        /// Name of the Pod.
+        pod: String,
+        /// Port in the Pod.
+        port: u16,
+    },
+}
+
+/// What is needed to find or delete a machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MachineRef {
+    /// The provider's id, if one was ever recorded.
+    pub id: Option<String>,
+    /// Whose it is; enough to find it where marks are listed.
+    pub mark: Mark,
+    /// Region it was ordered in.
+    pub region: String,
+}

@@ -1,0 +1,74 @@
+//! What can be rented, and for how much.
+
+use rust_decimal::Decimal;
+use serde::{Deserialize, Serialize};
+
+/// A market of a cloud.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Market {
+    /// Kept until we return it.
+    OnDemand,
+    /// May be reclaimed by the cloud.
+    Spot,
+}
+
+/// Architecture of a CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Architecture {
+    /// AMD64.
+    X86_64,
+    /// AArch64.
+    Arm64,
+}
+
+/// Accelerators of one machine.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Accelerators {
+    /// Canonical name, such as `H100`.
+    pub name: String,
+    /// How many; may be a fraction.
+    pub count: f64,
+    /// Memory of each in GB (10^9 bytes).
+    pub memory_gb: Option<f64>,
+}
+
+/// Whether an offer can be had, as the provider says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Availability {
+    /// It can.
+    Yes,
+    /// It cannot.
+    No,
+    /// The provider does not say.
+    Unknown,
+}
+
+/// One thing that can be rented.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Offer {
+    /// Stable id within the provider; becomes part of the Offer object's name, so it is
+    /// a DNS label: lower case letters, digits and `-`, at most 63 characters.
+    pub id: String,
+    /// The provider's name for it.
+    pub instance_type: String,
+    /// Region or zone, `""` where there is none.
+    pub region: String,
+    /// Accelerators of one machine.
+    pub accelerators: Option<Accelerators>,
+    /// vCPUs of one machine.
+    pub vcpus: f64,
+    /// Memory of one machine in GB (10^9 bytes).
+    pub memory_gb: f64,
+    /// Disk in GB (10^9 bytes), where the offer fixes it.
+    pub disk_gb: Option<f64>,
+    /// Architecture of the CPU.
+    pub architecture: Architecture,
+    /// Price in USD per hour on demand.
+    pub on_demand: Option<Decimal>,
+    /// Price in USD per hour on the spot market.
+    pub spot: Option<Decimal>,
+    /// Whether it can be had now.
+    pub availability: Availability,
+    /// Whether its machines can reach each other.
+    pub connected: bool,
+}

@@ -1,0 +1,67 @@
+//! The full, decided request to a provider: acting on it needs no further choice.
+
+use std::collections::BTreeMap;
+
+use rust_decimal::Decimal;
+use serde::{Deserialize, Serialize};
+
+use crate::offer::Market;
+
+/// Whose a machine is. Providers keep it in tags, labels or the name (rule P5).
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Mark {
+    /// The installation: UID of the kube-system namespace of its cluster.
+    pub cluster: String,
+    /// Namespace of the Pool.
+    pub namespace: String,
+    /// Name of the Pool (for people; the UID counts).
+    pub pool: String,
+    /// UID of the Pool.
+    pub pool_uid: String,
+    /// Name of the Machine object.
+    pub machine: String,
+    /// UID of the Machine object.
+    pub machine_uid: String,
+    /// Slot in the Pool.
+    pub slot: u32,
+    /// Attempt to fill the slot.
+    pub attempt: u32,
+}
+
+/// An order for one machine.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Order {
+    /// Whose it will be.
+    pub mark: Mark,
+    /// Idempotency token: ordering twice with it gives one machine.
+    pub token: String,
+    /// The provider's name of what is ordered.
+    pub instance_type: String,
+    /// Region, `""` where there is none.
+    pub region: String,
+    /// Market.
+    pub market: Market,
+    /// Highest price in USD per hour.
+    pub price_ceiling: Option<Decimal>,
+    /// Accelerators: canonical name and count.
+    pub accelerator: Option<(String, u32)>,
+    /// vCPUs asked for, where the provider sells them freely.
+    pub vcpus: Option<f64>,
+    /// Memory in GB asked for, where the provider sells it freely.
+    pub memory_gb: Option<f64>,
+    /// Disk in GB asked for.
+    pub disk_gb: Option<u32>,
+    /// Size of /dev/shm in bytes, where the provider can set it.
+    pub shm_bytes: Option<u64>,
+    /// The one public key that may log in, in OpenSSH form.
+    pub authorized_key: String,
+    /// Labels that people see, where the provider has such.
+    pub labels: BTreeMap<String, String>,
+}
+
+/// What a provider answers to an order it accepted. It may know no address yet (P1).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Accepted {
+    /// The provider's id of the machine.
+    pub id: String,
+}

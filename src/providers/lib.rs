@@ -1,0 +1,1 @@
+//! One folder per cloud; each implements the provider contract of skyward-core.

@@ -1,0 +1,1 @@
+//! Where logs and results live after a run: an object store with a small layout of our own.

@@ -1,0 +1,1 @@
+//! The aggregated API subresources.skyward.dev: logs and results, with Kubernetes RBAC.

@@ -1,0 +1,1 @@
+//! Helpers of the tests: builders, a handle on the cluster, waiting for conditions.
