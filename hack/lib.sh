@@ -45,7 +45,7 @@ digest() {
 quietly() {
   local what=$1 log beat rc=0 begun=$SECONDS
   shift
-  log=$SKYWARD_LOG_DIR/$(printf '%s' "$what" | tr -cs 'A-Za-z0-9' '-').log
+  log=$SKYWARD_LOG_DIR/$(printf '%s' "${what%% (*}" | tr -cs 'A-Za-z0-9.' '-').log
   say "  $what …"
   # The heartbeat waits on a pipe that never speaks rather than in a sleep,
   # which would outlive it and hold the caller's descriptors for ten seconds.

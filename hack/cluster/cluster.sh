@@ -476,19 +476,15 @@ kill_containers() {
 # clean: the same steps for a running cluster and for the remains of one that
 # was killed; each does nothing where nothing is left.
 clean() {
-  local pid path line tool sockets=()
+  local pid path table line tool name value files=()
   stop kubelet kube-proxy dns kube-scheduler kube-controller-manager
   kill_containers
   stop containerd kube-apiserver etcd
   # Shims outlive containerd, and components whose record was lost have no name.
   for pid in $(our_processes); do kill -KILL "$pid" 2>/dev/null || true; done
 
-  # Where shims listened: recorded beside each container, outside our folder.
-  while read -r path; do
-    read -r line 2>/dev/null <"$path" || continue
-    sockets+=("${line#unix://}")
-  done < <(find "$STATE/run/containerd" -maxdepth 4 -name address 2>/dev/null)
-  ((${#sockets[@]} == 0)) || rm -f -- "${sockets[@]}"
+  # Named before their record goes with the state.
+  mapfile -t files < <(our_files)
 
   local rounds=0
   while [ -n "$(our_mounts)" ] && ((rounds++ < 20)); do
@@ -517,13 +513,9 @@ clean() {
     find "$path" -depth -type d -exec rmdir {} + 2>/dev/null || true
   done < <(our_cgroups)
 
-  # Traces at fixed places, which these programs cannot be told to leave alone.
-  rm -f /var/lib/cni/results/"$NETWORK"-*
-  rmdir /var/lib/cni/results /var/lib/cni /run/containerd/s /run/containerd 2>/dev/null || true
-  if [ -d /var/log/containers ]; then
-    find /var/log/containers -maxdepth 1 -type l -lname "$STATE/*" -delete
-    rmdir /var/log/containers 2>/dev/null || true
-  fi
+  ((${#files[@]} == 0)) || rm -f -- "${files[@]}"
+  rmdir /var/log/containers /var/lib/cni/results /var/lib/cni /run/containerd/s /run/containerd \
+    /var/lib/kubelet/device-plugins /var/lib/kubelet 2>/dev/null || true
 
   if [ -f "$SYSCTLS" ]; then
     while read -r name value; do
@@ -531,6 +523,9 @@ clean() {
     done <"$SYSCTLS"
     rm -f "$SYSCTLS"
   fi
+
+  # What kubectl remembers of this address would be wrong for the next cluster.
+  rm -rf "${HOME:-/root}/.kube/cache/discovery/${GATEWAY}_6443"
 
   # --one-file-system: should a mount have stayed, its content is not ours to delete.
   [ -n "$(our_mounts)" ] || rm -rf --one-file-system "$STATE"

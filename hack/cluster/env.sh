@@ -57,6 +57,25 @@ our_processes() {
   done
 }
 
+# our_files: traces at places that these programs cannot be told to leave alone.
+our_files() {
+  local id
+  # containerd's library keeps each Pod's addresses here, by sandbox.
+  {
+    find "$STATE"/run/containerd/io.containerd.grpc.v1.cri/sandboxes -mindepth 1 -maxdepth 1 -printf '%f\n' 2>/dev/null || true
+    find /var/lib/cni/results -name "$NETWORK-*-eth0" -printf '%f\n' 2>/dev/null | sed "s/^$NETWORK-//; s/-eth0\$//" || true
+  } | sort -u | while read -r id; do
+    for id in "/var/lib/cni/results/$NETWORK-$id-eth0" "/var/lib/cni/results/cni-loopback-$id-lo"; do
+      if [ -e "$id" ]; then printf '%s\n' "$id"; fi
+    done
+  done
+  find /var/log/containers -maxdepth 1 -type l -lname "$STATE/*" 2>/dev/null || true
+  # Where the shims of containers that are on record listen.
+  find "$STATE/run/containerd" -maxdepth 4 -name address -exec sed 's/$/\n/; s#^unix://##' {} + 2>/dev/null | grep . || true
+  # The kubelet's, whatever its --root-dir.
+  if [ -e "$SYSCTLS" ]; then find /var/lib/kubelet/device-plugins -mindepth 1 -maxdepth 1 2>/dev/null || true; fi
+}
+
 # our_rules TOOL: what removes our rules and chains, a line each:
 # "TABLE -D CHAIN NUMBER" for rules in chains that are not ours (last first, so
 # that the numbers stay true), then "TABLE -F CHAIN", then "TABLE -X CHAIN".

@@ -17,10 +17,9 @@ found() {
   for tool in iptables ip6tables; do
     ! command -v "$tool" >/dev/null || our_rules "$tool" | awk -v tool="$tool" '$2 != "-F" {print tool " rule: -t " $0}'
   done
-  for file in "$SYSCTLS" "$STATE" /var/lib/cni/results/"$NETWORK"-*; do
-    [ ! -e "$file" ] || printf 'file: %s\n' "$file"
+  { our_files && printf '%s\n' "$SYSCTLS" "$STATE"; } | while read -r file; do
+    [ ! -e "$file" ] && [ ! -L "$file" ] || printf 'file: %s\n' "$file"
   done
-  find /var/log/containers -maxdepth 1 -type l -lname "$STATE/*" 2>/dev/null | sed 's/^/file: /' || true
 }
 
 left=$(found)

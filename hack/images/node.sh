@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# The node image: what a Pod of the Container provider runs when a Pool names no
+# image of its own. A small Debian 12 with an SSH server and Python 3.11, built
+# with debootstrap, so without Docker and without a registry.
+#
+#   hack/images/node.sh      prints the path of the archive
+#
+# No host keys (each machine makes its own), no package lists, no caches, and
+# nothing of this machine's: not its certificate authorities either.
+set -euo pipefail
+. "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
+
+NAME=skyward.dev/node
+SUITE=bookworm
+PACKAGES=openssh-server,python3,ca-certificates,iproute2,procps
+OUT=$SKYWARD_IMAGES/node.tar
+
+# mirror: where this machine gets Debian from, as apt itself would say it.
+mirror() {
+  local uri
+  # shellcheck disable=SC2016 # apt fills these in
+  uri=$(apt-get indextargets --format '$(REPO_URI) $(ORIGIN)|$(LABEL)' 'Created-By: Packages' 2>/dev/null |
+    awk '$2 == "Debian|Debian" {print $1; exit}')
+  [ -n "$uri" ] || die "apt knows no Debian mirror: check /etc/apt/sources.list, then run 'apt-get update'"
+  printf '%s\n' "$uri"
+}
+
+build() {
+  local root mount
+  root=$SKYWARD_IMAGES/node.rootfs
+  rm -rf --one-file-system "$root"
+  trap 'rm -rf --one-file-system "$SKYWARD_IMAGES/node.rootfs"' EXIT
+  debootstrap --variant=minbase --include="$PACKAGES" "$SUITE" "$root" "$(mirror)"
+  # debootstrap leaves /proc and /sys mounted when it is interrupted.
+  for mount in "$root/proc" "$root/sys"; do ! mountpoint -q "$mount" || umount "$mount"; done
+  rm -rf "$root"/var/lib/apt/lists/* "$root"/var/cache/apt/*.bin "$root"/var/cache/apt/archives/*.deb "$root"/var/cache/debconf/*-old \
+    "$root"/etc/ssh/ssh_host_* "$root"/tmp/* "$root"/var/lib/dpkg/*-old "$root"/var/cache/ldconfig/aux-cache
+  find "$root/var/log" -type f -delete
+  # Manuals nobody reads in a Pod; the licences stay.
+  find "$root/usr/share/doc" -type f ! -name copyright -delete
+  rm -rf "$root"/usr/share/man/* "$root"/usr/share/info/* "$root"/usr/share/locale/*
+  find "$root" -name __pycache__ -type d -prune -exec rm -rf {} +
+  # Compiled here once, instead of at every start of a worker in a Pod. Checked
+  # by content, because all times in the image are the same.
+  chroot "$root" python3 -m compileall -q --invalidation-mode unchecked-hash /usr/lib/python3.11 /usr/lib/python3 || true
+  : >"$root/etc/machine-id"
+  rm -f "$root/etc/resolv.conf" "$root/etc/hostname"
+  # sshd refuses to start without it, and no init makes it.
+  mkdir -p "$root/run/sshd"
+  chmod 755 "$root/run/sshd"
+  python3 "$SKYWARD_ROOT/hack/images/oci.py" --out "$OUT" --tag "$NAME:dev" --digest-tag "$NAME" --rootfs "$root" --cmd /bin/bash \
+    --label org.opencontainers.image.title="Skyward node" --label org.opencontainers.image.base.name="debian:$SUITE"
+}
+
+# A process of its own: `quietly` looks at its exit status, and bash does not
+# stop a function at its first error where somebody does that.
+if [ "${1:-}" = --build ]; then
+  build
+  exit
+fi
+
+key=$(digest "${BASH_SOURCE[0]}" "$SKYWARD_ROOT/hack/images/oci.py")
+exec {lock}>"$SKYWARD_IMAGES/node.lock"
+flock "$lock"
+if [ ! -f "$OUT" ] || [ "$(cat "$SKYWARD_IMAGES/node.key" 2>/dev/null)" != "$key" ]; then
+  [ "$(id -u)" = 0 ] || die "building the node image needs root: debootstrap makes a root file system"
+  debian debootstrap >&2
+  [ -n "$(find /var/lib/apt/lists -name '*_Packages*' -print -quit)" ] || quietly "apt-get update" apt-get update >&2
+  quietly "build the node image (about a minute)" "${BASH_SOURCE[0]}" --build >&2
+  printf '%s\n' "$key" >"$SKYWARD_IMAGES/node.key"
+fi
+printf '%s\n' "$OUT"
