@@ -1,1 +1,21 @@
-//! Helpers of the tests: builders, a handle on the cluster, waiting for conditions.
+//! Helpers of the tests on a real cluster.
+//!
+//! [`Cluster::connect`] finds the cluster that `make test` started, [`install`] puts
+//! the operator on it once, [`Cluster::namespace`] gives each story a namespace of its
+//! own that goes when the story ends. Stories wait for conditions with a deadline
+//! ([`Space::wait`]) and never sleep for a guess.
+
+#![allow(clippy::missing_docs_in_private_items)]
+
+mod cluster;
+mod install;
+mod process;
+mod space;
+
+pub use cluster::{Cluster, Output};
+pub use install::{NODE_IMAGE, OPERATOR_NAMESPACE, PROVIDER, install, operator_values};
+pub use process::{controller_memory, controller_pid, kill_controller, pids_in_pod, wait_controller_replaced};
+pub use space::Space;
+
+/// What a test may end with.
+pub type Result<T = ()> = anyhow::Result<T>;

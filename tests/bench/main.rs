@@ -1,0 +1,48 @@
+//! Benchmarks on a real cluster with the operator installed: `make bench`.
+//!
+//! Each line is `name value unit bar raw-limit`: the bar is DESIGN §4's, the raw limit is
+//! what the same API server, or the same loopback, gives without Skyward in the same run.
+//! Nothing here fails because a figure is bad; a benchmark prints, it does not gate.
+
+#![expect(clippy::print_stdout, reason = "figures are the product of this program")]
+
+mod cold_start;
+mod measure;
+mod memory;
+mod results;
+mod tasks;
+
+use anyhow::Context as _;
+use measure::Bench;
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let only: Vec<String> = std::env::args().skip(1).collect();
+    let wanted = |name: &str| only.is_empty() || only.iter().any(|o| o == name);
+    let bench = Bench::start().await.context("the benchmarks need the cluster of `make bench`")?;
+    println!("# name value unit bar raw-limit");
+    let run = async {
+        if wanted("cold") {
+            cold_start::run(&bench).await.context("cold start")?;
+        }
+        if wanted("tasks") {
+            tasks::latency(&bench).await.context("latency of a Task")?;
+            tasks::broadcast(&bench).await.context("broadcast")?;
+            tasks::throughput(&bench).await.context("Tasks per second")?;
+        }
+        if wanted("results") {
+            results::run(&bench).await.context("results")?;
+        }
+        if wanted("rest") {
+            memory::at_rest(&bench).await.context("writes at rest")?;
+        }
+        if wanted("memory") {
+            memory::finished_tasks(&bench).await.context("memory with finished Tasks")?;
+        }
+        anyhow::Ok(())
+    }
+    .await;
+    bench.finish().await?;
+    run
+}

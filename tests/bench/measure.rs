@@ -1,0 +1,172 @@
+//! What the benchmarks share: a namespace, objects, clocks, percentiles, counters.
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, bail};
+use futures::{StreamExt as _, TryStreamExt as _};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{
+    Api, Client, ResourceExt as _,
+    api::{DeleteParams, PostParams, WatchEvent, WatchParams},
+};
+use serde_json::json;
+use skyward_api::{Machine, MachinePhase, Pool, Task, task::TaskPhase};
+
+/// The namespace of one run of the benchmarks and clients for it.
+pub(crate) struct Bench {
+    pub(crate) client: Client,
+    pub(crate) namespace: String,
+}
+
+impl Bench {
+    pub(crate) async fn start() -> anyhow::Result<Self> {
+        let cluster = skyward_testkit::Cluster::connect().await?;
+        skyward_testkit::install(&cluster).await?;
+        let client = cluster.client.clone();
+        let namespace = format!("bench-{}", std::process::id());
+        let object = serde_json::from_value(json!({"metadata": {"name": namespace}}))?;
+        Api::<Namespace>::all(client.clone()).create(&PostParams::default(), &object).await?;
+        Ok(Self { client, namespace })
+    }
+
+    pub(crate) async fn finish(&self) -> anyhow::Result<()> {
+        Api::<Namespace>::all(self.client.clone())
+            .delete(&self.namespace, &DeleteParams::default())
+            .await
+            .context("delete the namespace of the benchmarks")?;
+        Ok(())
+    }
+
+    pub(crate) fn tasks(&self) -> Api<Task> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    pub(crate) fn pools(&self) -> Api<Pool> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    pub(crate) fn machines(&self) -> Api<Machine> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    /// Creates a Pool of the container provider.
+    pub(crate) async fn create_pool(&self, name: &str, nodes: u32, concurrency: u32) -> anyhow::Result<Pool> {
+        let pool = serde_json::from_value(json!({
+            "apiVersion": "skyward.dev/v1alpha1", "kind": "Pool", "metadata": {"name": name},
+            "spec": {"provider": skyward_testkit::PROVIDER, "nodes": {"desired": nodes},
+                     "worker": {"concurrency": concurrency}},
+        }))?;
+        Ok(self.pools().create(&PostParams::default(), &pool).await?)
+    }
+
+    /// Waits until so many Machines of the Pool are Ready.
+    pub(crate) async fn wait_ready(&self, pool: &str, nodes: usize) -> anyhow::Result<()> {
+        let machines = self.machines();
+        let params = WatchParams::default().timeout(290);
+        let deadline = Instant::now() + Duration::from_secs(180);
+        let mut ready = BTreeMap::new();
+        while Instant::now() < deadline {
+            let mut events = machines.watch(&params, "0").await?.boxed();
+            while let Some(event) = tokio::time::timeout(Duration::from_secs(120), events.try_next()).await?? {
+                if let WatchEvent::Added(m) | WatchEvent::Modified(m) = event {
+                    if m.spec.pool != pool {
+                        continue;
+                    }
+                    let phase = m.status.as_ref().and_then(|s| s.phase);
+                    ready.insert(m.name_any(), phase == Some(MachinePhase::Ready));
+                    if ready.values().filter(|r| **r).count() >= nodes {
+                        return Ok(());
+                    }
+                }
+            }
+        }
+        bail!("Pool \"{pool}\" did not get {nodes} Ready machines within 180 s");
+    }
+
+    /// Deletes a Pool and waits until it is gone.
+    pub(crate) async fn delete_pool(&self, name: &str) -> anyhow::Result<()> {
+        self.pools().delete(name, &DeleteParams::default()).await?;
+        for _ in 0..600 {
+            if self.pools().get_opt(name).await?.is_none() {
+                return Ok(());
+            }
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+        bail!("Pool \"{name}\" was not gone 120 s after its deletion");
+    }
+
+    /// A Task object.
+    pub(crate) fn task(name: &str, pool: &str, work: serde_json::Value) -> anyhow::Result<Task> {
+        let mut spec = work;
+        spec["pool"] = json!(pool);
+        Ok(serde_json::from_value(json!({
+            "apiVersion": "skyward.dev/v1alpha1", "kind": "Task", "metadata": {"name": name}, "spec": spec,
+        }))?)
+    }
+
+    /// Creates a Task and waits until it ended; returns the time between and the Task.
+    pub(crate) async fn run_task(&self, task: &Task) -> anyhow::Result<(Duration, Task)> {
+        let tasks = self.tasks();
+        let name = task.name_any();
+        let created = tasks.create(&PostParams::default(), task).await?;
+        let start = Instant::now();
+        let params = WatchParams::default().fields(&format!("metadata.name={name}")).timeout(290);
+        let version = created.resource_version().unwrap_or_default();
+        let mut events = tasks.watch(&params, &version).await?.boxed();
+        while let Some(event) = tokio::time::timeout(Duration::from_secs(120), events.try_next()).await?? {
+            if let WatchEvent::Modified(t) = event {
+                match t.status.as_ref().and_then(|s| s.phase) {
+                    Some(TaskPhase::Succeeded) => return Ok((start.elapsed(), t)),
+                    Some(TaskPhase::Failed) => bail!("Task \"{name}\" failed: {:?}", t.status),
+                    _ => {}
+                }
+            }
+        }
+        bail!("Task \"{name}\" did not end")
+    }
+
+    /// Mutating requests for our objects so far, as the API server counts them.
+    pub(crate) async fn writes(&self) -> anyhow::Result<BTreeMap<String, u64>> {
+        let request = http::Request::get("/metrics").body(Vec::new())?;
+        let text = self.client.request_text(request).await?;
+        let mut counts = BTreeMap::new();
+        for line in text.lines().filter(|l| l.starts_with("apiserver_request_total{")) {
+            let label = |name: &str| {
+                let start = line.find(&format!("{name}=\""))? + name.len() + 2;
+                line.get(start..)?.split('"').next()
+            };
+            let verb = label("verb").unwrap_or_default();
+            if label("group") == Some("skyward.dev") && ["POST", "PUT", "PATCH", "APPLY", "DELETE"].contains(&verb) {
+                let key = format!(
+                    "{} {}/{}",
+                    verb,
+                    label("resource").unwrap_or_default(),
+                    label("subresource").unwrap_or_default()
+                );
+                let value: f64 = line.rsplit(' ').next().unwrap_or("0").parse().unwrap_or(0.0);
+                *counts.entry(key).or_default() += value as u64;
+            }
+        }
+        Ok(counts)
+    }
+}
+
+/// The value below which that share of the sorted samples lies.
+pub(crate) fn percentile(samples: &mut [Duration], share: f64) -> Duration {
+    samples.sort_unstable();
+    let index = ((samples.len() as f64 * share).ceil() as usize).clamp(1, samples.len().max(1)) - 1;
+    samples.get(index).copied().unwrap_or_default()
+}
+
+/// Prints one figure.
+pub(crate) fn figure(name: &str, value: f64, unit: &str, bar: &str, raw: &str) {
+    println!("{name} {value:.1} {unit} bar:{bar} raw:{raw}");
+}
+
+/// Milliseconds as a number.
+pub(crate) fn ms(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e3
+}

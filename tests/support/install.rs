@@ -1,0 +1,56 @@
+//! Puts the operator on the cluster under test, once for each test program.
+
+use anyhow::Context as _;
+use tokio::sync::OnceCell;
+
+use crate::{Cluster, Result};
+
+/// Namespace of the operator under test.
+pub const OPERATOR_NAMESPACE: &str = "skyward-system";
+/// The container Provider that stories use.
+pub const PROVIDER: &str = "local";
+/// Variable that names the image of node Pods.
+pub const NODE_IMAGE: &str = "SKYWARD_NODE_IMAGE";
+
+static INSTALLED: OnceCell<()> = OnceCell::const_new();
+
+/// Installs (or upgrades to) the chart of this checkout with the images under test.
+pub async fn install(cluster: &Cluster) -> Result {
+    INSTALLED
+        .get_or_try_init(|| async {
+            let values = operator_values()?;
+            let chart = chart();
+            let mut args = vec![
+                "upgrade", "--install", "skyward", chart.as_str(), "--namespace", OPERATOR_NAMESPACE,
+                "--create-namespace", "--wait", "--timeout", "180s",
+            ];
+            for value in &values {
+                args.extend(["--set", value.as_str()]);
+            }
+            cluster.helm(&args).await?.ok().context("install the chart")?;
+            anyhow::Ok(())
+        })
+        .await
+        .copied()
+}
+
+/// Path of the chart in this checkout.
+pub(crate) fn chart() -> String {
+    format!("{}/../../charts/skyward", env!("CARGO_MANIFEST_DIR"))
+}
+
+/// `--set` values for the images under test and a result store on the node.
+pub fn operator_values() -> Result<Vec<String>> {
+    let operator = std::env::var("SKYWARD_OPERATOR_IMAGE")
+        .context("SKYWARD_OPERATOR_IMAGE is not set; run `make test`")?;
+    let node = std::env::var(NODE_IMAGE).context("SKYWARD_NODE_IMAGE is not set; run `make test`")?;
+    let (repository, tag) = operator.rsplit_once(':').context("SKYWARD_OPERATOR_IMAGE needs a tag")?;
+    Ok(vec![
+        format!("image.repository={repository}"),
+        format!("image.tag={tag}"),
+        "image.pullPolicy=IfNotPresent".to_owned(),
+        format!("nodeImage={node}"),
+        "store.hostPath=/var/lib/skyward-store".to_owned(),
+        format!("providers.{PROVIDER}.container.imagePullPolicy=IfNotPresent"),
+    ])
+}

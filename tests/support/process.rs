@@ -1,0 +1,77 @@
+//! Processes inside Pods, seen from the node: the tests run on it. Only processes whose
+//! control group names the Pod's UID are ever signalled.
+
+use std::{fs, time::Duration};
+
+use anyhow::{Context as _, bail};
+use k8s_openapi::api::core::v1::Pod;
+use kube::{Api, Client, ResourceExt as _, api::ListParams};
+use tokio::time::Instant;
+
+use crate::{OPERATOR_NAMESPACE, Result};
+
+/// Processes of a Pod whose command line contains the text, as pids of the node.
+pub fn pids_in_pod(uid: &str, text: &str) -> Vec<u32> {
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    let mut pids: Vec<u32> = entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .filter(|pid| {
+            let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+            let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            let command = String::from_utf8_lossy(&command).replace('\0', " ");
+            (groups.contains(uid) || groups.contains(&uid.replace('-', "_"))) && command.contains(text)
+        })
+        .collect();
+    pids.sort_unstable();
+    pids
+}
+
+async fn controller_pod(client: &Client) -> Result<Pod> {
+    let pods: Api<Pod> = Api::namespaced(client.clone(), OPERATOR_NAMESPACE);
+    let params = ListParams::default().labels("app.kubernetes.io/component=controller");
+    let running = |p: &Pod| {
+        p.metadata.deletion_timestamp.is_none()
+            && p.status.as_ref().and_then(|s| s.phase.as_deref()) == Some("Running")
+    };
+    pods.list(&params).await?.items.into_iter().find(running).context("no controller Pod is running")
+}
+
+/// Pid (on the node) of the controller.
+pub async fn controller_pid(client: &Client) -> Result<u32> {
+    let uid = controller_pod(client).await?.uid().unwrap_or_default();
+    pids_in_pod(&uid, "skyward").first().copied().context("the controller's process is not on this node")
+}
+
+/// Ends the controller with SIGKILL, as a crash would.
+pub async fn kill_controller(client: &Client) -> Result<u32> {
+    let pid = controller_pid(client).await?;
+    let status = std::process::Command::new("kill").args(["-9", &pid.to_string()]).status()?;
+    if !status.success() {
+        bail!("kill -9 {pid} failed");
+    }
+    Ok(pid)
+}
+
+/// Waits until another controller process than `old` runs; returns its pid.
+pub async fn wait_controller_replaced(client: &Client, old: u32) -> Result<u32> {
+    let deadline = Instant::now() + Duration::from_secs(120);
+    while Instant::now() < deadline {
+        if let Ok(pid) = controller_pid(client).await
+            && pid != old
+        {
+            return Ok(pid);
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    bail!("no new controller process within 120 s of the old one's end")
+}
+
+/// Resident memory of the controller in bytes.
+pub async fn controller_memory(client: &Client) -> Result<u64> {
+    let pid = controller_pid(client).await?;
+    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = status.lines().find(|l| l.starts_with("VmRSS:")).context("VmRSS is missing")?;
+    let kib: u64 = line.split_whitespace().nth(1).context("VmRSS has no value")?.parse()?;
+    Ok(kib * 1024)
+}

@@ -1,0 +1,255 @@
+//! One story's namespace: objects in it, and waiting for what becomes of them.
+
+use std::{fmt::Debug, time::Duration};
+
+use anyhow::{Context as _, bail};
+use futures::{StreamExt as _, TryStreamExt as _};
+use k8s_openapi::{
+    NamespaceResourceScope,
+    api::core::v1::{Namespace, ServiceAccount},
+};
+use kube::{
+    Api, Resource, ResourceExt as _,
+    api::{DeleteParams, PostParams, WatchEvent, WatchParams},
+};
+use serde::de::DeserializeOwned;
+use serde_json::json;
+use skyward_api::{Machine, MachinePhase, Pool, Task};
+use tokio::time::Instant;
+
+use crate::{Cluster, Output, Result};
+
+/// One story's namespace.
+pub struct Space {
+    /// The cluster it is in.
+    pub cluster: Cluster,
+    /// Its name.
+    pub name: String,
+}
+
+impl Space {
+    pub(crate) async fn create(cluster: &Cluster, story: &str) -> Result<Self> {
+        let stamp = jiff::Timestamp::now().as_millisecond() % 100_000_000;
+        let name = format!("t-{story}-{stamp}");
+        let object = serde_json::from_value(json!({"metadata": {"name": name, "labels": {"skyward-test": "true"}}}))?;
+        Api::<Namespace>::all(cluster.client.clone()).create(&PostParams::default(), &object).await?;
+        let space = Self { cluster: cluster.clone(), name };
+        space.wait::<ServiceAccount>("default", "exists", 30, |_| true).await?;
+        Ok(space)
+    }
+
+    /// A typed client for this namespace.
+    pub fn api<K>(&self) -> Api<K>
+    where
+        K: Resource<Scope = NamespaceResourceScope>,
+        <K as Resource>::DynamicType: Default,
+    {
+        Api::namespaced(self.cluster.client.clone(), &self.name)
+    }
+
+    /// `kubectl -n <this namespace> …`.
+    pub async fn kubectl(&self, args: &[&str]) -> Result<Output> {
+        let mut all = vec!["-n", self.name.as_str()];
+        all.extend_from_slice(args);
+        self.cluster.kubectl(&all).await
+    }
+
+    /// Applies YAML into this namespace.
+    pub async fn apply(&self, yaml: &str) -> Result<Output> {
+        let args = ["-n", self.name.as_str(), "apply", "-f", "-"];
+        self.cluster.run("kubectl", &args, Some(yaml), Duration::from_secs(60)).await
+    }
+
+    /// Creates an object from JSON.
+    pub async fn create_json(&self, object: serde_json::Value) -> Result {
+        self.apply(&object.to_string()).await?.ok().map(drop)
+    }
+
+    /// Creates a Pool of the test Provider; `spec` is merged over provider and nodes.
+    pub async fn pool(&self, name: &str, nodes: u32, spec: serde_json::Value) -> Result {
+        let mut whole = json!({"provider": crate::PROVIDER, "nodes": {"desired": nodes}});
+        merge(&mut whole, spec);
+        self.create_json(json!({"apiVersion": "skyward.dev/v1alpha1", "kind": "Pool",
+            "metadata": {"name": name}, "spec": whole}))
+            .await
+    }
+
+    /// Creates a Task for a Pool; `spec` says what it does.
+    pub async fn task(&self, name: &str, pool: &str, spec: serde_json::Value) -> Result {
+        let mut whole = json!({"pool": pool});
+        merge(&mut whole, spec);
+        self.create_json(json!({"apiVersion": "skyward.dev/v1alpha1", "kind": "Task",
+            "metadata": {"name": name}, "spec": whole}))
+            .await
+    }
+
+    /// Waits until the Pool is Ready.
+    pub async fn pool_ready(&self, name: &str) -> Result<Pool> {
+        self.wait(name, "Ready", 120, |p: &Pool| {
+            p.status.as_ref().is_some_and(|s| {
+                skyward_api::condition::is_true(&s.conditions, "Ready")
+                    && s.observed_generation == p.metadata.generation
+            })
+        })
+        .await
+    }
+
+    /// Waits until the Task ended, either way.
+    pub async fn task_ended(&self, name: &str) -> Result<Task> {
+        self.task_ended_within(name, 120).await
+    }
+
+    /// Waits until the Task ended, either way.
+    pub async fn task_ended_within(&self, name: &str, seconds: u64) -> Result<Task> {
+        self.wait(name, "ended", seconds, |t: &Task| {
+            t.status.as_ref().and_then(|s| s.phase).is_some_and(skyward_api::TaskPhase::is_finished)
+        })
+        .await
+    }
+
+    /// Waits until the Task is in that phase.
+    pub async fn task_phase(&self, name: &str, phase: skyward_api::TaskPhase) -> Result<Task> {
+        self.wait(name, phase.as_str(), 120, |t: &Task| t.status.as_ref().and_then(|s| s.phase) == Some(phase))
+            .await
+    }
+
+    /// Waits until a condition of an object has that reason.
+    pub async fn condition<K>(&self, name: &str, type_: &str, reason: &str) -> Result<String>
+    where
+        K: Resource<Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug + Send + 'static + serde::Serialize,
+        <K as Resource>::DynamicType: Default,
+    {
+        let mut message = String::new();
+        self.wait(name, &format!("{type_}/{reason}"), 120, |object: &K| {
+            let value = serde_json::to_value(object).unwrap_or_default();
+            let conditions = value["status"]["conditions"].as_array().cloned().unwrap_or_default();
+            conditions.iter().any(|c| {
+                let hit = c["type"] == type_ && c["reason"] == reason;
+                if hit {
+                    c["message"].as_str().unwrap_or_default().clone_into(&mut message);
+                }
+                hit
+            })
+        })
+        .await?;
+        Ok(message)
+    }
+
+    /// Machines of a Pool that are Ready now, by slot.
+    pub async fn ready_machines(&self, pool: &str) -> Result<Vec<Machine>> {
+        let mut machines: Vec<Machine> = self
+            .api::<Machine>()
+            .list(&Default::default())
+            .await?
+            .items
+            .into_iter()
+            .filter(|m| {
+                m.spec.pool == pool && m.status.as_ref().and_then(|s| s.phase) == Some(MachinePhase::Ready)
+            })
+            .collect();
+        machines.sort_by_key(|m| m.spec.slot);
+        Ok(machines)
+    }
+
+    /// Waits, by a watch, until an object fulfils a predicate.
+    pub async fn wait<K>(
+        &self,
+        name: &str,
+        what: &str,
+        seconds: u64,
+        mut predicate: impl FnMut(&K) -> bool,
+    ) -> Result<K>
+    where
+        K: Resource<Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug + Send + 'static,
+        <K as Resource>::DynamicType: Default,
+    {
+        let api = self.api::<K>();
+        let deadline = Instant::now() + Duration::from_secs(seconds);
+        let mut last: Option<K> = None;
+        let params = WatchParams::default().fields(&format!("metadata.name={name}")).timeout(290);
+        while Instant::now() < deadline {
+            // A watch that breaks (the API server restarts, a version expires) is opened again.
+            let Ok(stream) = api.watch(&params, "").await else {
+                tokio::time::sleep(Duration::from_millis(200)).await;
+                continue;
+            };
+            let mut events = stream.boxed();
+            loop {
+                match tokio::time::timeout_at(deadline, events.try_next()).await {
+                    Ok(Ok(Some(WatchEvent::Added(object) | WatchEvent::Modified(object)))) => {
+                        if predicate(&object) {
+                            return Ok(object);
+                        }
+                        last = Some(object);
+                    }
+                    Ok(Ok(Some(WatchEvent::Deleted(_)))) => last = None,
+                    Ok(Ok(Some(_))) => {}
+                    Ok(Ok(None) | Err(_)) | Err(_) => break,
+                }
+            }
+        }
+        let last = last.map_or_else(
+            || "it does not exist".to_owned(),
+            |object| {
+                let meta = object.meta();
+                format!("deleted at {:?}, last seen: {object:#?}", meta.deletion_timestamp)
+            },
+        );
+        bail!("\"{}/{name}\" was not \"{what}\" within {seconds} s; {last}", self.name)
+    }
+
+    /// Waits until an object no longer exists.
+    pub async fn wait_gone<K>(&self, name: &str, seconds: u64) -> Result
+    where
+        K: Resource<Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug + Send + 'static,
+        <K as Resource>::DynamicType: Default,
+    {
+        let deadline = Instant::now() + Duration::from_secs(seconds);
+        let mut last = None;
+        while Instant::now() < deadline {
+            match self.api::<K>().get_opt(name).await? {
+                None => return Ok(()),
+                Some(object) => last = Some(object),
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        bail!("\"{}/{name}\" still exists after {seconds} s: {last:#?}", self.name)
+    }
+
+    /// How many objects of a kind are in the namespace.
+    pub async fn count<K>(&self) -> Result<usize>
+    where
+        K: Resource<Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug,
+        <K as Resource>::DynamicType: Default,
+    {
+        Ok(self.api::<K>().list_metadata(&Default::default()).await?.items.len())
+    }
+
+    /// Deletes the namespace and waits until it is gone: nothing of ours may hold it.
+    pub async fn finish(self) -> Result {
+        let namespaces: Api<Namespace> = Api::all(self.cluster.client.clone());
+        namespaces.delete(&self.name, &DeleteParams::default()).await?;
+        let deadline = Instant::now() + Duration::from_secs(120);
+        while Instant::now() < deadline {
+            if namespaces.get_opt(&self.name).await?.is_none() {
+                return Ok(());
+            }
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+        let left = self.kubectl(&["get", "skyward,pods", "-o", "yaml"]).await?;
+        let namespace = namespaces.get_opt(&self.name).await?;
+        let status = namespace.map(|n| (n.name_any(), n.status)).context("it is gone after all")?;
+        bail!("namespace \"{}\" was not gone 120 s after its deletion: {status:?}\n{}", self.name, left.stdout)
+    }
+}
+
+fn merge(into: &mut serde_json::Value, from: serde_json::Value) {
+    match (into, from) {
+        (serde_json::Value::Object(into), serde_json::Value::Object(from)) => {
+            for (key, value) in from {
+                merge(into.entry(key).or_insert(serde_json::Value::Null), value);
+            }
+        }
+        (into, from) => *into = from,
+    }
+}
