@@ -16,6 +16,12 @@ SKYWARD_STATE=${SKYWARD_STATE:-$SKYWARD_CACHE/cluster}
 SKYWARD_BIN_DIR=$SKYWARD_CACHE/bin
 SKYWARD_IMAGES=$SKYWARD_CACHE/images
 SKYWARD_LOG_DIR=${SKYWARD_LOG_DIR:-$SKYWARD_CACHE/log}
+# What `cargo` builds, and where `hack/build.sh` leaves it.
+export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$SKYWARD_CACHE/target}
+SKYWARD_TARGET_BIN=$CARGO_TARGET_DIR/debug
+AGENT_TARGET=$(uname -m)-unknown-linux-gnu
+SKYWARD_AGENT=$CARGO_TARGET_DIR/$AGENT_TARGET/agent/skyward-agent
+export AGENT_TARGET SKYWARD_TARGET_BIN SKYWARD_AGENT
 export SKYWARD_ROOT SKYWARD_CACHE SKYWARD_STATE SKYWARD_BIN_DIR SKYWARD_IMAGES SKYWARD_LOG_DIR
 mkdir -p "$SKYWARD_BIN_DIR" "$SKYWARD_IMAGES" "$SKYWARD_LOG_DIR"
 
@@ -84,3 +90,6 @@ debian() {
     systemctl disable --now containerd >/dev/null 2>&1 || true
   fi
 }
+
+# Rust links with a C compiler, and its cryptography is partly C.
+c_compiler() { command -v cc >/dev/null || debian gcc libc6-dev; }

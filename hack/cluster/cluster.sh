@@ -298,6 +298,10 @@ YAML
 }
 COREFILE
 
+  # For results: the operator's user may write here, which on a folder that the
+  # kubelet makes it may not.
+  install -d -m 0770 -o 65532 -g 65532 "$STATE/store"
+
   # What a Pod of a test needs to download packages as this machine does. Only
   # for tests: the product never looks here.
   cp /etc/ssl/certs/ca-certificates.crt "$STATE/ca-bundle.crt"
@@ -309,6 +313,7 @@ The state of Skyward's local test cluster; 'make cluster-down' removes it.
   ca-bundle.crt   the certificate authorities this machine trusts. A Pod that
                   downloads packages through the same proxies must trust them:
                   tests put this file into a ConfigMap and name that.
+  store/          a folder for the operator's result store, as a hostPath
   pip.env         this machine's PIP_* settings, for the same Pods
 TXT
 }

@@ -1,0 +1,27 @@
+# The operator image, for people who have Docker. Nothing in this repository
+# uses it: `make images` builds the same image without Docker
+# (hack/images/operator.sh), and that one is what the tests run. This file is
+# UNTESTED where it was written, for want of a Docker daemon.
+#
+#   docker build -t skyward.dev/operator:dev .
+
+FROM rust:1.95-bookworm AS build
+WORKDIR /src
+COPY . .
+# The agent is linked statically, because a machine has whatever C library it
+# has; an explicit --target keeps these flags away from the operator's build.
+RUN --mount=type=cache,target=/usr/local/cargo/registry --mount=type=cache,target=/src/target \
+    target="$(uname -m)-unknown-linux-gnu" \
+    && cargo build --locked --release --bin skyward \
+    && RUSTFLAGS='-C target-feature=+crt-static' \
+       cargo build --locked -p skyward-agent --bin skyward-agent --profile agent --target "$target" \
+    && install -D target/release/skyward /out/usr/local/bin/skyward \
+    && install -D "target/$target/agent/skyward-agent" "/out/usr/local/share/skyward/agent/$(uname -m)/skyward-agent" \
+    && install -d -m 1777 /out/tmp
+
+# Debian 12's C library and certificate authorities, a user, and nothing else.
+FROM gcr.io/distroless/cc-debian12:nonroot
+COPY --from=build /out/ /
+ENV HOME=/tmp
+USER 65532:65532
+ENTRYPOINT ["/usr/local/bin/skyward"]

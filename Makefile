@@ -1,0 +1,93 @@
+# The front door: `make` lists what there is. Every recipe is one script of
+# hack/, which can be read and run by itself.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+# Everything that is built or downloaded goes here, outside the clone.
+export SKYWARD_CACHE ?= $(HOME)/.cache/skyward
+export CARGO_TARGET_DIR ?= $(SKYWARD_CACHE)/target
+
+# A cluster counts as given only on make's own command line (make demo
+# KUBECONFIG=…): what a shell's profile exports may be anybody's production.
+ifneq (,$(findstring command,$(origin KUBECONFIG)))
+export SKYWARD_KUBECONFIG := $(abspath $(KUBECONFIG))
+else ifneq (,$(KUBECONFIG))
+export SKYWARD_AMBIENT_KUBECONFIG := $(KUBECONFIG)
+endif
+ifneq (,$(findstring command,$(origin CONTEXT)))
+export SKYWARD_CONTEXT := $(CONTEXT)
+endif
+unexport KUBECONFIG CONTEXT
+export CLUSTER REGISTRY KEEP
+
+##@ Try it
+
+.PHONY: demo
+demo: tools ## Install Skyward on a cluster and run the samples (KUBECONFIG= CONTEXT= REGISTRY= CLUSTER=local|kind)
+	@hack/demo.sh
+
+.PHONY: demo-down
+demo-down: ## Remove everything that the demo made
+	@hack/demo-down.sh
+
+##@ Test it
+
+.PHONY: test
+test: ## Everything that can fail, ending with stories on a real cluster (KEEP=1 leaves the cluster)
+	@hack/test.sh test
+
+.PHONY: lint
+lint: ## Format, clippy, shellcheck, generated files
+	@hack/test.sh lint
+
+.PHONY: unit
+unit: ## Unit, property, doc and Python tests: no cluster, no root
+	@hack/test.sh unit
+
+.PHONY: e2e
+e2e: ## Only what needs a cluster: control-plane and end-to-end tests
+	@hack/test.sh e2e
+
+.PHONY: bench
+bench: tools ## Benchmarks on a cluster: `name value unit bar raw-limit` lines (ONLY=cold,tasks,…)
+	@hack/bench.sh
+
+.PHONY: soak
+soak: tools ## The end-to-end tests again and again (MINUTES=60)
+	@hack/soak.sh
+
+##@ Work on it
+
+.PHONY: generate
+generate: ## Write crds/, the chart's copies, reference pages and the agent's protocol anew
+	@cargo xtask generate
+
+.PHONY: build
+build: ## Operator, kubectl plugin and the static agent
+	@hack/build.sh
+
+.PHONY: images
+images: build ## Operator and node image, imported into the local cluster when it runs
+	@hack/images.sh
+
+.PHONY: cluster-up
+cluster-up: tools ## A local one-node cluster, without Docker
+	@hack/cluster/cluster.sh up
+	@hack/cluster/cluster.sh load "$$(hack/images/node.sh)"
+
+.PHONY: cluster-down
+cluster-down: ## Stop it and remove every trace of it
+	@hack/cluster/cluster.sh down
+
+.PHONY: tools
+tools: # What this machine must have; a line for each thing that is missing.
+	@hack/check-tools.sh
+
+.PHONY: help
+help: ## This list
+	@awk 'BEGIN { FS = ":.*## " } \
+	  /^##@/ { printf "\n%s\n", substr($$0, 5) } \
+	  /^[a-z0-9-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@printf '\nBuilt and downloaded things are kept in %s.\n' '$(SKYWARD_CACHE)'

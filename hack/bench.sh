@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# Benchmarks on a real cluster. Standard output is only the figures, one line
+# each, `name value unit bar raw-limit`; progress goes to standard error.
+#
+#   ONLY=cold,tasks make bench     some of them
+#   KEEP=1 make bench              leave a cluster that this run started
+set -euo pipefail
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+. "$(dirname "${BASH_SOURCE[0]}")/target-cluster.sh"
+cd "$SKYWARD_ROOT"
+
+KUBECONFIG_BENCH=$SKYWARD_CACHE/bench/kubeconfig
+CLUSTER_IS_NEW=no
+
+finish() {
+  local rc=$?
+  trap - EXIT
+  if [ "$CLUSTER_IS_NEW" = yes ] && [ -z "${KEEP:-}" ]; then
+    if [ "$CLUSTER" = local ]; then hack/cluster/cluster.sh down >&2; fi
+    if [ "$CLUSTER" = kind ]; then "$SKYWARD_BIN_DIR/kind" delete cluster --name "$SKYWARD_KIND" >&2; fi
+  fi
+  [ -n "${KEEP:-}" ] || rm -rf "$SKYWARD_CACHE/bench"
+  exit "$rc"
+}
+trap finish EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+prepare() {
+  CLUSTER=${CLUSTER:-}
+  choose_cluster
+  images_can_arrive
+  hack/tools.sh
+  quietly "build operator, plugin, agent and benchmarks" hack/build.sh
+  get_cluster "$KUBECONFIG_BENCH"
+  hack/images.sh --no-load
+  publish_images "$(cat "$SKYWARD_IMAGES/operator.name")"
+  settings=$(OPERATOR_IMAGE=$OPERATOR_IMAGE NODE_IMAGE=$NODE_IMAGE hack/test-env.sh "$KUBECONFIG_BENCH")
+  eval "$settings"
+}
+prepare >&2
+# shellcheck disable=SC2046 # ONLY is a list
+"$SKYWARD_TARGET_BIN/skyward-bench" $(tr , " " <<<"${ONLY:-}")

@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# Build the programs: operator, kubectl plugin, and the agent for machines.
+#
+# The agent is linked statically, since a machine has whatever C library it has.
+# An explicit --target keeps its compiler flags away from everything else, which
+# would otherwise be built a second time.
+set -euo pipefail
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+cd "$SKYWARD_ROOT"
+
+c_compiler
+cargo build --locked --workspace --bins
+RUSTFLAGS='-C target-feature=+crt-static' cargo build --locked -p skyward-agent --bin skyward-agent --target "$AGENT_TARGET" --profile agent

@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# What a machine must have before anything else can be set up by itself: one line
+# for each thing that is missing, with the remedy; silence when all is there.
+# --no-root: for what needs no cluster.
+set -euo pipefail
+
+missing=0
+lacks() {
+  printf '%s\n' "$*" >&2
+  missing=1
+}
+
+# at_least HAVE WANT
+at_least() { [ "$(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n 1)" = "$2" ]; }
+
+# want NAME MINIMUM REMEDY VERSION-COMMAND...
+want() {
+  local name=$1 minimum=$2 remedy=$3 have
+  shift 3
+  if ! command -v "$name" >/dev/null; then
+    lacks "$name is not installed: $remedy"
+    return
+  fi
+  have=$("$@" 2>/dev/null | grep -oE '[0-9]+\.[0-9]+(\.[0-9]+)?' | head -n 1)
+  at_least "${have:-0}" "$minimum" || lacks "$name is ${have:-of an unknown version}, but $minimum or newer is needed: $remedy"
+}
+
+want make 4 "run 'apt-get install make'" make --version
+want cargo 1.95 "install Rust with rustup (https://rustup.rs), or run 'rustup update'" cargo --version
+want go 1.25 "unpack the archive from https://go.dev/dl into /usr/local and put /usr/local/go/bin into PATH" go version
+want python3 3.11 "run 'apt-get install python3' on Debian 12" python3 --version
+cargo fmt --version >/dev/null 2>&1 || lacks "rustfmt is not installed: run 'rustup component add rustfmt'"
+cargo clippy --version >/dev/null 2>&1 || lacks "clippy is not installed: run 'rustup component add clippy'"
+[ "${1:-}" = --no-root ] || [ "$(id -u)" = 0 ] || lacks "you are not root: a local cluster makes containers, a bridge and firewall rules; run this with sudo"
+[ "$(uname -s)" = Linux ] || lacks "this is $(uname -s): the local cluster needs Linux; give a cluster instead: make demo KUBECONFIG=… REGISTRY=…"
+exit $missing

@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# Print what the tests on a real cluster read from their environment, for running
+# one of them by hand against the local cluster:
+#
+#   make cluster-up images
+#   eval "$(hack/test-env.sh)"
+#   cargo test -p skyward-e2e -- name_of_one_test
+set -euo pipefail
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+. "$(dirname "${BASH_SOURCE[0]}")/target-cluster.sh"
+
+kubeconfig=${1:-$SKYWARD_STATE/kubeconfig}
+[ -f "$kubeconfig" ] || die "there is no cluster yet: run 'make cluster-up'"
+for image in operator node; do
+  [ -f "$SKYWARD_IMAGES/$image.tar" ] || die "there is no $image image yet: run 'make images'"
+done
+
+show() { printf 'export %s=%q\n' "$1" "$2"; }
+show SKYWARD_TEST_KUBECONFIG "$kubeconfig"
+show SKYWARD_BIN_DIR "$SKYWARD_BIN_DIR"
+show SKYWARD_TARGET_BIN "$SKYWARD_TARGET_BIN"
+show SKYWARD_OPERATOR_IMAGE "${OPERATOR_IMAGE:-$(image_name "$SKYWARD_IMAGES/operator.tar")}"
+show SKYWARD_NODE_IMAGE "${NODE_IMAGE:-$(image_name "$SKYWARD_IMAGES/node.tar")}"
+show CARGO_TARGET_DIR "$CARGO_TARGET_DIR"
+# Of the local cluster only: a folder on the node that the operator's user may
+# write to, and what Pods need to download packages as this machine does.
+if [ -d "$SKYWARD_STATE/store" ]; then
+  show SKYWARD_STORE_DIR "$SKYWARD_STATE/store"
+  show SKYWARD_CA_BUNDLE "$SKYWARD_STATE/ca-bundle.crt"
+  show SKYWARD_PIP_ENV "$SKYWARD_STATE/pip.env"
+fi

@@ -1,0 +1,209 @@
+#!/usr/bin/env bash
+# Everything that can fail, in the order in which a mistake shows soonest. A
+# stage that needs another's result is not run when that one failed; all others
+# are, so that one run tells all there is to know.
+#
+#   hack/test.sh [test|unit|lint|e2e]
+#
+# KEEP=1 leaves a cluster that this run started, for a look around.
+set -euo pipefail
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+. "$(dirname "${BASH_SOURCE[0]}")/target-cluster.sh"
+cd "$SKYWARD_ROOT"
+
+WHAT=${1:-test}
+KUBECONFIG_TEST=$SKYWARD_CACHE/test/kubeconfig
+BEGUN=$SECONDS
+CLUSTER_IS_NEW=no
+SUMMARY=()
+declare -A OUTCOME=()
+RUNNING= # pid of a stage with a limit
+CURRENT= # title of the stage at work
+
+# --- stages ------------------------------------------------------------------
+
+# stage ID "NEEDED STAGES" MINUTES TITLE COMMAND...
+# The limit ends a hang with everything the stage started; it runs in a process
+# group of its own for that.
+stage() {
+  local id=$1 needs=$2 minutes=$3 title=$4 need begun=$SECONDS rc=0
+  shift 4
+  for need in $needs; do
+    if [ "${OUTCOME[$need]:-}" != ok ]; then
+      OUTCOME[$id]=skipped
+      SUMMARY+=("not run  $title (needs: $need)")
+      return
+    fi
+  done
+  say
+  say "=== $title"
+  OUTCOME[$id]=failed
+  CURRENT=$title
+  if [ "$minutes" = 0 ]; then
+    "$@" </dev/null || rc=$?
+  else
+    timeout --kill-after 15 "${minutes}m" "$@" </dev/null &
+    RUNNING=$!
+    wait "$RUNNING" || rc=$?
+    RUNNING=
+    ((rc != 124)) || warn "error: this took longer than $minutes minutes and was ended"
+  fi
+  CURRENT=
+  if ((rc == 0)); then
+    OUTCOME[$id]=ok
+    SUMMARY+=("ok       $title ($(elapsed $((SECONDS - begun))))")
+  else
+    SUMMARY+=("FAILED   $title ($(elapsed $((SECONDS - begun))))")
+    warn "=== failed: $title (exit status $rc)"
+  fi
+}
+
+# absent ID PATH TITLE: mark a stage whose folder does not exist.
+absent() {
+  [ ! -e "$2" ] || return 1
+  OUTCOME[$1]=ok
+  SUMMARY+=("absent   $3: there is no $2")
+}
+
+shell_lint() {
+  debian shellcheck && shellcheck hack/*.sh hack/*/*.sh .ci/run
+}
+go_format() {
+  local unformatted
+  unformatted=$(gofmt -l hack/cluster) || return
+  [ -z "$unformatted" ] || die "not formatted, run 'gofmt -w hack/cluster': $unformatted"
+}
+chart_lint() {
+  local helm=$SKYWARD_BIN_DIR/helm
+  "$helm" lint --strict charts/skyward && "$helm" template skyward charts/skyward --namespace skyward-system >/dev/null
+}
+
+bring_cluster() {
+  choose_cluster && images_can_arrive && get_cluster "$KUBECONFIG_TEST"
+}
+build_images() {
+  hack/images.sh --no-load && publish_images "$(cat "$SKYWARD_IMAGES/operator.name")" && test_env
+}
+test_env() {
+  local settings
+  settings=$(OPERATOR_IMAGE=$OPERATOR_IMAGE NODE_IMAGE=$NODE_IMAGE hack/test-env.sh "$KUBECONFIG_TEST") && eval "$settings"
+}
+
+# --- when something failed ---------------------------------------------------
+
+# keep_evidence: what somebody needs who was not there, before the cluster goes.
+keep_evidence() {
+  local to k pod
+  to=$SKYWARD_LOG_DIR/test-$(date +%Y%m%d-%H%M%S)
+  mkdir -p "$to"
+  if [ -f "$KUBECONFIG_TEST" ]; then
+    k=("$SKYWARD_BIN_DIR/kubectl" --kubeconfig "$KUBECONFIG_TEST" --request-timeout 20s)
+    {
+      "${k[@]}" get events -A --sort-by .lastTimestamp >"$to/events.txt"
+      "${k[@]}" get pods,services,apiservices -A -o wide >"$to/objects.txt"
+      "${k[@]}" get providers.skyward.dev,pools.skyward.dev,machines.skyward.dev,tasks.skyward.dev -A -o yaml >"$to/skyward.yaml"
+      for pod in $("${k[@]}" get pods -n skyward-system -o name); do
+        "${k[@]}" logs -n skyward-system "$pod" --all-containers --prefix --tail 5000 >"$to/${pod#pod/}.log"
+        "${k[@]}" logs -n skyward-system "$pod" --all-containers --previous --tail 5000 >"$to/${pod#pod/}.previous.log" || true
+        "${k[@]}" describe -n skyward-system "$pod" >>"$to/pods.txt"
+      done
+    } 2>"$to/errors.txt" || true
+    find "$to" -empty -delete
+    for pod in "$to"/skyward*.log; do
+      [ -e "$pod" ] || continue
+      warn "--- the end of $pod"
+      tail -n 15 "$pod" | cut -c1-300 | sed 's/^/    /' >&2
+    done
+    if [ -s "$to/events.txt" ]; then
+      warn "--- the last events that are warnings ($to/events.txt has all)"
+      { grep -w Warning "$to/events.txt" || true; } | tail -n 10 | cut -c1-300 | sed 's/^/    /' >&2
+    fi
+  fi
+  [ ! -d "$SKYWARD_STATE/log" ] || cp -r "$SKYWARD_STATE/log" "$to/cluster" 2>/dev/null || true
+  warn "What the cluster and the controller said is kept in $to"
+}
+
+finish() {
+  local rc=$? id failed=0 line
+  trap - EXIT INT TERM
+  if [ -n "$RUNNING" ]; then
+    kill -TERM "$RUNNING" 2>/dev/null || true
+    wait "$RUNNING" 2>/dev/null || true
+  fi
+  [ -z "$CURRENT" ] || SUMMARY+=("FAILED   $CURRENT")
+  for id in "${!OUTCOME[@]}"; do [ "${OUTCOME[$id]}" = ok ] || failed=1; done
+  if ((failed || rc)) && [ -n "${OUTCOME[cluster]:-}" ]; then keep_evidence; fi
+  if [ "$CLUSTER_IS_NEW" = yes ]; then
+    if [ -n "${KEEP:-}" ]; then
+      say "The cluster stays (KEEP=$KEEP). KUBECONFIG=$KUBECONFIG_TEST; 'make cluster-down' removes it."
+    elif [ "$CLUSTER" = local ]; then
+      OUTCOME[down]=failed
+      say
+      say "=== cluster down"
+      if "$SKYWARD_ROOT/hack/cluster/cluster.sh" down; then OUTCOME[down]=ok; else failed=1; fi
+    elif [ "$CLUSTER" = kind ]; then
+      "$SKYWARD_BIN_DIR/kind" delete cluster --name "$SKYWARD_KIND" || failed=1
+    fi
+  fi
+  [ -n "${KEEP:-}" ] || rm -rf "$SKYWARD_CACHE/test"
+  say
+  say "=== summary ($(elapsed $((SECONDS - BEGUN))))"
+  for line in "${SUMMARY[@]}"; do say "  $line"; done
+  if ((failed || rc)); then
+    say "Something failed."
+    exit $((rc ? rc : 1))
+  fi
+  say "All passed."
+}
+trap finish EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+# --- the stages --------------------------------------------------------------
+
+lints() {
+  stage fmt tools 5 "format (cargo fmt)" cargo fmt --all --check
+  stage go-fmt tools 0 "format (gofmt)" go_format
+  stage shell tools 0 "shell scripts (shellcheck)" shell_lint
+  stage clippy tools 40 "clippy" cargo clippy --locked --workspace --all-targets -- -D warnings
+  absent drift src/xtask "generated files" ||
+    stage drift tools 20 "generated files are up to date (cargo xtask check)" cargo xtask check
+}
+units() {
+  stage unit tools 40 "unit, property and doc tests" \
+    cargo test --locked --workspace --exclude skyward-e2e --exclude skyward-control-plane-tests --exclude skyward-bench
+  absent python python "python tests" ||
+    stage python tools 10 "python tests" env -C python python3 -m unittest discover
+}
+on_the_cluster() {
+  stage cluster-tools tools 30 "kubectl, helm and the parts of a cluster" hack/tools.sh
+  absent chart charts/skyward "chart" || stage chart cluster-tools 0 "chart (helm lint)" chart_lint
+  stage build tools 40 "build operator, plugin and agent" hack/build.sh
+  stage cluster cluster-tools 0 "cluster up" bring_cluster
+  stage images "build cluster" 0 "images" build_images
+  absent control-plane tests/control_plane "control-plane tests" ||
+    stage control-plane images 20 "control-plane tests" cargo test --locked -p skyward-control-plane-tests
+  absent e2e tests/e2e "end-to-end tests" ||
+    stage e2e images 45 "end-to-end tests on $(describe_cluster)" cargo test --locked -p skyward-e2e -- --test-threads="${TEST_THREADS:-4}"
+}
+
+no_root=()
+case $WHAT in lint | unit) no_root=(--no-root) ;; esac
+stage tools "" 0 "what this machine must have" "$SKYWARD_ROOT/hack/check-tools.sh" "${no_root[@]}"
+if [ "${OUTCOME[tools]}" = ok ]; then c_compiler; fi
+CLUSTER=${CLUSTER:-}
+case $WHAT in
+  lint) lints ;;
+  unit) units ;;
+  e2e)
+    choose_cluster
+    on_the_cluster
+    ;;
+  test)
+    choose_cluster
+    lints
+    units
+    on_the_cluster
+    ;;
+  *) die "hack/test.sh does not know '$WHAT'; it can be test, lint, unit or e2e" ;;
+esac
