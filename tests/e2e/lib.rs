@@ -1,1 +1,1 @@
-//! The tests of this crate are in main.rs.
+//! Stories of users on a real cluster; they are tests, in `main.rs` and `chart.rs`.

@@ -1,0 +1,74 @@
+//! Tasks that misbehave on purpose: the Task says what happened, and the machine, the
+//! agent, the controller and everybody else go on.
+
+use serde_json::json;
+use skyward_api::{TaskPhase, TaskStatus};
+use skyward_testkit::{Result, Space};
+
+use crate::story;
+
+async fn run(space: &Space, name: &str, spec: serde_json::Value) -> Result<TaskStatus> {
+    space.task(name, "p", spec).await?;
+    Ok(space.task_ended_within(name, 180).await?.status.unwrap_or_default())
+}
+
+async fn next_one_works(space: &Space, name: &str) -> Result {
+    let done = run(space, name, json!({"command": ["echo", "fine"]})).await?;
+    assert_eq!(done.phase, Some(TaskPhase::Succeeded), "the machine must go on: {done:#?}");
+    let machines = space.ready_machines("p").await?;
+    assert_eq!(machines.len(), 1);
+    assert_eq!(machines[0].spec.attempt, 1, "it must be the same machine as before");
+    Ok(())
+}
+
+#[tokio::test]
+async fn strange_output_is_kept_and_shown_harmlessly() -> Result {
+    let space = story("output").await?;
+    space.pool("p", 1, json!({})).await?;
+    let script = r"printf 'ok \377\376 \033[31mred\033[0m \000 end\n'";
+    let done = run(&space, "bytes", json!({"script": {"source": script}})).await?;
+    assert_eq!(done.phase, Some(TaskPhase::Succeeded), "{done:#?}");
+    let tail = &done.results[0].log_tail;
+    assert!(tail.contains("ok") && tail.contains("end") && !tail.contains('\u{1b}'), "{tail:?}");
+
+    let script = "head -c 100000000 /dev/zero | tr '\\0' 'a' | fold -w 99; echo; echo last-line";
+    let done = run(&space, "hundred-mb", json!({"script": {"source": script}})).await?;
+    assert_eq!(done.phase, Some(TaskPhase::Succeeded), "{done:#?}");
+    assert!(done.results[0].log_tail.trim_end().ends_with("last-line"), "{done:#?}");
+
+    let script = "head -c 1073741824 /dev/zero | tr '\\0' 'b'; echo; echo after-the-line";
+    let done = run(&space, "one-gib-line", json!({"script": {"source": script}})).await?;
+    assert_eq!(done.phase, Some(TaskPhase::Succeeded), "{done:#?}");
+    assert!(done.results[0].log_tail.trim_end().ends_with("after-the-line"), "{done:#?}");
+    next_one_works(&space, "next").await?;
+    space.finish().await
+}
+
+#[tokio::test]
+async fn a_task_that_attacks_its_machine_hurts_only_itself() -> Result {
+    let space = story("attack").await?;
+    space.pool("p", 1, json!({})).await?;
+    let done = run(&space, "parent", json!({"script": {"source": "kill -9 $PPID; sleep 1; exit 5"}})).await?;
+    assert_eq!(done.phase, Some(TaskPhase::Failed), "{done:#?}");
+    next_one_works(&space, "after-parent").await?;
+
+    let bomb = json!({"timeout": "10s", "terminationGracePeriod": "1s",
+        "script": {"source": "f() { f | f & }; f; sleep 600"}});
+    let done = run(&space, "bomb", bomb).await?;
+    assert_eq!(done.phase, Some(TaskPhase::Failed), "{done:#?}");
+    next_one_works(&space, "after-bomb").await?;
+    space.finish().await
+}
+
+#[tokio::test]
+async fn a_task_that_fills_its_disk_is_told_so() -> Result {
+    let space = story("disk").await?;
+    space.pool("p", 1, json!({"shmSize": "64Mi"})).await?;
+    // The node's disk is not ours to fill: /dev/shm is a file system of the Pod's own.
+    let script = "head -c 200000000 /dev/zero > /dev/shm/full";
+    let done = run(&space, "shm", json!({"script": {"source": script}})).await?;
+    assert_eq!(done.phase, Some(TaskPhase::Failed), "{done:#?}");
+    assert!(done.results[0].log_tail.contains("No space left"), "{done:#?}");
+    next_one_works(&space, "after").await?;
+    space.finish().await
+}
