@@ -17,11 +17,15 @@ RUN --mount=type=cache,target=/usr/local/cargo/registry --mount=type=cache,targe
        cargo build --locked -p skyward-agent --bin skyward-agent --profile agent --target "$target" \
     && install -D target/release/skyward /out/usr/local/bin/skyward \
     && install -D "target/$target/agent/skyward-agent" "/out/usr/local/share/skyward/agent/$(uname -m)/skyward-agent" \
-    && install -d -m 1777 /out/tmp
+    && install -d -m 1777 /out/tmp \
+    && ldd target/release/skyward | grep -o '/[^ ]*' | xargs -I{} cp --parents -L {} /out \
+    && install -D /etc/ssl/certs/ca-certificates.crt /out/etc/ssl/certs/ca-certificates.crt \
+    && echo 'nonroot:x:65532:65532:nonroot:/tmp:/sbin/nologin' >/out/etc/passwd \
+    && echo 'hosts: files dns' >/out/etc/nsswitch.conf
 
-# Debian 12's C library and certificate authorities, a user, and nothing else.
-FROM gcr.io/distroless/cc-debian12:nonroot
+# The program, the libraries it names, certificate authorities, a user.
+FROM scratch
 COPY --from=build /out/ /
-ENV HOME=/tmp
+ENV HOME=/tmp SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt
 USER 65532:65532
 ENTRYPOINT ["/usr/local/bin/skyward"]
