@@ -174,7 +174,12 @@ pub struct Draft {
 impl Draft {
     /// A condition that is true or false.
     pub fn new(type_: &'static str, status: bool, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { type_, status: Some(status), reason, message: message.into() }
+        Self {
+            type_,
+            status: Some(status),
+            reason,
+            message: message.into(),
+        }
     }
 }
 
@@ -238,10 +243,25 @@ mod tests {
     fn transition_time_stays_while_the_status_does() {
         let first = Timestamp::from_second(1_000).unwrap();
         let later = Timestamp::from_second(2_000).unwrap();
-        let a = apply(&[], &[Draft::new(READY, false, reason::PROVISIONING, "1 of 2")], Some(1), first);
-        let b = apply(&a, &[Draft::new(READY, false, reason::PARTIALLY_READY, "1 of 2")], Some(2), later);
+        let a = apply(
+            &[],
+            &[Draft::new(READY, false, reason::PROVISIONING, "1 of 2")],
+            Some(1),
+            first,
+        );
+        let b = apply(
+            &a,
+            &[Draft::new(READY, false, reason::PARTIALLY_READY, "1 of 2")],
+            Some(2),
+            later,
+        );
         assert_eq!(b[0].last_transition_time, Time(first));
-        let c = apply(&b, &[Draft::new(READY, true, reason::ALL_MACHINES_READY, "2 of 2")], Some(2), later);
+        let c = apply(
+            &b,
+            &[Draft::new(READY, true, reason::ALL_MACHINES_READY, "2 of 2")],
+            Some(2),
+            later,
+        );
         assert_eq!(c[0].last_transition_time, Time(later));
     }
 

@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 pub struct Duration(pub String);
 
 /// Pattern that the API server enforces; [`Duration::parse`] accepts the same.
-pub const PATTERN: &str = r"^([0-9]{1,9}(\.[0-9]{1,3})?(ms|s|m|h))+$";
+pub const PATTERN: &str =
+    r"^([0-9]{1,9}(\.[0-9]{1,3})?(ms|s)|[0-9]{1,7}(\.[0-9]{1,3})?m|[0-9]{1,6}(\.[0-9]{1,3})?h)+$";
 
 impl Duration {
     /// The value; `None` when the text is not a duration (which admission refuses,
@@ -57,7 +58,9 @@ impl FromStr for Duration {
         if duration.parse().is_some() {
             Ok(duration)
         } else {
-            Err(format!("\"{text}\" is not a duration; write for example 300s, 10m or 1h30m"))
+            Err(format!(
+                "\"{text}\" is not a duration; write for example 300s, 10m or 1h30m"
+            ))
         }
     }
 }
@@ -78,7 +81,14 @@ impl JsonSchema for Duration {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": "string", "maxLength": 32, "pattern": PATTERN })
+        json_schema!({
+            "type": "string",
+            "maxLength": 32,
+            "x-kubernetes-validations": [{
+                "rule": format!("self.matches(r'{PATTERN}')"),
+                "message": "write a duration such as 300s, 10m or 1h30m",
+            }],
+        })
     }
 }
 

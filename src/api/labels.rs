@@ -10,6 +10,8 @@ pub const MACHINE: &str = "skyward.dev/machine";
 pub const MACHINE_UID: &str = "skyward.dev/machine-uid";
 /// Slot of a Machine in its Pool.
 pub const SLOT: &str = "skyward.dev/slot";
+/// Attempt to fill that slot.
+pub const ATTEMPT: &str = "skyward.dev/attempt";
 /// Provider that an Offer or Machine belongs to.
 pub const PROVIDER: &str = "skyward.dev/provider";
 /// The installation (UID of its kube-system namespace) that made an object.

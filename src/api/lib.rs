@@ -5,13 +5,20 @@
 //! No I/O and no policy; `skyward-controller` has both. Start with [`pool`] and
 //! [`task`]; [`condition`] lists every condition with its closed set of reasons.
 
+#![expect(
+    unreachable_pub,
+    reason = "KubeSchema repeats each public type inside a function"
+)]
+
 pub mod condition;
+pub mod crd;
 pub mod duration;
 pub mod labels;
 pub mod machine;
 pub mod offer;
 pub mod pool;
 pub mod provider;
+mod rule;
 pub mod shared;
 pub mod task;
 

@@ -27,7 +27,12 @@ use serde::{Deserialize, Serialize};
     printcolumn(name = "Step", type_ = "string", json_path = ".status.step"),
     printcolumn(name = "$/h", type_ = "string", json_path = ".spec.hourlyPrice"),
     printcolumn(name = "Offer", type_ = "string", json_path = ".spec.offer", priority = 1),
-    printcolumn(name = "Address", type_ = "string", json_path = ".status.address", priority = 1),
+    printcolumn(
+        name = "Address",
+        type_ = "string",
+        json_path = ".status.address",
+        priority = 1
+    ),
     printcolumn(name = "ID", type_ = "string", json_path = ".status.id", priority = 1),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
@@ -74,6 +79,7 @@ pub struct MachineSpec {
 
 /// A market of a cloud.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(transform = crate::crd::explain_variants)]
 pub enum Market {
     /// Kept until we return it.
     OnDemand,
@@ -83,6 +89,7 @@ pub enum Market {
 
 /// Where a machine is in its life.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[schemars(transform = crate::crd::explain_variants)]
 pub enum MachinePhase {
     /// Recorded, and asked for.
     #[default]

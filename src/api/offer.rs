@@ -23,9 +23,19 @@ use serde::{Deserialize, Serialize};
     printcolumn(name = "Memory-GB", type_ = "number", json_path = ".spec.memoryGB"),
     printcolumn(name = "On-Demand", type_ = "string", json_path = ".spec.onDemandPrice"),
     printcolumn(name = "Available", type_ = "string", json_path = ".spec.availability"),
-    printcolumn(name = "Type", type_ = "string", json_path = ".spec.instanceType", priority = 1),
+    printcolumn(
+        name = "Type",
+        type_ = "string",
+        json_path = ".spec.instanceType",
+        priority = 1
+    ),
     printcolumn(name = "Region", type_ = "string", json_path = ".spec.region", priority = 1),
-    printcolumn(name = "Arch", type_ = "string", json_path = ".spec.architecture", priority = 1),
+    printcolumn(
+        name = "Arch",
+        type_ = "string",
+        json_path = ".spec.architecture",
+        priority = 1
+    ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[kube(derive = "PartialEq")]
@@ -80,6 +90,7 @@ pub struct OfferedAccelerator {
 
 /// Architecture of a machine's CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[schemars(transform = crate::crd::explain_variants)]
 pub enum Architecture {
     /// AMD64.
     #[serde(rename = "x86_64")]
@@ -91,6 +102,7 @@ pub enum Architecture {
 
 /// Whether an Offer can be had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(transform = crate::crd::explain_variants)]
 pub enum Availability {
     /// It can.
     Yes,

@@ -35,13 +35,23 @@ use crate::{
     printcolumn(name = "Ready", type_ = "string", json_path = ".status.readySummary"),
     printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
     printcolumn(name = "$/h", type_ = "string", json_path = ".status.hourlyCost"),
-    printcolumn(name = "Tasks", type_ = "integer", json_path = ".status.runningTasks", priority = 1),
-    printcolumn(name = "Reason", type_ = "string", json_path = r#".status.conditions[?(@.type=="Ready")].reason"#, priority = 1),
+    printcolumn(
+        name = "Tasks",
+        type_ = "integer",
+        json_path = ".status.runningTasks",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Reason",
+        type_ = "string",
+        json_path = r#".status.conditions[?(@.type=="Ready")].reason"#,
+        priority = 1
+    ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[kube(derive = "PartialEq")]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("self.provider == oldSelf.provider").message("provider cannot be changed; create another Pool"))]
+#[x_kube(validation = crate::rule::fixed("provider", "create another Pool"))]
 pub struct PoolSpec {
     /// Name of the Provider that machines come from. Immutable.
     #[schemars(length(min = 1, max = 253))]
@@ -89,12 +99,12 @@ pub struct PoolSpec {
     /// Wait between two tries to get a machine; it doubles with each failure up to
     /// 32 times its value. Default `10s`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[x_kube(validation = Rule::new("duration(self) <= duration('1h')").message("provisionRetryDelay must be at most 1h"))]
+    #[x_kube(validation = crate::rule::at_most("provisionRetryDelay", "1h"))]
     pub provision_retry_delay: Option<Duration>,
     /// Wait between two tries to connect over SSH. Default `5s`; while a machine of the
     /// `container` provider boots it is tried more often.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[x_kube(validation = Rule::new("duration(self) >= duration('100ms') && duration(self) <= duration('10m')").message("sshRetryInterval must be between 100ms and 10m"))]
+    #[x_kube(validation = crate::rule::between("sshRetryInterval", "100ms", "10m"))]
     pub ssh_retry_interval: Option<Duration>,
     /// How often a Task may start again because its machine was lost, unless the Task says
     /// otherwise. Default 3.
@@ -104,7 +114,7 @@ pub struct PoolSpec {
     /// A machine whose controller is gone stops itself after this long although it still
     /// runs something or holds a result nobody fetched. Default `24h`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[x_kube(validation = Rule::new("duration(self) >= duration('5m')").message("orphanTimeout must be at least 5m"))]
+    #[x_kube(validation = crate::rule::at_least("orphanTimeout", "5m"))]
     pub orphan_timeout: Option<Duration>,
     /// Return all machines and keep Tasks waiting until it is false again. Running Tasks
     /// are stopped after `timeouts.shutdown` and run again later. Default false.
@@ -115,11 +125,11 @@ pub struct PoolSpec {
 /// How many machines a Pool has.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("!has(self.min) || self.min <= self.desired").message("nodes.min must not be above nodes.desired"))]
+#[x_kube(validation = Rule::new("!has(self.min) || self.desired == 0 || self.min <= self.desired").message("nodes.min must not be above nodes.desired; lower it or raise nodes.desired"))]
+#[x_kube(validation = Rule::new("self.desired <= 500").message("a Pool has at most 500 machines; use several Pools for more").field_path(".desired"))]
 pub struct Nodes {
     /// Machines wanted. 0 turns the Pool off. At most 500. Default 1.
     #[serde(default = "one")]
-    #[schemars(range(min = 0, max = 500))]
     pub desired: u32,
     /// The Pool is Ready, and broadcasts start, with this many machines. Default: `desired`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -133,7 +143,10 @@ const fn one() -> u32 {
 
 impl Default for Nodes {
     fn default() -> Self {
-        Self { desired: 1, min: None }
+        Self {
+            desired: 1,
+            min: None,
+        }
     }
 }
 
@@ -144,7 +157,8 @@ pub struct Image {
     /// Version of Python for functions and python scripts: `auto` (default: the machine's
     /// own if it is 3.10 or newer, else 3.12), or for example `3.12`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 16), regex(pattern = r"^(auto|3\.[0-9]{1,2}(\.[0-9]{1,2})?)$"))]
+    #[schemars(length(max = 16))]
+    #[x_kube(validation = crate::rule::matches(r"^(auto|3\.[0-9]{1,2}(\.[0-9]{1,2})?)$", "python must be auto or a version such as 3.12 (in quotes, or YAML makes it a number)"))]
     pub python: Option<String>,
     /// Python packages, as pip takes them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -156,7 +170,8 @@ pub struct Image {
     pub pip_indexes: Vec<PipIndex>,
     /// Debian or Ubuntu packages. Needs root on the machine.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 256), inner(length(min = 1, max = 128), regex(pattern = r"^[a-z0-9][a-z0-9+.:=~-]*$")))]
+    #[schemars(length(max = 256), inner(length(min = 1, max = 128)))]
+    #[x_kube(validation = crate::rule::each_matches("^[a-z0-9][a-z0-9+.:=~-]*$", "apt takes names of Debian packages such as git or libgl1, each as its own entry"))]
     pub apt: Vec<String>,
     /// Environment of every Task.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -170,6 +185,7 @@ pub struct Image {
     /// that name for every Task.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 32, "additionalProperties" = {"type": "string", "maxLength": 4096}))]
+    #[x_kube(validation = crate::rule::each_matches("^[A-Za-z_][A-Za-z0-9_]*$", "the names in shellVars must be names of environment variables, such as CUDA_HOME"))]
     pub shell_vars: BTreeMap<String, String>,
     /// ConfigMap of the Pool's namespace whose key `ca.crt` holds certificates to trust
     /// besides the machine's own, for example those of a company proxy.
@@ -178,11 +194,12 @@ pub struct Image {
 }
 
 /// An index that only some packages come from.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PipIndex {
     /// Its URL.
-    #[schemars(length(min = 1, max = 512), regex(pattern = r"^https?://"))]
+    #[schemars(length(min = 1, max = 512))]
+    #[x_kube(validation = crate::rule::matches("^https?://", "url must begin with https:// or http://"))]
     pub url: String,
     /// The packages that come from it.
     #[schemars(length(min = 1, max = 64), inner(length(min = 1, max = 256)))]
@@ -190,7 +207,7 @@ pub struct PipIndex {
 }
 
 /// How Tasks run on a machine.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Worker {
     /// Tasks that one machine runs at the same time. Default 1.
@@ -201,7 +218,8 @@ pub struct Worker {
     /// makes; `root` gives Tasks the whole machine. Ignored where SSH logs in as an
     /// ordinary user. A change replaces machines when idle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 32), regex(pattern = r"^[a-z_][a-z0-9_-]*$"))]
+    #[schemars(length(min = 1, max = 32))]
+    #[x_kube(validation = crate::rule::matches("^[a-z_][a-z0-9_-]*$", "worker.user must be the name of a Linux user, such as skyward or root"))]
     pub user: Option<String>,
 }
 
@@ -211,25 +229,26 @@ pub struct Worker {
 pub struct Timeouts {
     /// From the order to an address. Default `300s`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[x_kube(validation = Rule::new("duration(self) >= duration('1s')").message("timeouts.provision must be at least 1s"))]
+    #[x_kube(validation = crate::rule::at_least("timeouts.provision", "1s"))]
     pub provision: Option<Duration>,
     /// From the address to SSH. Default `300s`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[x_kube(validation = Rule::new("duration(self) >= duration('1s')").message("timeouts.ssh must be at least 1s"))]
+    #[x_kube(validation = crate::rule::at_least("timeouts.ssh", "1s"))]
     pub ssh: Option<Duration>,
     /// From SSH to Ready. Default `300s`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[x_kube(validation = Rule::new("duration(self) >= duration('1s')").message("timeouts.bootstrap must be at least 1s"))]
+    #[x_kube(validation = crate::rule::at_least("timeouts.bootstrap", "1s"))]
     pub bootstrap: Option<Duration>,
     /// What Tasks have between SIGTERM and SIGKILL when the Pool is deleted, suspended or
     /// shrunk below the machines in use. Default `120s`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[x_kube(validation = Rule::new("duration(self) <= duration('24h')").message("timeouts.shutdown must be at most 24h"))]
+    #[x_kube(validation = crate::rule::at_most("timeouts.shutdown", "24h"))]
     pub shutdown: Option<Duration>,
 }
 
 /// Where a Pool is in its life; derived from its conditions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(transform = crate::crd::explain_variants)]
 pub enum PoolPhase {
     /// Not looked at yet.
     #[default]

@@ -26,11 +26,25 @@ use crate::{
     status = "ProviderStatus",
     doc = "Where machines may come from: one account at one cloud, or this cluster (container).",
     printcolumn(name = "Type", type_ = "string", json_path = ".status.type"),
-    printcolumn(name = "Ready", type_ = "string", json_path = r#".status.conditions[?(@.type=="Ready")].status"#),
+    printcolumn(
+        name = "Ready",
+        type_ = "string",
+        json_path = r#".status.conditions[?(@.type=="Ready")].status"#
+    ),
     printcolumn(name = "Offers", type_ = "integer", json_path = ".status.offers"),
     printcolumn(name = "Machines", type_ = "integer", json_path = ".status.machines"),
-    printcolumn(name = "Reason", type_ = "string", json_path = r#".status.conditions[?(@.type=="Ready")].reason"#, priority = 1),
-    printcolumn(name = "Refreshed", type_ = "date", json_path = ".status.refreshedAt", priority = 1),
+    printcolumn(
+        name = "Reason",
+        type_ = "string",
+        json_path = r#".status.conditions[?(@.type=="Ready")].reason"#,
+        priority = 1
+    ),
+    printcolumn(
+        name = "Refreshed",
+        type_ = "date",
+        json_path = ".status.refreshedAt",
+        priority = 1
+    ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[kube(derive = "PartialEq")]
@@ -42,7 +56,6 @@ pub struct ProviderSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container: Option<ContainerSettings>,
     /// Namespaces whose Pools may use this Provider, by their labels. `{}` admits all.
-    #[x_kube(validation = Rule::new("!has(self.matchExpressions) || self.matchExpressions.size() <= 16").message("at most 16 matchExpressions"))]
     pub allowed_namespaces: LabelSelector,
     /// Most that Pools may take from this Provider; checked before an order is recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -54,12 +67,13 @@ pub struct ProviderSpec {
     pub host_key_policy: Option<HostKeyPolicy>,
     /// How often offers are read again and the account is checked. Default `5m`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[x_kube(validation = Rule::new("duration(self) >= duration('10s')").message("refreshInterval must be at least 10s"))]
+    #[x_kube(validation = crate::rule::at_least("refreshInterval", "10s"))]
     pub refresh_interval: Option<Duration>,
 }
 
 /// Which host keys of machines are trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(transform = crate::crd::explain_variants)]
 pub enum HostKeyPolicy {
     /// Pin the first key seen when none can be learnt over a verified way.
     TrustOnFirstUse,
@@ -101,7 +115,8 @@ pub struct ContainerSettings {
     /// User that SSH logs in as. Default `root`, which may install packages; with
     /// `securityProfile: Restricted` it is an ordinary user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 32), regex(pattern = r"^[a-z_][a-z0-9_-]*$"))]
+    #[schemars(length(min = 1, max = 32))]
+    #[x_kube(validation = crate::rule::matches("^[a-z_][a-z0-9_-]*$", "sshUser must be the name of a Linux user, such as root or worker"))]
     pub ssh_user: Option<String>,
     /// `Default`: root inside the Pod, with the container runtime's ordinary capabilities.
     /// `Restricted`: everything the restricted Pod Security Standard asks for; then `apt`
@@ -117,7 +132,7 @@ pub struct ContainerSettings {
     pub service_account_name: Option<String>,
     /// Nodes that Pods may run on, by their labels.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    #[schemars(extend("maxProperties" = 32))]
+    #[schemars(extend("maxProperties" = 32, "additionalProperties" = {"type": "string", "maxLength": 63}))]
     pub node_selector: BTreeMap<String, String>,
     /// Taints that Pods tolerate.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -133,12 +148,13 @@ pub struct ContainerSettings {
     /// A machine whose controller is gone stops itself after this long when it runs
     /// nothing. Default `300s`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[x_kube(validation = Rule::new("duration(self) >= duration('60s')").message("instanceTimeout must be at least 60s, or a restart of the controller would cost machines"))]
+    #[x_kube(validation = crate::rule::at_least("instanceTimeout", "60s").message("instanceTimeout must be at least 60s, or a restart of the controller would cost machines"))]
     pub instance_timeout: Option<Duration>,
 }
 
 /// When an image is pulled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(transform = crate::crd::explain_variants)]
 pub enum PullPolicy {
     /// At each start.
     Always,
@@ -161,6 +177,7 @@ impl PullPolicy {
 
 /// Rights of a Pod of the Container provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(transform = crate::crd::explain_variants)]
 pub enum SecurityProfile {
     /// Root inside the Pod.
     Default,
@@ -181,12 +198,13 @@ pub struct ContainerResources {
 }
 
 /// Amounts of what a node can give.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Amounts {
     /// CPUs, such as `500m` or `4`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 16), regex(pattern = r"^[0-9]{1,7}(\.[0-9]{1,3}|m)?$"))]
+    #[schemars(length(max = 16))]
+    #[x_kube(validation = crate::rule::matches(r"^[0-9]{1,7}(\.[0-9]{1,3}|m)?$", "write an amount of CPUs such as 500m or 4"))]
     pub cpu: Option<String>,
     /// Memory, such as `512Mi`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -231,6 +249,7 @@ pub struct ProviderStatus {
 
 /// What becomes of the bill when a machine stops itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(transform = crate::crd::explain_variants)]
 pub enum SelfStop {
     /// Nothing is billed any more.
     EndsBilling,

@@ -1,5 +1,6 @@
 //! Parts that several kinds use.
 
+use kube::KubeSchema;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
@@ -21,11 +22,12 @@ pub struct Accelerator {
 }
 
 /// One environment variable with a literal value. For values from Secrets use `envFrom`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct EnvVar {
     /// Name of the variable.
-    #[schemars(length(min = 1, max = 256), regex(pattern = r"^[A-Za-z_][A-Za-z0-9_]*$"))]
+    #[schemars(length(min = 1, max = 256))]
+    #[x_kube(validation = crate::rule::matches("^[A-Za-z_][A-Za-z0-9_]*$", "the name of an environment variable has letters, digits and _ and begins with no digit"))]
     pub name: String,
     /// Its value.
     #[serde(default)]
@@ -34,8 +36,9 @@ pub struct EnvVar {
 }
 
 /// A Secret or ConfigMap of the same namespace; each key becomes a variable.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("has(self.secretRef) != has(self.configMapRef)").message("an entry of envFrom needs exactly one of secretRef and configMapRef"))]
 pub struct EnvFrom {
     /// A Secret. Its values are masked where a log tail is shown in status.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -76,6 +79,13 @@ impl JsonSchema for Size {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": "string", "maxLength": 20, "pattern": r"^[0-9]{1,12}(Ki|Mi|Gi|Ti|k|M|G|T)?$" })
+        json_schema!({
+            "type": "string",
+            "maxLength": 20,
+            "x-kubernetes-validations": [{
+                "rule": r"self.matches(r'^[0-9]{1,12}(Ki|Mi|Gi|Ti|k|M|G|T)?$')",
+                "message": "write an amount such as 512Mi or 8Gi",
+            }],
+        })
     }
 }

@@ -35,11 +35,27 @@ use crate::{
     printcolumn(name = "Restarts", type_ = "integer", json_path = ".status.restarts"),
     printcolumn(name = "Duration", type_ = "string", json_path = ".status.duration"),
     printcolumn(name = "Reason", type_ = "string", json_path = ".status.reason", priority = 1),
-    printcolumn(name = "Priority", type_ = "integer", json_path = ".spec.priority", priority = 1),
+    printcolumn(
+        name = "Priority",
+        type_ = "integer",
+        json_path = ".spec.priority",
+        priority = 1
+    ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[kube(derive = "PartialEq")]
 #[serde(rename_all = "camelCase")]
+#[x_kube(validation = crate::rule::fixed("pool", "create another Task"))]
+#[x_kube(validation = crate::rule::fixed("command", "create another Task"))]
+#[x_kube(validation = crate::rule::fixed("script", "create another Task"))]
+#[x_kube(validation = crate::rule::fixed("function", "create another Task"))]
+#[x_kube(validation = crate::rule::fixed("placement", "create another Task"))]
+#[x_kube(validation = crate::rule::fixed("timeout", "create another Task"))]
+#[x_kube(validation = crate::rule::fixed("terminationGracePeriod", "create another Task"))]
+#[x_kube(validation = crate::rule::fixed("retries", "create another Task"))]
+#[x_kube(validation = crate::rule::fixed("env", "create another Task"))]
+#[x_kube(validation = crate::rule::fixed("envFrom", "create another Task"))]
+#[x_kube(validation = crate::rule::fixed("workingDir", "create another Task"))]
 #[x_kube(validation = Rule::new("[has(self.command), has(self.script), has(self.function)].filter(x, x).size() == 1").message("a Task needs exactly one of command, script and function"))]
 pub struct TaskSpec {
     /// The Pool of this namespace that runs it. It may be created later.
@@ -58,16 +74,17 @@ pub struct TaskSpec {
     /// Where it runs: `one` (default: the machine with the most free places), `all` (once on each
     /// machine), `head` (the machine of rank 0), or the number of a rank.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("maxLength" = 4))]
     #[x_kube(validation = Rule::new("type(self) == int ? (self >= 0 && self < 500) : string(self).matches('^(one|all|head|[0-9]{1,3})$')").message("placement must be one, all, head, or the number of a rank from 0 to 499"))]
     pub placement: Option<IntOrString>,
     /// Longest time of one attempt; then the whole process group gets SIGTERM and, after
     /// `terminationGracePeriod`, SIGKILL. None when left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[x_kube(validation = Rule::new("duration(self) >= duration('100ms')").message("timeout must be at least 100ms"))]
+    #[x_kube(validation = crate::rule::at_least("timeout", "100ms"))]
     pub timeout: Option<Duration>,
     /// Time between SIGTERM and SIGKILL. Default `30s`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[x_kube(validation = Rule::new("duration(self) <= duration('24h')").message("terminationGracePeriod must be at most 24h"))]
+    #[x_kube(validation = crate::rule::at_most("terminationGracePeriod", "24h"))]
     pub termination_grace_period: Option<Duration>,
     /// When it starts again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -88,7 +105,8 @@ pub struct TaskSpec {
     /// Directory on the machine that it starts in. Default: a fresh one of its own, deleted
     /// with the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 1024), regex(pattern = "^/"))]
+    #[schemars(length(min = 1, max = 1024))]
+    #[x_kube(validation = crate::rule::matches("^/", "workingDir must be an absolute path, such as /data"))]
     pub working_dir: Option<String>,
     /// Hold it: a waiting Task does not start, a running one is stopped. When it is false
     /// again, a new attempt starts. May be changed at any time. Default false.
@@ -116,6 +134,7 @@ pub struct Script {
 /// Who runs a script.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[schemars(transform = crate::crd::explain_variants)]
 pub enum Interpreter {
     /// Bash; it stops at the first error only if the script says `set -e`.
     #[default]
@@ -125,7 +144,7 @@ pub enum Interpreter {
 }
 
 /// A Python function.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Function {
     /// Text of the module that defines it, at most 128 KiB.
@@ -133,7 +152,8 @@ pub struct Function {
     pub source: String,
     /// Its name in that module. Default `main`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 256), regex(pattern = r"^[A-Za-z_][A-Za-z0-9_.]*$"))]
+    #[schemars(length(min = 1, max = 256))]
+    #[x_kube(validation = crate::rule::matches("^[A-Za-z_][A-Za-z0-9_.]*$", "entrypoint must be the name of a Python function, such as main"))]
     pub entrypoint: Option<String>,
     /// Positional arguments: any JSON.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -158,6 +178,7 @@ pub struct Retries {
 
 /// Where a Task is in its life.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(transform = crate::crd::explain_variants)]
 pub enum TaskPhase {
     /// It waits; the condition `Scheduled` says for what.
     #[default]

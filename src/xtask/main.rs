@@ -1,2 +1,77 @@
 //! Developer commands.
-fn main() {}
+//!
+//! `cargo xtask generate` writes what is made from the code (CRDs, the chart's copy,
+//! the reference, the agent protocol); `cargo xtask check` fails when one of them is
+//! stale or when a crate uses what it must not (`layers`). Neither needs a network,
+//! a cluster or Helm.
+
+#![expect(
+    clippy::print_stdout,
+    reason = "a command line tool speaks on its standard output"
+)]
+
+mod crds;
+mod layers;
+mod output;
+mod protocol;
+mod reference;
+mod sizes;
+
+use std::path::PathBuf;
+
+use anyhow::{Result, ensure};
+use clap::{Parser, Subcommand};
+
+use crate::output::Output;
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "Developer commands of Skyward")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Write everything that is made from the code.
+    Generate,
+    /// Fail when something generated is stale or a rule of the architecture is broken.
+    Check,
+}
+
+fn main() -> Result<()> {
+    let check = match Arguments::parse().command {
+        Command::Generate => false,
+        Command::Check => true,
+    };
+    let mut output = Output::new(root(), check);
+    crds::generate(&mut output)?;
+    reference::generate(&mut output)?;
+    if let Err(error) = protocol::generate(check) {
+        output.problem(format!("{error:#}"));
+    }
+
+    let mut problems = output.finish();
+    if check {
+        problems.extend(layers::problems(&root())?);
+        problems.extend(sizes::problems(&root())?);
+    }
+    for problem in &problems {
+        println!("{problem}");
+    }
+    ensure!(problems.is_empty(), "{} to mend", count(problems.len()));
+    Ok(())
+}
+
+fn count(problems: usize) -> String {
+    if problems == 1 {
+        "one problem".to_owned()
+    } else {
+        format!("{problems} problems")
+    }
+}
+
+/// The checkout: two folders above this crate's.
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..")
+}

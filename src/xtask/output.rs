@@ -1,0 +1,60 @@
+//! Generated files: written, or compared with what is there.
+
+use std::{fs, io, path::PathBuf};
+
+use anyhow::{Context, Result};
+
+/// Where generated files go. In check mode nothing is written and each file that is
+/// missing or differs becomes a problem.
+pub(crate) struct Output {
+    root: PathBuf,
+    check: bool,
+    problems: Vec<String>,
+}
+
+impl Output {
+    pub(crate) fn new(root: PathBuf, check: bool) -> Self {
+        Self {
+            root,
+            check,
+            problems: Vec::new(),
+        }
+    }
+
+    /// One file, by its path from the root of the checkout.
+    pub(crate) fn file(&mut self, path: &str, content: &str) -> Result<()> {
+        let target = self.root.join(path);
+        let present = match fs::read_to_string(&target) {
+            Ok(text) => Some(text),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(error).with_context(|| format!("reading {path}")),
+        };
+        if present.as_deref() == Some(content) {
+            return Ok(());
+        }
+        if self.check {
+            let state = if present.is_some() {
+                "is not what the code says"
+            } else {
+                "is missing"
+            };
+            self.problems
+                .push(format!("{path} {state}; run `make generate` and commit it"));
+            return Ok(());
+        }
+        if let Some(folder) = target.parent() {
+            fs::create_dir_all(folder).with_context(|| format!("making the folder of {path}"))?;
+        }
+        fs::write(&target, content).with_context(|| format!("writing {path}"))
+    }
+
+    /// A problem of another kind.
+    pub(crate) fn problem(&mut self, text: String) {
+        self.problems.push(text);
+    }
+
+    /// The problems found.
+    pub(crate) fn finish(self) -> Vec<String> {
+        self.problems
+    }
+}
