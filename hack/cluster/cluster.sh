@@ -238,7 +238,8 @@ JSON
 
   # podPidsLimit: a fork bomb in a Pod stays in the Pod. Garbage collection of
   # images is off: there is no registry to fetch a collected one from again.
-  # failCgroupV1: 1.34 still runs on cgroup v1.
+  # failCgroupV1: 1.34 still runs on cgroup v1. crashLoopBackOff: tests that
+  # kill the controller again and again must not wait five minutes for it.
   cat >"$STATE/etc/kubelet.yaml" <<YAML
 apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
@@ -265,6 +266,8 @@ podLogsDir: $STATE/log/pods
 volumePluginDir: $STATE/kubelet/volume-plugins
 maxPods: 250
 podPidsLimit: 1024
+featureGates: {KubeletCrashLoopBackOffMax: true}
+crashLoopBackOff: {maxContainerRestartPeriod: 1s}
 serializeImagePulls: false
 imageGCHighThresholdPercent: 100
 imageGCLowThresholdPercent: 99
