@@ -1,1 +1,13 @@
 //! One folder per cloud; each implements the provider contract of skyward-core.
+//!
+//! [`registry`] is the single list of them and makes the client of an account from
+//! its Provider object. Inside a folder `mod.rs` reads like the contract, `config.rs`
+//! resolves settings, and `map.rs` and `errors.rs` are pure: most mistakes are made
+//! there, and their tests take microseconds. `docs/adding-a-provider.md` is the recipe.
+
+pub mod container;
+pub mod instrumented;
+pub mod registry;
+
+pub use instrumented::CallSink;
+pub use registry::{Options, factory};

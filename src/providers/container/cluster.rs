@@ -1,0 +1,338 @@
+//! What all Container providers of one process share: a client, one watch of our Pods,
+//! and the host keys read from their logs. Decides nothing.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, OnceLock, PoisonError},
+    time::Duration,
+};
+
+use futures::{AsyncBufReadExt, FutureExt, Stream, StreamExt, TryStreamExt, stream::BoxStream};
+use k8s_openapi::{api::core::v1::Pod, jiff::Timestamp};
+use kube::{
+    Api, Client, ResourceExt,
+    api::LogParams,
+    runtime::{
+        WatchStreamExt,
+        reflector::{self, ObjectRef},
+        watcher,
+    },
+};
+use skyward_api::labels;
+use tokio::{sync::broadcast, task::AbortHandle};
+use tracing::{debug, warn};
+
+use super::{Options, state};
+
+/// Changes that a slow reader may be behind before it is told to look at everything.
+const CHANGES: usize = 1024;
+/// Longest wait for the host key within one look at a machine.
+const KEY_DEADLINE: Duration = Duration::from_secs(3);
+/// A machine that runs this long without a readable host key will not get one; whether
+/// it is trusted at first contact is the Provider's `hostKeyPolicy`.
+const KEY_PATIENCE: Duration = Duration::from_secs(30);
+/// The host key stands in the first lines; a log is never read further.
+const LOG_HEAD: i64 = 16 * 1024;
+
+/// The cluster, not watched until the first provider needs it.
+pub struct Cluster {
+    client: Client,
+    options: Options,
+    started: OnceLock<Arc<Started>>,
+}
+
+impl Cluster {
+    /// A cluster that is not watched yet.
+    pub fn new(client: Client, options: Options) -> Self {
+        Self {
+            client,
+            options,
+            started: OnceLock::new(),
+        }
+    }
+
+    /// The options of every provider.
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// The watched cluster. Needs a tokio runtime.
+    pub fn started(&self) -> Arc<Started> {
+        self.started
+            .get_or_init(|| Arc::new(Started::new(self.client.clone(), self.options.clone())))
+            .clone()
+    }
+}
+
+/// The cluster and the watch of our Pods, which ends when this is dropped.
+pub struct Started {
+    client: Client,
+    options: Options,
+    pods: reflector::Store<Pod>,
+    changed: broadcast::Sender<(String, String)>,
+    host_keys: Arc<HostKeys>,
+    watch: AbortHandle,
+}
+
+/// Host keys by the UID of their Pod; what was read stays true for as long as the Pod lives.
+#[derive(Default)]
+struct HostKeys(Mutex<HashMap<String, String>>);
+
+impl HostKeys {
+    fn get(&self, uid: &str) -> Option<String> {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(uid)
+            .cloned()
+    }
+
+    fn set(&self, uid: &str, key: &str) {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(uid.to_owned(), key.to_owned());
+    }
+
+    fn forget(&self, uid: &str) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(uid);
+    }
+
+    fn keep_only(&self, uids: &dyn Fn(&str) -> bool) {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .retain(|uid, _| uids(uid));
+    }
+}
+
+/// What is known of a machine's host key.
+pub enum HostKey {
+    /// Read over the API server's own verified connection.
+    Known(String),
+    /// The machine has not printed it yet.
+    NotYet,
+    /// It cannot be read.
+    Unreadable,
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        self.watch.abort();
+    }
+}
+
+impl Started {
+    fn new(client: Client, options: Options) -> Self {
+        let (pods, writer) = reflector::store();
+        let (changed, _) = broadcast::channel(CHANGES);
+        let host_keys = Arc::<HostKeys>::default();
+        let watch = tokio::spawn(watch(
+            client.clone(),
+            options.cluster.clone(),
+            writer,
+            changed.clone(),
+            host_keys.clone(),
+        ));
+        Self {
+            client,
+            options,
+            pods,
+            changed,
+            host_keys,
+            watch: watch.abort_handle(),
+        }
+    }
+
+    /// Client of the API server.
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// The options of every provider.
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// The Pod as the watch last saw it; `None` also when the watch is not synced.
+    pub fn cached(&self, namespace: &str, name: &str) -> Option<Arc<Pod>> {
+        let synced = self
+            .pods
+            .wait_until_ready()
+            .now_or_never()
+            .is_some_and(|ready| ready.is_ok());
+        synced
+            .then(|| self.pods.get(&ObjectRef::new(name).within(namespace)))
+            .flatten()
+    }
+
+    /// The host key if it was read before.
+    pub fn known_host_key(&self, pod: &Pod) -> Option<String> {
+        self.host_keys.get(pod.metadata.uid.as_deref()?)
+    }
+
+    /// The host key, read from the log at the first call.
+    pub async fn host_key(&self, pod: &Pod) -> HostKey {
+        let Some(uid) = pod.metadata.uid.as_deref() else {
+            return HostKey::NotYet;
+        };
+        if let Some(key) = self.host_keys.get(uid) {
+            return HostKey::Known(key);
+        }
+        match tokio::time::timeout(KEY_DEADLINE, self.read_host_key(pod)).await {
+            Ok(Ok(Some(key))) => {
+                self.host_keys.set(uid, &key);
+                return HostKey::Known(key);
+            }
+            Ok(Ok(None)) | Err(_) => {}
+            Ok(Err(error)) => debug!(pod = pod.name_any(), %error, "the host key cannot be read yet"),
+        }
+        if running_for(pod).is_some_and(|time| time > KEY_PATIENCE) {
+            HostKey::Unreadable
+        } else {
+            HostKey::NotYet
+        }
+    }
+
+    /// Follows the log until the line with the key, or until it ends.
+    async fn read_host_key(&self, pod: &Pod) -> Result<Option<String>, kube::Error> {
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), &pod.namespace().unwrap_or_default());
+        let parameters = LogParams {
+            follow: true,
+            limit_bytes: Some(LOG_HEAD),
+            ..LogParams::default()
+        };
+        let mut lines = pods.log_stream(&pod.name_any(), &parameters).await?.lines();
+        while let Some(line) = lines.try_next().await.map_err(kube::Error::ReadEvents)? {
+            if let Some(key) = state::host_key(&line) {
+                return Ok(Some(key));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Machines whose Pods changed. A reader that fell behind gets all of them.
+    pub fn changes(&self) -> BoxStream<'static, (String, String)> {
+        let pods = self.pods.clone();
+        changes(self.changed.subscribe(), move || {
+            pods.state()
+                .iter()
+                .filter_map(|pod| Some((pod.namespace()?, pod.name_any())))
+                .collect()
+        })
+        .boxed()
+    }
+}
+
+fn changes(
+    receiver: broadcast::Receiver<(String, String)>,
+    all: impl Fn() -> Vec<(String, String)> + Send + 'static,
+) -> impl Stream<Item = (String, String)> + Send {
+    futures::stream::unfold((receiver, all), |(mut receiver, all)| async move {
+        let batch = match receiver.recv().await {
+            Ok(one) => vec![one],
+            Err(broadcast::error::RecvError::Lagged(_)) => all(),
+            Err(broadcast::error::RecvError::Closed) => return None,
+        };
+        Some((futures::stream::iter(batch), (receiver, all)))
+    })
+    .flatten()
+}
+
+/// How long its container runs.
+fn running_for(pod: &Pod) -> Option<Duration> {
+    let container = pod.status.as_ref()?.container_statuses.as_ref()?.first()?;
+    let since = container.state.as_ref()?.running.as_ref()?.started_at.as_ref()?.0;
+    Duration::try_from(Timestamp::now().duration_since(since)).ok()
+}
+
+/// Keeps the cache of our Pods filled and tells of each change, until it is aborted.
+async fn watch(
+    client: Client,
+    cluster: String,
+    mut writer: reflector::store::Writer<Pod>,
+    changed: broadcast::Sender<(String, String)>,
+    host_keys: Arc<HostKeys>,
+) {
+    let ours = format!(
+        "{}={},{}={cluster}",
+        labels::MANAGED_BY,
+        labels::MANAGER,
+        labels::CLUSTER
+    );
+    let config = watcher::Config::default().labels(&ours);
+    let mut events = watcher(Api::<Pod>::all(client), config)
+        .default_backoff()
+        .modify(strip)
+        .boxed();
+    let reader = writer.as_reader();
+    // Nobody listening is no failure: Pools may all be off.
+    let tell = |pod: &Pod| {
+        if let Some(namespace) = pod.namespace() {
+            drop(changed.send((namespace, pod.name_any())));
+        }
+    };
+    while let Some(event) = events.next().await {
+        let event = match event {
+            Ok(event) => event,
+            Err(error) => {
+                warn!(%error, "the watch of our Pods was interrupted and starts again");
+                continue;
+            }
+        };
+        // What vanished while the watch was away must be told too.
+        let before = matches!(event, watcher::Event::InitDone).then(|| reader.state());
+        writer.apply_watcher_event(&event);
+        match &event {
+            watcher::Event::Apply(pod) => tell(pod),
+            watcher::Event::Delete(pod) => {
+                if let Some(uid) = pod.metadata.uid.as_deref() {
+                    host_keys.forget(uid);
+                }
+                tell(pod);
+            }
+            watcher::Event::InitDone => {
+                let now = reader.state();
+                for pod in before.iter().flatten().chain(&now) {
+                    tell(pod);
+                }
+                let uids: std::collections::HashSet<String> =
+                    now.iter().filter_map(|pod| pod.metadata.uid.clone()).collect();
+                host_keys.keep_only(&|uid| uids.contains(uid));
+            }
+            watcher::Event::Init | watcher::Event::InitApply(_) => {}
+        }
+    }
+}
+
+/// Drops what nobody reads: a Pod of ours is mostly its start script.
+fn strip(pod: &mut Pod) {
+    pod.metadata.managed_fields = None;
+    pod.metadata.annotations = None;
+    if let Some(spec) = &mut pod.spec {
+        spec.volumes = None;
+        spec.tolerations = None;
+        for container in &mut spec.containers {
+            container.command = None;
+            container.env = None;
+            container.volume_mounts = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_reader_that_fell_behind_looks_at_everything() {
+        let (sender, receiver) = broadcast::channel(2);
+        let all = || vec![("ns".to_owned(), "everything".to_owned())];
+        for n in 0..5 {
+            sender.send(("ns".to_owned(), n.to_string())).unwrap();
+        }
+        drop(sender);
+        let seen: Vec<String> = changes(receiver, all).map(|(_, name)| name).collect().await;
+        assert_eq!(seen, ["everything", "3", "4"]);
+    }
+}

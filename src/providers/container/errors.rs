@@ -1,0 +1,183 @@
+//! What the API server answers becomes a kind of the contract. Pure.
+
+use std::time::Duration;
+
+use kube::core::Status;
+use skyward_core::{ErrorKind, ProviderError};
+
+/// Whether a call changes something: then a lost answer is no proof that nothing happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// It only reads, or may be repeated freely.
+    None,
+    /// It creates something.
+    Creates,
+}
+
+/// The error of one call.
+pub fn provider_error(operation: &'static str, effect: Effect, error: &kube::Error) -> ProviderError {
+    match error {
+        kube::Error::Api(status) => from_status(operation, effect, status),
+        other => ProviderError::new(lost(effect), operation, chain(other)),
+    }
+}
+
+/// The call did not end within its deadline.
+pub fn timed_out(operation: &'static str, effect: Effect, after: Duration) -> ProviderError {
+    ProviderError::new(
+        lost(effect),
+        operation,
+        format!("the API server did not answer within {} s", after.as_secs()),
+    )
+}
+
+const fn lost(effect: Effect) -> ErrorKind {
+    match effect {
+        Effect::None => ErrorKind::Transient,
+        Effect::Creates => ErrorKind::Indeterminate,
+    }
+}
+
+/// The error and its causes in one line: the outer one often says only "service error".
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        let said = inner.to_string();
+        if !text.contains(&said) {
+            text = format!("{text}: {said}");
+        }
+        cause = inner.source();
+    }
+    text
+}
+
+fn from_status(operation: &'static str, effect: Effect, status: &Status) -> ProviderError {
+    let (kind, remedy) = judge(effect, status);
+    let message = match remedy {
+        Some(remedy) => format!("{}. {remedy}", status.message.trim_end_matches('.')),
+        None => status.message.clone(),
+    };
+    ProviderError {
+        kind,
+        operation,
+        code: (!status.reason.is_empty()).then(|| status.reason.clone()),
+        message,
+    }
+}
+
+fn judge(effect: Effect, status: &Status) -> (ErrorKind, Option<&'static str>) {
+    let said = status.message.as_str();
+    let details = status.details.as_ref();
+    let cause = |reason: &str| details.is_some_and(|d| d.causes.iter().any(|cause| cause.reason == reason));
+    if cause("NamespaceTerminating") || said.contains("because it is being terminated") {
+        return (
+            ErrorKind::MachineFailed,
+            Some("Nothing can be made in a namespace that is being deleted"),
+        );
+    }
+    match status.code {
+        401 => (
+            ErrorKind::Credentials,
+            Some("The operator's own service account is refused; reinstall its RBAC"),
+        ),
+        403 => forbidden(said),
+        404 if effect == Effect::Creates => (
+            ErrorKind::MachineFailed,
+            Some("Its namespace is gone, and with it the Pool"),
+        ),
+        404 => (ErrorKind::NotFound, None),
+        409 if status.is_already_exists() => (ErrorKind::AlreadyExists, None),
+        409 => (ErrorKind::Transient, None),
+        400 | 413 | 422 => (
+            ErrorKind::InvalidOrder,
+            Some("Correct the Provider's container settings"),
+        ),
+        429 => {
+            let after = details
+                .map(|d| d.retry_after_seconds)
+                .filter(|seconds| *seconds > 0);
+            (
+                ErrorKind::RateLimited(after.map(|seconds| Duration::from_secs(seconds.into()))),
+                None,
+            )
+        }
+        // The webhook runs before anything is stored.
+        _ if said.contains("failed calling webhook") => (
+            ErrorKind::Transient,
+            Some("An admission webhook of this cluster does not answer"),
+        ),
+        _ => (lost(effect), None),
+    }
+}
+
+fn forbidden(said: &str) -> (ErrorKind, Option<&'static str>) {
+    if said.contains("exceeded quota") {
+        return (
+            ErrorKind::Quota(said.to_owned()),
+            Some("Raise the namespace's ResourceQuota, or ask for fewer or smaller machines in the Pool"),
+        );
+    }
+    // Quotas on resources demand that each Pod names its amounts.
+    if said.contains("failed quota") && said.contains("must specify") {
+        return (
+            ErrorKind::InvalidOrder,
+            Some("Set vcpus and memoryGB in the Pool, or resources in the Provider's container settings"),
+        );
+    }
+    if said.contains("violates PodSecurity") {
+        return (
+            ErrorKind::InvalidOrder,
+            Some(
+                "Set container.securityProfile: Restricted in the Provider, or admit such Pods by the namespace's label pod-security.kubernetes.io/enforce",
+            ),
+        );
+    }
+    if said.contains("error looking up service account") {
+        // The default account of a new namespace appears a moment after it.
+        return if said.contains("\"default\" not found") {
+            (ErrorKind::Transient, None)
+        } else {
+            (
+                ErrorKind::InvalidOrder,
+                Some(
+                    "Create the service account in the Pool's namespace, or correct container.serviceAccountName of the Provider",
+                ),
+            )
+        };
+    }
+    if said.contains("no RuntimeClass") || said.contains("RuntimeClass") && said.contains("not found") {
+        return (
+            ErrorKind::InvalidOrder,
+            Some("Create the RuntimeClass, or correct container.runtimeClassName of the Provider"),
+        );
+    }
+    // Such as: maximum memory usage per Container is 1Gi, but limit is 2Gi
+    if (said.contains("maximum ") || said.contains("minimum ")) && said.contains(" usage per ")
+        || said.contains("limit to request ratio")
+    {
+        return (
+            ErrorKind::InvalidOrder,
+            Some(
+                "Ask for amounts in the Pool that the namespace's LimitRange admits, or change the LimitRange",
+            ),
+        );
+    }
+    if said.contains("admission webhook") || said.contains("ValidatingAdmissionPolicy") {
+        return (
+            ErrorKind::InvalidOrder,
+            Some("A policy of this cluster refuses such Pods"),
+        );
+    }
+    if said.contains(" cannot ") && said.contains("User ") {
+        return (
+            ErrorKind::Permission,
+            Some("The operator's role lacks this right; reinstall its RBAC"),
+        );
+    }
+    (ErrorKind::InvalidOrder, None)
+}
+
+#[cfg(test)]
+#[path = "tests/errors.rs"]
+mod tests;

@@ -1,0 +1,358 @@
+//! Machines that are Pods of this cluster: no cloud account, no bill, the same path over
+//! SSH as everywhere else.
+//!
+//! - [`config`]: settings of the Provider with every default applied.
+//! - [`map`]: an order becomes a Pod; [`state`]: a Pod becomes a machine.
+//! - [`offers`]: nodes become offers; [`errors`]: answers become kinds of error.
+//! - [`cluster`]: what all Container providers of a process share: one watch of Pods and
+//!   the host keys read from their logs.
+//! - `start.sh`: the first process of each machine.
+
+pub mod cluster;
+pub mod config;
+pub mod errors;
+pub mod map;
+pub mod offers;
+mod quantity;
+pub mod state;
+
+use std::{future::Future, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use futures::stream::BoxStream;
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod, Secret};
+use kube::{
+    Api,
+    api::{DeleteParams, ListParams, PostParams, Preconditions},
+};
+use skyward_api::labels;
+use skyward_core::{
+    Accepted, Capabilities, Deletion, ErrorKind, MachineRef, Offer, Order, Provider, ProviderError,
+    ProviderMachine, ProviderPhase, Scope, provider::SelfStop,
+};
+
+pub use cluster::Cluster;
+use config::Settings;
+use errors::{Effect, provider_error, timed_out};
+
+/// Name of this kind of provider.
+pub const KIND: &str = "container";
+/// Port on which machines answer SSH: above 1024, so that an ordinary user can listen.
+pub const SSH_PORT: u16 = 2222;
+/// Extended resource of NVIDIA's device plugin.
+const GPU: &str = "nvidia.com/gpu";
+/// Label by which NVIDIA's feature discovery names the GPUs of a node.
+const PRODUCT_LABEL: &str = "nvidia.com/gpu.product";
+/// Longest wait for one answer of the API server.
+const DEADLINE: Duration = Duration::from_secs(15);
+/// Objects in one page of a list.
+const PAGE: u32 = 500;
+
+/// How Pods are reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PodNetwork {
+    /// By their addresses: the controller runs inside the cluster.
+    Direct,
+    /// Through the API server: it runs outside.
+    PortForward,
+}
+
+/// What Container providers need besides their Provider objects.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// This installation: UID of the kube-system namespace.
+    pub cluster: String,
+    /// Image where the Provider names none.
+    pub node_image: String,
+    /// How Pods are reached.
+    pub pod_network: PodNetwork,
+}
+
+/// The client of a Provider object of this kind.
+pub fn connect(
+    cluster: &Cluster,
+    object: &skyward_api::Provider,
+) -> Result<Arc<dyn Provider>, ProviderError> {
+    let name = object.metadata.name.as_deref().unwrap_or_default();
+    let Some(spec) = &object.spec.container else {
+        return Err(ProviderError::new(
+            ErrorKind::Unsupported,
+            "use the Provider",
+            "it is not of kind container",
+        ));
+    };
+    let settings = config::resolve(name, spec, cluster.options())?;
+    Ok(Arc::new(Container {
+        cluster: cluster.started(),
+        settings,
+        capabilities: Capabilities {
+            kind: KIND,
+            // The API server answers lists from its own store.
+            settle_time: Duration::ZERO,
+            poll_interval: Duration::from_secs(2),
+            self_stop: SelfStop::EndsBilling,
+            billing_step: Duration::from_secs(1),
+            connected: true,
+        },
+    }))
+}
+
+/// Pods of this cluster as machines, as one Provider object wants them.
+struct Container {
+    cluster: Arc<cluster::Started>,
+    settings: Settings,
+    capabilities: Capabilities,
+}
+
+/// One call, with its deadline and its error mapped.
+async fn call<T>(
+    operation: &'static str,
+    effect: Effect,
+    answer: impl Future<Output = Result<T, kube::Error>> + Send,
+) -> Result<T, ProviderError> {
+    match tokio::time::timeout(DEADLINE, answer).await {
+        Ok(Ok(value)) => Ok(value),
+        Ok(Err(error)) => Err(provider_error(operation, effect, &error)),
+        Err(_) => Err(timed_out(operation, effect, DEADLINE)),
+    }
+}
+
+impl Container {
+    fn pods(&self, namespace: &str) -> Api<Pod> {
+        Api::namespaced(self.cluster.client().clone(), namespace)
+    }
+
+    /// The Pod as the API server has it now.
+    async fn look(&self, machine: &MachineRef) -> Result<Option<Pod>, ProviderError> {
+        let pods = self.pods(&machine.mark.namespace);
+        call(
+            "look at the Pod",
+            Effect::None,
+            pods.get_opt(&machine.mark.machine),
+        )
+        .await
+    }
+
+    /// The machine of a Pod, with its host key once that is known.
+    async fn machine(&self, pod: &Pod) -> Option<ProviderMachine> {
+        let options = self.cluster.options();
+        let mut machine = state::machine(pod, &self.settings, options.pod_network, None)?;
+        if machine.phase == ProviderPhase::Running {
+            match self.cluster.host_key(pod).await {
+                cluster::HostKey::Known(key) => machine.host_key = Some(key),
+                cluster::HostKey::NotYet => {
+                    machine.phase = ProviderPhase::Starting(Some("its SSH server starts".to_owned()));
+                }
+                cluster::HostKey::Unreadable => {}
+            }
+        }
+        Some(machine)
+    }
+
+    /// Refuses an order whose Pod could never pull its image. Not knowing is no reason.
+    async fn check_pull_secrets(&self, namespace: &str) -> Result<(), ProviderError> {
+        let secrets: Api<Secret> = Api::namespaced(self.cluster.client().clone(), namespace);
+        for (name, _) in self
+            .settings
+            .pull_secrets
+            .iter()
+            .filter(|(_, optional)| !optional)
+        {
+            let found = call(
+                "look at the pull Secret",
+                Effect::None,
+                secrets.get_metadata_opt(name),
+            )
+            .await;
+            if matches!(found, Ok(None)) {
+                return Err(ProviderError::new(
+                    ErrorKind::InvalidOrder,
+                    "create the Pod",
+                    format!(
+                        "Secret \"{name}\" with the registry's credentials does not exist in namespace \"{namespace}\". Create it there (kubectl create secret docker-registry), or remove it from imagePullSecrets of the Provider, or mark it optional"
+                    ),
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a Pod is that machine: names may come again, UIDs do not.
+fn is_machine(pod: &Pod, machine_uid: &str, cluster: &str) -> bool {
+    map::mark(pod).is_some_and(|mark| mark.machine_uid == machine_uid && mark.cluster == cluster)
+}
+
+#[async_trait]
+impl Provider for Container {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    async fn account(&self) -> Result<String, ProviderError> {
+        let namespaces: Api<Namespace> = Api::all(self.cluster.client().clone());
+        let system = call(
+            "read the kube-system namespace",
+            Effect::None,
+            namespaces.get_metadata("kube-system"),
+        )
+        .await?;
+        system.metadata.uid.ok_or_else(|| {
+            ProviderError::new(
+                ErrorKind::Transient,
+                "read the kube-system namespace",
+                "it has no UID",
+            )
+        })
+    }
+
+    async fn offers(&self) -> Result<Vec<Offer>, ProviderError> {
+        let nodes: Api<Node> = Api::all(self.cluster.client().clone());
+        // The API server's cache is good enough for what changes this slowly.
+        let list = call(
+            "list the nodes",
+            Effect::None,
+            nodes.list(&ListParams::default().match_any()),
+        )
+        .await?;
+        Ok(offers::offers(&list.items, &self.settings))
+    }
+
+    async fn create(&self, order: &Order) -> Result<Accepted, ProviderError> {
+        let pod = map::pod(order, &self.settings)?;
+        self.check_pull_secrets(&order.mark.namespace).await?;
+        let pods = self.pods(&order.mark.namespace);
+        let parameters = PostParams {
+            field_manager: Some(labels::MANAGER.to_owned()),
+            ..PostParams::default()
+        };
+        let made = call("create the Pod", Effect::Creates, pods.create(&parameters, &pod)).await;
+        let pod = match made {
+            Ok(pod) => pod,
+            Err(error) if error.kind == ErrorKind::AlreadyExists => {
+                let there = call("look at the Pod", Effect::None, pods.get_opt(&order.mark.machine)).await?;
+                match there {
+                    Some(pod) if is_machine(&pod, &order.mark.machine_uid, &order.mark.cluster) => pod,
+                    Some(_) => {
+                        return Err(ProviderError::new(
+                            ErrorKind::InvalidOrder,
+                            "create the Pod",
+                            format!(
+                                "a Pod \"{}\" that is not this Machine's is in namespace \"{}\" already; delete it",
+                                order.mark.machine, order.mark.namespace
+                            ),
+                        ));
+                    }
+                    // It went between the two answers.
+                    None => {
+                        return Err(ProviderError::new(
+                            ErrorKind::Transient,
+                            "create the Pod",
+                            "a Pod of that name was just deleted",
+                        ));
+                    }
+                }
+            }
+            Err(error) => return Err(error),
+        };
+        Ok(Accepted {
+            id: pod.metadata.uid.unwrap_or_default(),
+        })
+    }
+
+    async fn get(&self, machine: &MachineRef) -> Result<Option<ProviderMachine>, ProviderError> {
+        let matches = |pod: &Pod| {
+            is_machine(pod, &machine.mark.machine_uid, &machine.mark.cluster)
+                && machine
+                    .id
+                    .as_ref()
+                    .is_none_or(|id| pod.metadata.uid.as_ref() == Some(id))
+        };
+        // The cache may be behind: it is believed when it knows the Pod, never when it does not.
+        if let Some(pod) = self
+            .cluster
+            .cached(&machine.mark.namespace, &machine.mark.machine)
+            && matches(&pod)
+        {
+            return Ok(self.machine(&pod).await);
+        }
+        match self.look(machine).await? {
+            Some(pod) if matches(&pod) => Ok(self.machine(&pod).await),
+            _ => Ok(None),
+        }
+    }
+
+    async fn list(&self, scope: &Scope) -> Result<Vec<ProviderMachine>, ProviderError> {
+        let mut selector = format!(
+            "{}={},{}={},{}={}",
+            labels::MANAGED_BY,
+            labels::MANAGER,
+            labels::CLUSTER,
+            scope.cluster,
+            labels::PROVIDER,
+            self.settings.provider_label
+        );
+        if let Some(uid) = &scope.pool_uid {
+            selector = format!("{selector},{}={uid}", labels::POOL_UID);
+        }
+        let pods: Api<Pod> = Api::all(self.cluster.client().clone());
+        let mut parameters = ListParams::default().labels(&selector).limit(PAGE);
+        let mut machines = Vec::new();
+        loop {
+            let page = call("list the Pods", Effect::None, pods.list(&parameters)).await?;
+            let network = self.cluster.options().pod_network;
+            machines.extend(page.items.iter().filter_map(|pod| {
+                state::machine(pod, &self.settings, network, self.cluster.known_host_key(pod))
+            }));
+            match page.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => parameters = parameters.continue_token(&token),
+                None => return Ok(machines),
+            }
+        }
+    }
+
+    async fn delete(&self, machine: &MachineRef) -> Result<Deletion, ProviderError> {
+        let Some(pod) = self.look(machine).await? else {
+            return Ok(Deletion::Gone);
+        };
+        if !is_machine(&pod, &machine.mark.machine_uid, &machine.mark.cluster) {
+            return Ok(Deletion::Gone);
+        }
+        // Ordered already. A Pod on a dead node stays so until the node is back or removed:
+        // what runs there cannot be known, so it is never forced.
+        if pod.metadata.deletion_timestamp.is_some() {
+            return Ok(Deletion::InProgress);
+        }
+        let pods = self.pods(&machine.mark.namespace);
+        let exactly = DeleteParams {
+            preconditions: Some(Preconditions {
+                uid: pod.metadata.uid.clone(),
+                resource_version: None,
+            }),
+            ..DeleteParams::default()
+        };
+        match call(
+            "delete the Pod",
+            Effect::None,
+            pods.delete(&machine.mark.machine, &exactly),
+        )
+        .await
+        {
+            Ok(_) => {}
+            Err(error) if error.kind == ErrorKind::NotFound => return Ok(Deletion::Gone),
+            // Another Pod took the name: the next look says so.
+            Err(error) if error.code.as_deref() == Some("Conflict") => return Ok(Deletion::InProgress),
+            Err(error) => return Err(error),
+        }
+        // A Pod that no node has taken yet goes at once.
+        let waits = pod.spec.as_ref().is_none_or(|spec| spec.node_name.is_none());
+        if waits && self.look(machine).await?.is_none() {
+            return Ok(Deletion::Gone);
+        }
+        Ok(Deletion::InProgress)
+    }
+
+    fn changes(&self) -> Option<BoxStream<'static, (String, String)>> {
+        Some(self.cluster.changes())
+    }
+}

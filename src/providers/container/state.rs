@@ -1,0 +1,290 @@
+//! A Pod as it is becomes a machine as the contract knows it. Pure.
+
+use k8s_openapi::api::core::v1::{
+    ContainerStateTerminated, ContainerStateWaiting, ContainerStatus, Pod, PodCondition,
+};
+use skyward_core::{
+    ProviderMachine, ProviderPhase,
+    machine::{Dial, Endpoint, Failure, FailureKind},
+};
+
+use super::{PodNetwork, SSH_PORT, config::Settings, map};
+
+/// What `start.sh` prints in front of its public host key.
+const HOST_KEY_LINE: &str = "skyward-host-key: ";
+/// What it prints in front of why it gave up.
+const ERROR_LINE: &str = "skyward-error: ";
+/// Its exit code when the image cannot be used.
+const UNUSABLE: i32 = 64;
+/// Its exit code when sshd does not stay up.
+const NO_SSHD: i32 = 65;
+
+/// The host key in one line of a machine's log, if it is there.
+pub fn host_key(line: &str) -> Option<String> {
+    let key = line.strip_prefix(HOST_KEY_LINE)?.trim();
+    key.starts_with("ssh-ed25519 ").then(|| key.to_owned())
+}
+
+/// The machine that a Pod is; `None` when it does not carry our mark.
+pub fn machine(
+    pod: &Pod,
+    settings: &Settings,
+    network: PodNetwork,
+    host_key: Option<String>,
+) -> Option<ProviderMachine> {
+    let mark = map::mark(pod)?;
+    let address = pod
+        .status
+        .as_ref()
+        .and_then(|status| status.pod_ip.clone())
+        .filter(|ip| !ip.is_empty());
+    let endpoint = address.as_deref().and_then(|ip| {
+        let dial = match network {
+            PodNetwork::Direct => Dial::Address((ip.parse::<std::net::IpAddr>().ok()?, SSH_PORT).into()),
+            PodNetwork::PortForward => Dial::PodPort {
+                namespace: mark.namespace.clone(),
+                pod: pod.metadata.name.clone()?,
+                port: SSH_PORT,
+            },
+        };
+        Some(Endpoint {
+            dial,
+            user: settings.user.clone(),
+        })
+    });
+    Some(ProviderMachine {
+        id: pod.metadata.uid.clone().unwrap_or_default(),
+        mark,
+        phase: phase(pod),
+        endpoint,
+        private_address: address,
+        host_key,
+    })
+}
+
+/// Where the Pod is in its life.
+pub fn phase(pod: &Pod) -> ProviderPhase {
+    if pod.metadata.deletion_timestamp.is_some() {
+        return ProviderPhase::Stopping;
+    }
+    let Some(status) = &pod.status else {
+        return ProviderPhase::Starting(None);
+    };
+    let conditions = status.conditions.as_deref().unwrap_or_default();
+    let ended = matches!(status.phase.as_deref(), Some("Failed" | "Succeeded"));
+    // Why the kubelet or the control plane took it away, or never took it in.
+    if ended && let Some(reason) = status.reason.as_deref().filter(|reason| !reason.is_empty()) {
+        let said = status.message.as_deref().unwrap_or("no further message");
+        return rejected(reason, said);
+    }
+    if ended && let Some(target) = condition(conditions, "DisruptionTarget").filter(|c| c.status == "True") {
+        return failed(
+            FailureKind::Lost,
+            format!(
+                "the Pod was taken away ({}): {}",
+                target.reason.as_deref().unwrap_or("no reason given"),
+                target.message.as_deref().unwrap_or("no message")
+            ),
+        );
+    }
+    let container = status.container_statuses.as_deref().unwrap_or_default().first();
+    if let Some(terminated) = container
+        .and_then(|c| c.state.as_ref())
+        .and_then(|state| state.terminated.as_ref())
+    {
+        return terminated_phase(terminated);
+    }
+    if ended {
+        return failed(
+            FailureKind::Lost,
+            format!(
+                "the Pod ended: {}",
+                status.message.as_deref().unwrap_or("Kubernetes does not say why")
+            ),
+        );
+    }
+    if let Some(container) = container {
+        let state = container.state.as_ref();
+        if state.is_some_and(|state| state.running.is_some()) {
+            return ProviderPhase::Running;
+        }
+        if let Some(waiting) = state.and_then(|state| state.waiting.as_ref()) {
+            return waiting_phase(waiting, container);
+        }
+    }
+    ProviderPhase::Starting(starting(conditions))
+}
+
+fn failed(kind: FailureKind, message: String) -> ProviderPhase {
+    ProviderPhase::Failed(Failure { kind, message })
+}
+
+fn condition<'a>(conditions: &'a [PodCondition], type_: &str) -> Option<&'a PodCondition> {
+    conditions.iter().find(|c| c.type_ == type_)
+}
+
+/// What a Pod without container waits for.
+fn starting(conditions: &[PodCondition]) -> Option<String> {
+    let scheduled = condition(conditions, "PodScheduled")?;
+    if scheduled.status == "True" {
+        return Some("waits for its node to start it".to_owned());
+    }
+    let said = scheduled.message.as_deref().unwrap_or_default();
+    Some(match scheduled.reason.as_deref() {
+        Some("Unschedulable") => format!(
+            "waits for a node with room: {said}. Free room, add a node, or ask for less in the Pool (vcpus, memoryGB, accelerator)"
+        ),
+        Some("SchedulingGated") => {
+            "waits for a scheduling gate that something in this cluster set".to_owned()
+        }
+        Some(reason) if !said.is_empty() => format!("waits for a node ({reason}): {said}"),
+        _ => "waits for a node".to_owned(),
+    })
+}
+
+fn rejected(reason: &str, said: &str) -> ProviderPhase {
+    match reason {
+        // The kubelet would not take it in: the scheduler's view was too old.
+        "UnexpectedAdmissionError" | "NodeAffinity" | "NodeName" | "NodePorts" | "OutOfPods" => failed(
+            FailureKind::NoRoom,
+            format!("the node refused the Pod ({reason}): {said}"),
+        ),
+        _ if reason.starts_with("OutOf") => failed(
+            FailureKind::NoRoom,
+            format!("the node refused the Pod ({reason}): {said}"),
+        ),
+        // Not a loss: another try would meet the same wall.
+        "AppArmor" | "SysctlForbidden" | "PodOSSelectorNodeLabelDoesNotMatch" | "PodOSNotSupported" => {
+            failed(
+                FailureKind::Other,
+                format!("the node cannot run the Pod ({reason}): {said}"),
+            )
+        }
+        // Evicted, Preempting, Terminated, NodeLost, Shutdown, NodeShutdown, DeadlineExceeded, …
+        _ => failed(
+            FailureKind::Lost,
+            format!("the Pod was taken away ({reason}): {said}"),
+        ),
+    }
+}
+
+fn terminated_phase(terminated: &ContainerStateTerminated) -> ProviderPhase {
+    let reason = terminated.reason.as_deref().unwrap_or_default();
+    let said = terminated.message.as_deref().unwrap_or_default();
+    let ours = said.lines().find_map(|line| line.strip_prefix(ERROR_LINE));
+    match (terminated.exit_code, reason) {
+        (_, "StartError" | "ContainerCannotRun") => failed(FailureKind::UnusableImage, cannot_start(said)),
+        (_, "OOMKilled") => failed(
+            FailureKind::Lost,
+            "the machine used more memory than it may and was killed. Give the Pool more memoryGB, or the Provider a higher resources.limits.memory"
+                .to_owned(),
+        ),
+        (0, _) => ProviderPhase::Stopped("the machine stopped itself".to_owned()),
+        (UNUSABLE, _) if let Some(why) = ours => failed(FailureKind::UnusableImage, why.to_owned()),
+        (NO_SSHD, _) if let Some(why) = ours => failed(FailureKind::Other, why.to_owned()),
+        (code, _) => failed(
+            FailureKind::Lost,
+            format!(
+                "the machine's first process ended (exit code {code}{}){}",
+                if reason.is_empty() { String::new() } else { format!(", {reason}") },
+                if said.is_empty() { String::new() } else { format!(": {said}") },
+            ),
+        ),
+    }
+}
+
+fn cannot_start(said: &str) -> String {
+    let hint = if said.contains("/bin/sh") {
+        ". The image has no /bin/sh; use an image with a shell, sshd and Python, or leave \"image\" out of the Provider to use the one of Skyward"
+    } else {
+        ". Use another image, or another runtimeClassName, in the Provider"
+    };
+    format!("the container could not be started: {said}{hint}")
+}
+
+fn waiting_phase(waiting: &ContainerStateWaiting, container: &ContainerStatus) -> ProviderPhase {
+    let reason = waiting.reason.as_deref().unwrap_or_default();
+    let said = waiting.message.as_deref().unwrap_or_default();
+    let image = &container.image;
+    match reason {
+        "InvalidImageName" => failed(
+            FailureKind::ImagePull,
+            format!("\"{image}\" is not the name of an image; correct container.image of the Provider"),
+        ),
+        "ErrImageNeverPull" => failed(
+            FailureKind::ImagePull,
+            format!(
+                "the node has no image \"{image}\", and imagePullPolicy is Never; load the image onto the nodes, or let it be pulled (imagePullPolicy: IfNotPresent)"
+            ),
+        ),
+        "ImagePullBackOff" | "SignatureValidationFailed" | "ImageInspectError" => {
+            failed(FailureKind::ImagePull, cannot_pull(image, said))
+        }
+        // The kubelet tries again by itself; only what no repetition mends is a failure.
+        "ErrImagePull" | "RegistryUnavailable" if definite(said) => {
+            failed(FailureKind::ImagePull, cannot_pull(image, said))
+        }
+        "ErrImagePull" | "RegistryUnavailable" => ProviderPhase::Starting(Some(format!(
+            "the first try to pull image \"{image}\" failed: {said}"
+        ))),
+        "CreateContainerConfigError" => failed(
+            FailureKind::Other,
+            format!("the container cannot be configured: {said}. Correct the Provider's container settings"),
+        ),
+        "CreateContainerError" | "RunContainerError" | "PostStartHookError" => {
+            failed(FailureKind::UnusableImage, cannot_start(said))
+        }
+        "ContainerCreating" | "PodInitializing" | "" => {
+            ProviderPhase::Starting(Some("its container is created".to_owned()))
+        }
+        other => ProviderPhase::Starting(Some(if said.is_empty() {
+            format!("its container waits ({other})")
+        } else {
+            format!("its container waits ({other}): {said}")
+        })),
+    }
+}
+
+/// Whether pulling again cannot help.
+fn definite(said: &str) -> bool {
+    let said = said.to_lowercase();
+    [
+        "not found",
+        "manifest unknown",
+        "does not exist",
+        "unauthorized",
+        "denied",
+        "forbidden",
+        "invalid reference",
+    ]
+    .iter()
+    .any(|sign| said.contains(sign))
+}
+
+fn cannot_pull(image: &str, said: &str) -> String {
+    let lower = said.to_lowercase();
+    let remedy = if [
+        "unauthorized",
+        "denied",
+        "forbidden",
+        "authentication",
+        "no basic auth",
+    ]
+    .iter()
+    .any(|sign| lower.contains(sign))
+    {
+        "Check the name, and name a Secret with the registry's credentials in imagePullSecrets of the Provider (it lives in the Pool's namespace)"
+    } else if ["not found", "manifest unknown", "does not exist"]
+        .iter()
+        .any(|sign| lower.contains(sign))
+    {
+        "Check name and tag in container.image of the Provider"
+    } else {
+        "Check container.image of the Provider, and that the nodes reach the registry"
+    };
+    format!("image \"{image}\" cannot be pulled: {said}. {remedy}")
+}
+
+#[cfg(test)]
+#[path = "tests/state.rs"]
+mod tests;

@@ -1,0 +1,87 @@
+//! Counts and times every call to a provider, so that no provider does it by itself.
+
+use std::{sync::Arc, time::Instant};
+
+use async_trait::async_trait;
+use futures::stream::BoxStream;
+use skyward_core::{
+    Accepted, Capabilities, Deletion, MachineRef, Offer, Order, Provider, ProviderError, ProviderMachine,
+    Scope,
+};
+
+/// Who is told of every call. Implemented over the metrics of the controller.
+pub trait CallSink: Send + Sync {
+    /// One call ended. `provider` is the kind of provider, `outcome` is `ok` or the name
+    /// of an error kind: both are closed sets, as labels of metrics must be.
+    fn record(&self, provider: &str, operation: &'static str, outcome: &str, seconds: f64);
+}
+
+/// A provider whose calls are counted and timed.
+pub struct Instrumented {
+    inner: Arc<dyn Provider>,
+    sink: Arc<dyn CallSink>,
+}
+
+impl Instrumented {
+    /// Wraps a provider.
+    pub fn new(inner: Arc<dyn Provider>, sink: Arc<dyn CallSink>) -> Self {
+        Self { inner, sink }
+    }
+
+    fn record<T>(
+        &self,
+        operation: &'static str,
+        started: Instant,
+        result: Result<T, ProviderError>,
+    ) -> Result<T, ProviderError> {
+        let outcome = result.as_ref().err().map_or("ok", |error| error.kind.name());
+        self.sink.record(
+            self.inner.capabilities().kind,
+            operation,
+            outcome,
+            started.elapsed().as_secs_f64(),
+        );
+        result
+    }
+}
+
+#[async_trait]
+impl Provider for Instrumented {
+    fn capabilities(&self) -> &Capabilities {
+        self.inner.capabilities()
+    }
+
+    async fn account(&self) -> Result<String, ProviderError> {
+        let started = Instant::now();
+        self.record("account", started, self.inner.account().await)
+    }
+
+    async fn offers(&self) -> Result<Vec<Offer>, ProviderError> {
+        let started = Instant::now();
+        self.record("offers", started, self.inner.offers().await)
+    }
+
+    async fn create(&self, order: &Order) -> Result<Accepted, ProviderError> {
+        let started = Instant::now();
+        self.record("create", started, self.inner.create(order).await)
+    }
+
+    async fn get(&self, machine: &MachineRef) -> Result<Option<ProviderMachine>, ProviderError> {
+        let started = Instant::now();
+        self.record("get", started, self.inner.get(machine).await)
+    }
+
+    async fn list(&self, scope: &Scope) -> Result<Vec<ProviderMachine>, ProviderError> {
+        let started = Instant::now();
+        self.record("list", started, self.inner.list(scope).await)
+    }
+
+    async fn delete(&self, machine: &MachineRef) -> Result<Deletion, ProviderError> {
+        let started = Instant::now();
+        self.record("delete", started, self.inner.delete(machine).await)
+    }
+
+    fn changes(&self) -> Option<BoxStream<'static, (String, String)>> {
+        self.inner.changes()
+    }
+}
