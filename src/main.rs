@@ -1,2 +1,360 @@
-//! The operator.
-fn main() {}
+//! The operator's binary: reads flags, installs the TLS provider, wires the registry of
+//! clouds to the controllers and runs. Everything else is in the crates under `src/`.
+//!
+//! `skyward controller` (default) is the controller, `skyward apiserver` the aggregated API
+//! for logs and results, `skyward crds` prints or applies the custom resources.
+
+mod crds;
+
+use std::{net::SocketAddr, path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
+
+use anyhow::{Context as _, Result, anyhow, bail};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{Api, Client};
+use skyward_api::Duration as Lasting;
+use skyward_controller::{
+    config::{Config, PodNetwork},
+    metrics::Metrics,
+    runtime::{self, Parts},
+};
+use skyward_providers::{CallSink, container};
+use skyward_remote::AgentBinaries;
+use skyward_store::Store;
+use tokio_util::sync::CancellationToken;
+use tracing_subscriber::{EnvFilter, fmt, prelude::*};
+
+/// Turns machines of many clouds, and Pods, into Pools that run Tasks.
+#[derive(Parser)]
+#[command(name = "skyward", version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    controller: Controller,
+    /// How log lines look. What is logged: RUST_LOG, by default `info`.
+    #[arg(long, global = true, env = "SKYWARD_LOG_FORMAT", value_enum, default_value_t = LogFormat::Json)]
+    log_format: LogFormat,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Runs the controller (the default).
+    Controller(Controller),
+    /// Runs the aggregated API subresources.skyward.dev: logs and results.
+    Apiserver(Apiserver),
+    /// Prints or applies the custom resource definitions.
+    Crds {
+        #[command(subcommand)]
+        command: crds::Command,
+    },
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum LogFormat {
+    /// One JSON object per line.
+    Json,
+    /// For people.
+    Pretty,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Network {
+    /// `direct` inside the cluster, else `port-forward`.
+    Auto,
+    /// By the Pods' addresses.
+    Direct,
+    /// Through the API server.
+    PortForward,
+}
+
+#[derive(Args, Clone)]
+struct Controller {
+    /// The operator's own namespace: keys, certificates and the Lease live there.
+    #[arg(long, env = "SKYWARD_NAMESPACE")]
+    namespace: Option<String>,
+    /// The Pod's namespace, where --namespace is not given.
+    #[arg(long, env = "POD_NAMESPACE", hide = true)]
+    pod_namespace: Option<String>,
+    /// Who this process is in the leader election.
+    #[arg(long, env = "POD_NAME")]
+    identity: Option<String>,
+    /// Address under which the aggregated API reaches this process.
+    #[arg(long, env = "POD_IP")]
+    pod_ip: Option<String>,
+    /// Directory of the result store.
+    #[arg(long, env = "SKYWARD_STORE_DIR", default_value = "/var/lib/skyward/store")]
+    store_dir: PathBuf,
+    /// Directory with an agent for each architecture: `<dir>/<arch>/skyward-agent`.
+    #[arg(long, env = "SKYWARD_AGENTS_DIR", default_value = "/usr/local/share/skyward/agent")]
+    agents_dir: PathBuf,
+    /// Image of Container machines where the Provider names none.
+    #[arg(long, env = "SKYWARD_NODE_IMAGE", default_value = "skyward-node:latest")]
+    node_image: String,
+    /// How Pods are reached.
+    #[arg(long, env = "SKYWARD_POD_NETWORK", value_enum, default_value_t = Network::Auto)]
+    pod_network: Network,
+    /// How long the Lease lasts without renewal, at least 3s.
+    #[arg(long, env = "SKYWARD_LEASE_DURATION", default_value = "15s")]
+    lease_duration: Lasting,
+    /// Where metrics, health and readiness are served.
+    #[arg(long, env = "SKYWARD_METRICS_ADDRESS", default_value = "0.0.0.0:8080")]
+    metrics_address: SocketAddr,
+    /// Where the aggregated API asks for logs and results (mutual TLS).
+    #[arg(long, env = "SKYWARD_DATA_ADDRESS", default_value = "0.0.0.0:8443")]
+    data_address: SocketAddr,
+    /// Pools, and Machines, reconciled at the same time.
+    #[arg(long, env = "SKYWARD_CONCURRENCY", default_value_t = 32)]
+    concurrency: u16,
+}
+
+#[derive(Args, Clone)]
+struct Apiserver {
+    /// The operator's own namespace: certificates and the controller's Lease live there.
+    #[arg(long, env = "SKYWARD_NAMESPACE")]
+    namespace: Option<String>,
+    /// The Pod's namespace, where --namespace is not given.
+    #[arg(long, env = "POD_NAMESPACE", hide = true)]
+    pod_namespace: Option<String>,
+    /// Where it listens.
+    #[arg(long, env = "SKYWARD_APISERVER_ADDRESS", default_value = "0.0.0.0:6443")]
+    address: SocketAddr,
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    init_logs(cli.log_format);
+    // Exactly one TLS provider in the process, installed before anything opens a connection.
+    if rustls::crypto::aws_lc_rs::default_provider().install_default().is_err() {
+        tracing::error!("another TLS provider is installed already");
+        return ExitCode::FAILURE;
+    }
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            tracing::error!(%error, "the process cannot start its threads");
+            return ExitCode::FAILURE;
+        }
+    };
+    let result = runtime.block_on(async {
+        let shutdown = shutdown_on_signals()?;
+        match cli.command {
+            None => controller(cli.controller, shutdown).await,
+            Some(Command::Controller(flags)) => controller(flags, shutdown).await,
+            Some(Command::Apiserver(flags)) => apiserver(flags, shutdown).await,
+            Some(Command::Crds { command }) => crds::run(command).await,
+        }
+    });
+    // Threads that still block must not hold up the end.
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn init_logs(format: LogFormat) {
+    let filter = EnvFilter::try_from_default_env()
+        .unwrap_or_else(|_| EnvFilter::new("info,kube_client=warn,kube_runtime=warn,russh=warn,tower=warn"));
+    let registry = tracing_subscriber::registry().with(filter);
+    match format {
+        LogFormat::Json => registry.with(fmt::layer().json().flatten_event(true).with_writer(std::io::stderr)).init(),
+        LogFormat::Pretty => registry.with(fmt::layer().with_writer(std::io::stderr)).init(),
+    }
+}
+
+/// Cancelled at SIGTERM and SIGINT; a second signal ends the process at once.
+fn shutdown_on_signals() -> Result<CancellationToken> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;
+    let shutdown = CancellationToken::new();
+    let token = shutdown.clone();
+    tokio::spawn(async move {
+        let mut next = async || {
+            tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
+        };
+        next().await;
+        tracing::info!("asked to end; finishing");
+        token.cancel();
+        next().await;
+        tracing::warn!("asked to end again; ending at once");
+        std::process::exit(130);
+    });
+    Ok(shutdown)
+}
+
+async fn controller(flags: Controller, shutdown: CancellationToken) -> Result<()> {
+    let in_cluster = std::env::var_os("KUBERNETES_SERVICE_HOST").is_some();
+    let config = config(&flags, in_cluster)?;
+    let agents = AgentBinaries::from_directory(&config.agents)
+        .context("the agent's executables cannot be read; name their directory with --agents-dir")?;
+    let store = Store::local(&config.store).with_context(|| {
+        format!(
+            "the result store \"{}\" cannot be opened; name a directory that can be written with --store-dir",
+            config.store.display()
+        )
+    })?;
+    let client = connect().await?;
+    let cluster = tokio::select! {
+        found = cluster_uid(&client) => found?,
+        () = shutdown.cancelled() => return Ok(()),
+    };
+    let metrics = Arc::new(Metrics::default());
+    let options = skyward_providers::Options {
+        cluster: cluster.clone(),
+        node_image: config.node_image.clone(),
+        pod_network: match config.pod_network {
+            PodNetwork::Direct => container::PodNetwork::Direct,
+            PodNetwork::PortForward => container::PodNetwork::PortForward,
+        },
+        sink: Some(Arc::new(Sink(metrics.clone()))),
+    };
+    let factory = Arc::new(skyward_providers::factory(client.clone(), options));
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        namespace = config.namespace,
+        identity = config.identity,
+        pod_network = ?config.pod_network,
+        "the controller starts"
+    );
+    runtime::run(Parts {
+        client,
+        config: Arc::new(config),
+        cluster,
+        factory,
+        store: Arc::new(store),
+        agents,
+        metrics,
+        shutdown,
+    })
+    .await?;
+    tracing::info!("the controller ended");
+    Ok(())
+}
+
+async fn apiserver(flags: Apiserver, shutdown: CancellationToken) -> Result<()> {
+    let namespace = namespace(flags.namespace, flags.pod_namespace)?;
+    let client = connect().await?;
+    skyward_subresources::run(client, skyward_subresources::Config { namespace, address: flags.address }, shutdown).await
+}
+
+fn namespace(given: Option<String>, pod: Option<String>) -> Result<String> {
+    given.or(pod).filter(|name| !name.is_empty()).ok_or_else(|| {
+        anyhow!("the operator's own namespace is not known; name it with --namespace or SKYWARD_NAMESPACE")
+    })
+}
+
+fn config(flags: &Controller, in_cluster: bool) -> Result<Config> {
+    let lease_duration = flags.lease_duration.parse().unwrap_or(Duration::from_secs(15));
+    if lease_duration < Duration::from_secs(3) {
+        bail!("--lease-duration is {}; it must be at least 3s", flags.lease_duration);
+    }
+    let identity = flags.identity.clone().filter(|name| !name.is_empty()).unwrap_or_else(|| {
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        format!("{}-{}", host.trim(), std::process::id())
+    });
+    Ok(Config {
+        namespace: namespace(flags.namespace.clone(), flags.pod_namespace.clone())?,
+        identity,
+        advertise: flags.pod_ip.as_deref().and_then(|ip| ip.parse().ok()).map(|ip| {
+            let address = SocketAddr::new(ip, flags.data_address.port());
+            address.to_string()
+        }),
+        metrics_address: flags.metrics_address,
+        data_address: flags.data_address,
+        store: flags.store_dir.clone(),
+        agents: flags.agents_dir.clone(),
+        node_image: flags.node_image.clone(),
+        pod_network: match flags.pod_network {
+            Network::Direct => PodNetwork::Direct,
+            Network::PortForward => PodNetwork::PortForward,
+            Network::Auto if in_cluster => PodNetwork::Direct,
+            Network::Auto => PodNetwork::PortForward,
+        },
+        lease_duration,
+        concurrency: flags.concurrency.max(1),
+    })
+}
+
+/// A client of the cluster: that of the Pod's service account, or of KUBECONFIG.
+pub(crate) async fn connect() -> Result<Client> {
+    let mut config = kube::Config::infer().await.context(
+        "no cluster is configured: run inside one, or name a kubeconfig with KUBECONFIG",
+    )?;
+    config.read_timeout = None;
+    config.connect_timeout = Some(Duration::from_secs(10));
+    Client::try_from(config).context("the cluster's configuration cannot be used")
+}
+
+/// The installation's id: UID of the kube-system namespace. Waits for the API server.
+async fn cluster_uid(client: &Client) -> Result<String> {
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    let mut tries = 0_u32;
+    loop {
+        match tokio::time::timeout(Duration::from_secs(10), namespaces.get("kube-system")).await {
+            Ok(Ok(namespace)) => {
+                return namespace.metadata.uid.ok_or_else(|| anyhow!("the namespace kube-system has no UID"));
+            }
+            Ok(Err(kube::Error::Api(status))) if status.code == 401 || status.code == 403 => {
+                bail!(
+                    "the API server refuses to show the namespace kube-system: {}; apply the operator's ClusterRole and binding",
+                    status.message
+                );
+            }
+            Ok(Err(error)) if tries >= 30 => {
+                return Err(error).context("the API server does not answer; check that the cluster runs");
+            }
+            Ok(Err(error)) if tries == 0 => tracing::warn!(%error, "the API server does not answer; trying again for a minute"),
+            Err(_) if tries >= 6 => bail!("the API server does not answer; check that the cluster runs"),
+            Ok(Err(_)) | Err(_) => {}
+        }
+        tries += 1;
+        tokio::time::sleep(Duration::from_secs(2)).await;
+    }
+}
+
+/// Tells the metrics of each call to a provider.
+struct Sink(Arc<Metrics>);
+
+impl CallSink for Sink {
+    fn record(&self, provider: &str, operation: &'static str, outcome: &str, seconds: f64) {
+        self.0.provider_call(provider, operation, outcome, Duration::from_secs_f64(seconds.max(0.0)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn without_a_subcommand_it_is_the_controller() {
+        let cli = Cli::parse_from(["skyward", "--namespace", "skyward-system", "--pod-ip", "10.0.0.7"]);
+        assert!(cli.command.is_none());
+        let config = config(&cli.controller, true).unwrap();
+        assert_eq!(config.advertise.as_deref(), Some("10.0.0.7:8443"));
+        assert_eq!(config.pod_network, PodNetwork::Direct);
+    }
+
+    #[test]
+    fn a_missing_namespace_says_how_to_give_it() {
+        let error = namespace(None, Some(String::new())).unwrap_err();
+        assert!(error.to_string().contains("--namespace"), "{error}");
+    }
+
+    #[test]
+    fn one_tls_provider_serves_a_client() {
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        assert!(rustls::crypto::CryptoProvider::get_default().is_some());
+    }
+}

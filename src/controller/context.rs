@@ -10,9 +10,12 @@ use skyward_api::{Machine, Offer, Pool, Provider as ProviderObject};
 use skyward_core::Provider;
 use skyward_remote::sessions::Sessions;
 use skyward_store::Store;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::{board::Board, config::Config, events::Events, metrics::Metrics};
+use crate::{
+    board::{Board, Key}, config::Config, events::Events, health::Health, metrics::Metrics, pool::fleet::Fleet, wake::{Feed, Wakeups},
+};
 
 /// Makes the client of an account from its Provider object (given by `main.rs`, the
 /// only place that knows both the registry of clouds and the controllers).
@@ -46,6 +49,14 @@ pub struct Context {
     pub metrics: Arc<Metrics>,
     /// Caches, filled by watches.
     pub caches: Caches,
+    /// Tells what the watches saw, after the caches have it.
+    pub feed: Feed,
+    /// The Machines of all Pools, with those just created that no watch has shown yet.
+    pub fleet: Arc<Fleet>,
+    /// Machines to look at again, from whoever knows that something changed.
+    pub machine_wakeups: Arc<Wakeups<Key>>,
+    /// What the probes and the debug endpoint answer from.
+    pub health: Arc<Health>,
     /// Cancelled when the process shall end.
     pub shutdown: CancellationToken,
 }
@@ -73,22 +84,44 @@ pub struct Account {
 }
 
 /// Clients of the accounts, by name of the Provider object.
-#[derive(Default)]
-pub struct Accounts(RwLock<BTreeMap<String, Account>>);
+pub struct Accounts {
+    known: RwLock<BTreeMap<String, Account>>,
+    changed: watch::Sender<u64>,
+}
+
+impl Default for Accounts {
+    fn default() -> Self {
+        Self { known: RwLock::default(), changed: watch::Sender::new(0) }
+    }
+}
 
 impl Accounts {
     /// The account of that name, if its Provider was seen by its controller.
     pub fn get(&self, name: &str) -> Option<Account> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+        self.known.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
     }
 
     /// Adds or replaces an account.
     pub fn set(&self, name: &str, account: Account) {
-        self.0.write().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), account);
+        self.known.write().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), account);
+        self.changed.send_modify(|n| *n += 1);
     }
 
     /// Removes an account.
     pub fn remove(&self, name: &str) {
-        self.0.write().unwrap_or_else(PoisonError::into_inner).remove(name);
+        let removed = self.known.write().unwrap_or_else(PoisonError::into_inner).remove(name);
+        if removed.is_some() {
+            self.changed.send_modify(|n| *n += 1);
+        }
+    }
+
+    /// All accounts, by name.
+    pub fn all(&self) -> BTreeMap<String, Account> {
+        self.known.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Woken at each change.
+    pub fn subscribe(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
     }
 }

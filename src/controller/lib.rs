@@ -21,3 +21,4 @@ pub mod pool;
 pub mod provider;
 pub mod runtime;
 pub mod task;
+pub mod wake;

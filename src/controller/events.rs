@@ -1,0 +1,447 @@
+//! Kubernetes Events: one publisher for the whole process.
+//!
+//! Publishing never blocks and never fails its caller: Events are for people, and a
+//! reconcile must not wait for them. What is repeated within some minutes becomes one
+//! Event with a count; starts and completions of Tasks above one per second and Pool
+//! become one Event of the Pool with their number. Failures are never merged away.
+//! `docs/events.md` lists every reason.
+
+use std::{
+    collections::{BTreeMap, HashMap, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
+
+use jiff::Timestamp;
+use k8s_openapi::{
+    api::{
+        core::v1::ObjectReference,
+        events::v1::{Event, EventSeries},
+    },
+    apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta},
+};
+use kube::{
+    Api, Client,
+    api::{Patch, PatchParams, PostParams},
+};
+use skyward_api::condition::cut;
+use tokio::{
+    sync::mpsc,
+    task::JoinHandle,
+    time::{Instant, MissedTickBehavior, timeout},
+};
+
+use crate::metrics::Metrics;
+
+/// Reasons of our Events; `docs/events.md` says when each is published.
+pub mod reason {
+    /// Pool: the controller took it up.
+    pub const POOL_REQUESTED: &str = "PoolRequested";
+    /// Pool: every wanted machine has an address.
+    pub const POOL_PROVISIONED: &str = "PoolProvisioned";
+    /// Pool: it takes Tasks.
+    pub const POOL_READY: &str = "PoolReady";
+    /// Pool: it cannot go on until somebody acts.
+    pub const POOL_STALLED: &str = "PoolStalled";
+    /// Pool: its last machine and its key are gone.
+    pub const POOL_DESTROYED: &str = "PoolDestroyed";
+    /// Pool: a Machine was recorded and is ordered.
+    pub const MACHINE_ORDERED: &str = "MachineOrdered";
+    /// Pool: a Machine takes the place of a failed or lost one.
+    pub const MACHINE_REPLACED: &str = "MachineReplaced";
+    /// Pool: a Machine is given up; the note says why.
+    pub const MACHINE_REMOVED: &str = "MachineRemoved";
+    /// Machine: the provider gave it an address.
+    pub const MACHINE_PROVISIONED: &str = "MachineProvisioned";
+    /// Machine: a bootstrap step began.
+    pub const BOOTSTRAP_PROGRESS: &str = "BootstrapProgress";
+    /// Machine: it takes runs.
+    pub const MACHINE_READY: &str = "MachineReady";
+    /// Machine: it vanished, was evicted or preempted.
+    pub const MACHINE_LOST: &str = "MachineLost";
+    /// Machine: it could not be brought up.
+    pub const MACHINE_FAILED: &str = "MachineFailed";
+    /// Machine: the provider says that it is gone.
+    pub const MACHINE_DESTROYED: &str = "MachineDestroyed";
+    /// Provider: a machine with our mark belonged to nothing and was deleted.
+    pub const ORPHAN_DELETED: &str = "OrphanDeleted";
+    /// Task: its runs were started.
+    pub const TASK_STARTED: &str = "TaskStarted";
+    /// Task: every run succeeded.
+    pub const TASK_COMPLETED: &str = "TaskCompleted";
+    /// Task: it failed.
+    pub const TASK_FAILED: &str = "TaskFailed";
+    /// Task: its machine was lost and it starts again.
+    pub const TASK_RETRIED: &str = "TaskRetried";
+}
+
+/// Whether an Event is news or trouble.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum EventKind {
+    /// News.
+    Normal,
+    /// Trouble.
+    Warning,
+}
+
+/// An Event as a plan decides it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EventSpec {
+    /// One of [`reason`].
+    pub reason: &'static str,
+    /// What happened, to what, what to do.
+    pub note: String,
+    /// News or trouble.
+    pub kind: EventKind,
+    /// What the controller did, in one word: `Create`, `Replace`.
+    pub action: &'static str,
+    /// Another object it is about.
+    pub related: Option<ObjectReference>,
+    /// The Pool whose Event takes its place when there are more than one per second.
+    pub merge_into: Option<ObjectReference>,
+}
+
+impl EventSpec {
+    /// News.
+    pub fn normal(reason: &'static str, action: &'static str, note: impl Into<String>) -> Self {
+        Self { reason, note: note.into(), kind: EventKind::Normal, action, related: None, merge_into: None }
+    }
+
+    /// Trouble.
+    pub fn warning(reason: &'static str, action: &'static str, note: impl Into<String>) -> Self {
+        Self { kind: EventKind::Warning, ..Self::normal(reason, action, note) }
+    }
+
+    /// Names another object it is about.
+    #[must_use]
+    pub fn about(mut self, related: ObjectReference) -> Self {
+        self.related = Some(related);
+        self
+    }
+
+    /// Lets it be merged with others of its Pool when there are more than one per second.
+    #[must_use]
+    pub fn merged_into(mut self, pool: ObjectReference) -> Self {
+        self.merge_into = Some(pool);
+        self
+    }
+}
+
+type Message = (ObjectReference, EventSpec);
+
+/// Publishes Events. Cheap to clone.
+#[derive(Clone)]
+pub struct Events {
+    event_tx: mpsc::Sender<Message>,
+    metrics: Arc<Metrics>,
+}
+
+/// Events that may wait for the API server; above it they are dropped and counted.
+const QUEUE: usize = 4096;
+/// Within this time the same Event is counted up instead of written again.
+const SERIES: Duration = Duration::from_mins(5);
+/// Events remembered for counting up.
+const REMEMBERED: usize = 1024;
+/// Longest wait for the API server.
+const DEADLINE: Duration = Duration::from_secs(10);
+
+impl Events {
+    /// A publisher and the task that writes; it ends when all clones are dropped.
+    pub fn start(client: Client, instance: String, metrics: Arc<Metrics>) -> (Self, JoinHandle<()>) {
+        // from whoever publishes --Message--> to the writer
+        let (event_tx, event_rx) = mpsc::channel(QUEUE);
+        let writer = Writer { client, instance, recent: Recent::default(), metrics: metrics.clone() };
+        (Self { event_tx, metrics }, tokio::spawn(writer.run(event_rx)))
+    }
+
+    /// A publisher that forgets everything, for tests.
+    pub fn silent(metrics: Arc<Metrics>) -> Self {
+        let (event_tx, _) = mpsc::channel(1);
+        Self { event_tx, metrics }
+    }
+
+    /// Publishes soon. Never blocks.
+    pub fn publish(&self, regarding: &ObjectReference, spec: EventSpec) {
+        if self.event_tx.try_send((regarding.clone(), spec)).is_err() {
+            self.metrics.event_dropped();
+        }
+    }
+}
+
+struct Writer {
+    client: Client,
+    instance: String,
+    recent: Recent,
+    metrics: Arc<Metrics>,
+}
+
+impl Writer {
+    async fn run(mut self, mut event_rx: mpsc::Receiver<Message>) {
+        let mut merger = Merger::default();
+        let mut tick = tokio::time::interval(Duration::from_secs(1));
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                message = event_rx.recv() => match message {
+                    Some((regarding, spec)) => {
+                        if let Some((regarding, spec)) = merger.admit(regarding, spec) {
+                            self.write(&regarding, &spec).await;
+                        }
+                    }
+                    None => break,
+                },
+                _ = tick.tick(), if !merger.is_quiet() => {
+                    for (regarding, spec) in merger.tick() {
+                        self.write(&regarding, &spec).await;
+                    }
+                }
+            }
+        }
+        for (regarding, spec) in merger.tick() {
+            self.write(&regarding, &spec).await;
+        }
+    }
+
+    async fn write(&mut self, regarding: &ObjectReference, spec: &EventSpec) {
+        let namespace = regarding.namespace.as_deref().unwrap_or("default");
+        let events: Api<Event> = Api::namespaced(self.client.clone(), namespace);
+        let now = Timestamp::now();
+        let outcome = match self.recent.count_up(regarding, spec) {
+            Some((name, count)) => {
+                let patch = serde_json::json!({ "series": EventSeries { count, last_observed_time: MicroTime(now) } });
+                let params = PatchParams::default();
+                timeout(DEADLINE, events.patch(&name, &params, &Patch::Merge(patch))).await.map(|r| r.map(drop))
+            }
+            None => {
+                let event = render(regarding, spec, &self.instance, now);
+                let name = event.metadata.name.clone().unwrap_or_default();
+                let written = timeout(DEADLINE, events.create(&PostParams::default(), &event)).await.map(|r| r.map(drop));
+                if matches!(written, Ok(Ok(()))) {
+                    self.recent.remember(regarding, spec, name);
+                }
+                written
+            }
+        };
+        self.metrics.api_write("Event");
+        match outcome {
+            Ok(Ok(())) => {}
+            // The namespace is going: nobody will read it.
+            Ok(Err(kube::Error::Api(status))) if status.code == 403 || status.code == 404 => {
+                self.metrics.event_dropped();
+            }
+            Ok(Err(error)) => {
+                self.metrics.event_dropped();
+                tracing::warn!(reason = spec.reason, %error, "an Event could not be written");
+            }
+            Err(_) => {
+                self.metrics.event_dropped();
+                tracing::warn!(reason = spec.reason, "an Event could not be written in time");
+            }
+        }
+    }
+}
+
+fn render(regarding: &ObjectReference, spec: &EventSpec, instance: &str, now: Timestamp) -> Event {
+    let object = regarding.name.as_deref().unwrap_or("skyward");
+    Event {
+        action: Some(spec.action.to_owned()),
+        event_time: Some(MicroTime(now)),
+        metadata: ObjectMeta {
+            // An Event's name is its object's and a time, at most 253 characters.
+            name: Some(format!("{}.{:x}", cut_name(object), now.as_nanosecond())),
+            namespace: regarding.namespace.clone().or_else(|| Some("default".to_owned())),
+            ..Default::default()
+        },
+        note: Some(cut(&spec.note, 1024)),
+        reason: Some(spec.reason.to_owned()),
+        regarding: Some(regarding.clone()),
+        related: spec.related.clone(),
+        reporting_controller: Some("skyward.dev/controller".to_owned()),
+        reporting_instance: Some(instance.chars().take(128).collect()),
+        type_: Some(
+            match spec.kind {
+                EventKind::Normal => "Normal",
+                EventKind::Warning => "Warning",
+            }
+            .to_owned(),
+        ),
+        ..Default::default()
+    }
+}
+
+fn cut_name(name: &str) -> &str {
+    let end = name.len().min(230);
+    name.get(..end).unwrap_or("skyward").trim_end_matches(['-', '.'])
+}
+
+/// Which Events were written lately, so that a repetition is counted up.
+#[derive(Default)]
+struct Recent {
+    known: HashMap<RecentKey, (String, i32, Instant)>,
+    order: VecDeque<RecentKey>,
+}
+
+type RecentKey = (String, &'static str, String);
+
+fn recent_key(regarding: &ObjectReference, spec: &EventSpec) -> RecentKey {
+    let object = format!(
+        "{}/{}/{}/{}",
+        regarding.kind.as_deref().unwrap_or_default(),
+        regarding.namespace.as_deref().unwrap_or_default(),
+        regarding.name.as_deref().unwrap_or_default(),
+        regarding.uid.as_deref().unwrap_or_default(),
+    );
+    (object, spec.reason, spec.note.clone())
+}
+
+impl Recent {
+    fn count_up(&mut self, regarding: &ObjectReference, spec: &EventSpec) -> Option<(String, i32)> {
+        let (name, count, at) = self.known.get_mut(&recent_key(regarding, spec))?;
+        if at.elapsed() > SERIES {
+            return None;
+        }
+        *count += 1;
+        Some((name.clone(), *count))
+    }
+
+    fn remember(&mut self, regarding: &ObjectReference, spec: &EventSpec, name: String) {
+        let key = recent_key(regarding, spec);
+        if self.known.insert(key.clone(), (name, 1, Instant::now())).is_none() {
+            self.order.push_back(key);
+        }
+        while self.order.len() > REMEMBERED {
+            if let Some(oldest) = self.order.pop_front() {
+                self.known.remove(&oldest);
+            }
+        }
+    }
+}
+
+/// Merges what comes more than once per second and Pool.
+#[derive(Default)]
+struct Merger {
+    // Pool and reason → what came in this second after the first.
+    windows: BTreeMap<(String, &'static str), Window>,
+}
+
+struct Window {
+    pool: ObjectReference,
+    action: &'static str,
+    held: u32,
+    last: Option<Message>,
+}
+
+impl Merger {
+    fn is_quiet(&self) -> bool {
+        self.windows.is_empty()
+    }
+
+    /// What to write now; what is held back comes out of [`Merger::tick`].
+    fn admit(&mut self, regarding: ObjectReference, spec: EventSpec) -> Option<Message> {
+        let Some(pool) = spec.merge_into.clone().filter(|_| spec.kind == EventKind::Normal) else {
+            return Some((regarding, spec));
+        };
+        let pool_key = pool.uid.clone().or_else(|| pool.name.clone()).unwrap_or_default();
+        match self.windows.get_mut(&(pool_key.clone(), spec.reason)) {
+            None => {
+                let window = Window { pool, action: spec.action, held: 0, last: None };
+                self.windows.insert((pool_key, spec.reason), window);
+                Some((regarding, spec))
+            }
+            Some(window) => {
+                window.held += 1;
+                window.last = Some((regarding, spec));
+                None
+            }
+        }
+    }
+
+    /// Once a second: what was held back; windows without news are closed.
+    fn tick(&mut self) -> Vec<Message> {
+        let mut due = Vec::new();
+        self.windows.retain(|(_, reason), window| {
+            let held = std::mem::take(&mut window.held);
+            match (held, window.last.take()) {
+                (0, _) | (_, None) => false,
+                (1, Some(only)) => {
+                    due.push(only);
+                    true
+                }
+                (many, Some(_)) => {
+                    let what = if *reason == reason::TASK_STARTED { "started" } else { "completed" };
+                    due.push((
+                        window.pool.clone(),
+                        EventSpec::normal(reason, window.action, format!("{many} Tasks {what} within a second")),
+                    ));
+                    true
+                }
+            }
+        });
+        due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn object(kind: &str, name: &str) -> ObjectReference {
+        ObjectReference {
+            kind: Some(kind.into()),
+            name: Some(name.into()),
+            namespace: Some("team".into()),
+            uid: Some(format!("{kind}-{name}")),
+            ..Default::default()
+        }
+    }
+
+    fn completed() -> EventSpec {
+        EventSpec::normal(reason::TASK_COMPLETED, "Complete", "Task completed").merged_into(object("Pool", "train"))
+    }
+
+    #[test]
+    fn a_lone_completion_is_its_tasks_own_event() {
+        let mut merger = Merger::default();
+        let (about, _) = merger.admit(object("Task", "a"), completed()).unwrap();
+        assert_eq!(about.name.as_deref(), Some("a"));
+        assert!(merger.tick().is_empty());
+        assert!(merger.is_quiet());
+    }
+
+    #[test]
+    fn a_thousand_completions_in_a_second_are_two_events() {
+        let mut merger = Merger::default();
+        let direct = (0..1000).filter_map(|i| merger.admit(object("Task", &i.to_string()), completed())).count();
+        let merged = merger.tick();
+        assert_eq!((direct, merged.len()), (1, 1));
+        assert_eq!(merged[0].0.kind.as_deref(), Some("Pool"));
+        assert_eq!(merged[0].1.note, "999 Tasks completed within a second");
+    }
+
+    #[test]
+    fn failures_are_never_merged() {
+        let mut merger = Merger::default();
+        let failed = EventSpec::warning(reason::TASK_FAILED, "Fail", "exit code 1").merged_into(object("Pool", "train"));
+        let direct = (0..100).filter_map(|i| merger.admit(object("Task", &i.to_string()), failed.clone())).count();
+        assert_eq!(direct, 100);
+    }
+
+    #[test]
+    fn a_repeated_event_is_counted_up() {
+        let mut recent = Recent::default();
+        let pool = object("Pool", "train");
+        let spec = EventSpec::warning(reason::POOL_STALLED, "Plan", "no offer fits");
+        assert_eq!(recent.count_up(&pool, &spec), None);
+        recent.remember(&pool, &spec, "train.1".into());
+        assert_eq!(recent.count_up(&pool, &spec), Some(("train.1".into(), 2)));
+        let other = EventSpec { note: "another".into(), ..spec };
+        assert_eq!(recent.count_up(&pool, &other), None);
+    }
+
+    #[test]
+    fn an_event_of_a_long_name_is_admitted() {
+        let event = render(&object("Task", &"n".repeat(253)), &completed(), &"i".repeat(300), Timestamp::UNIX_EPOCH);
+        assert!(event.metadata.name.unwrap().len() <= 253);
+        assert!(event.reporting_instance.unwrap().len() <= 128);
+    }
+}

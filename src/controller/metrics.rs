@@ -1,0 +1,256 @@
+//! Every metric of the controller, with its help text and its labels.
+//!
+//! Labels are closed sets (kind, operation, phase, error category); names appear only
+//! of Pools, in what is read from the caches when somebody asks. Nothing here may be
+//! made of a message.
+
+use std::time::Duration;
+
+use prometheus_client::{
+    encoding::text::encode,
+    metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
+    registry::{Registry, Unit},
+};
+use skyward_api::{MachinePhase, PoolPhase, TaskPhase, condition};
+
+use crate::{board::Key, context::Context};
+
+type Labels = Vec<(&'static str, String)>;
+
+/// The metrics and their registry.
+pub struct Metrics {
+    registry: Registry,
+    reconciles: Family<Labels, Counter>,
+    reconcile_seconds: Family<Labels, Histogram>,
+    reconcile_errors: Family<Labels, Counter>,
+    provider_calls: Family<Labels, Counter>,
+    provider_seconds: Family<Labels, Histogram>,
+    machines: Family<Labels, Gauge>,
+    machine_ready_seconds: Histogram,
+    pools: Family<Labels, Gauge>,
+    queued_tasks: Family<Labels, Gauge>,
+    running_tasks: Family<Labels, Gauge>,
+    task_transitions: Family<Labels, Counter>,
+    runs: Family<Labels, Counter>,
+    sessions: Family<Labels, Gauge>,
+    events_dropped: Counter,
+    store_bytes: Family<Labels, Counter>,
+    api_writes: Family<Labels, Counter>,
+    invalid_objects: Family<Labels, Counter>,
+    orphans_deleted: Counter,
+    leader: Gauge,
+}
+
+fn seconds() -> Histogram {
+    Histogram::new([0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0])
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let mut this = Self {
+            registry: Registry::with_prefix("skyward"),
+            reconciles: Family::default(),
+            reconcile_seconds: Family::new_with_constructor(seconds),
+            reconcile_errors: Family::default(),
+            provider_calls: Family::default(),
+            provider_seconds: Family::new_with_constructor(seconds),
+            machines: Family::default(),
+            machine_ready_seconds: Histogram::new([1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1200.0]),
+            pools: Family::default(),
+            queued_tasks: Family::default(),
+            running_tasks: Family::default(),
+            task_transitions: Family::default(),
+            runs: Family::default(),
+            sessions: Family::default(),
+            events_dropped: Counter::default(),
+            store_bytes: Family::default(),
+            api_writes: Family::default(),
+            invalid_objects: Family::default(),
+            orphans_deleted: Counter::default(),
+            leader: Gauge::default(),
+        };
+        let r = &mut this.registry;
+        r.register("reconciles", "Reconciles, by kind", this.reconciles.clone());
+        r.register_with_unit("reconcile", "Time of a reconcile, by kind", Unit::Seconds, this.reconcile_seconds.clone());
+        r.register("reconcile_errors", "Reconciles that failed, by kind and category", this.reconcile_errors.clone());
+        r.register("provider_calls", "Calls to providers, by provider, operation and outcome", this.provider_calls.clone());
+        r.register_with_unit(
+            "provider_call",
+            "Time of a call to a provider, by provider and operation",
+            Unit::Seconds,
+            this.provider_seconds.clone(),
+        );
+        r.register("machines", "Machines, by phase", this.machines.clone());
+        r.register_with_unit(
+            "machine_ready",
+            "From the order of a machine until it takes runs",
+            Unit::Seconds,
+            this.machine_ready_seconds.clone(),
+        );
+        r.register("pools", "Pools, by phase", this.pools.clone());
+        r.register("queued_tasks", "Tasks that wait, by Pool", this.queued_tasks.clone());
+        r.register("running_tasks", "Tasks that run, by Pool", this.running_tasks.clone());
+        r.register("task_transitions", "Tasks that entered a phase", this.task_transitions.clone());
+        r.register("runs", "Runs, by what became of them", this.runs.clone());
+        r.register("sessions", "Connections to machines, by stage", this.sessions.clone());
+        r.register("events_dropped", "Kubernetes Events that could not be written", this.events_dropped.clone());
+        r.register_with_unit("store_written", "Written to the result store, by kind", Unit::Bytes, this.store_bytes.clone());
+        r.register("api_writes", "Writes to the API server, by kind", this.api_writes.clone());
+        r.register("invalid_objects", "Objects that could not be understood, by kind", this.invalid_objects.clone());
+        r.register("orphans_deleted", "Machines that belonged to nothing and were deleted", this.orphans_deleted.clone());
+        r.register("leader", "1 while this process leads", this.leader.clone());
+        this
+    }
+}
+
+impl Metrics {
+    /// A reconcile ended; `error` is its category, if it failed.
+    pub fn reconciled(&self, kind: &'static str, took: Duration, error: Option<&'static str>) {
+        let labels = vec![("kind", kind.to_owned())];
+        self.reconciles.get_or_create(&labels).inc();
+        self.reconcile_seconds.get_or_create(&labels).observe(took.as_secs_f64());
+        if let Some(category) = error {
+            self.reconcile_errors
+                .get_or_create(&vec![("kind", kind.to_owned()), ("category", category.to_owned())])
+                .inc();
+        }
+    }
+
+    /// A provider answered; `outcome` is `ok` or the kind of error.
+    pub fn provider_call(&self, provider: &str, operation: &str, outcome: &str, took: Duration) {
+        let mut labels = vec![("provider", provider.to_owned()), ("operation", operation.to_owned())];
+        self.provider_seconds.get_or_create(&labels).observe(took.as_secs_f64());
+        labels.push(("outcome", outcome.to_owned()));
+        self.provider_calls.get_or_create(&labels).inc();
+    }
+
+    /// A machine takes runs for the first time.
+    pub fn machine_ready(&self, since_order: Duration) {
+        self.machine_ready_seconds.observe(since_order.as_secs_f64());
+    }
+
+    /// A Task entered a phase.
+    pub fn task_entered(&self, phase: TaskPhase) {
+        self.task_transitions.get_or_create(&vec![("phase", phase.as_str().to_owned())]).inc();
+    }
+
+    /// A run ended (or, `started`, began); the outcome is one of our condition reasons.
+    pub fn run(&self, outcome: &'static str) {
+        self.runs.get_or_create(&vec![("outcome", outcome.to_owned())]).inc();
+    }
+
+    /// An Event could not be written.
+    pub fn event_dropped(&self) {
+        self.events_dropped.inc();
+    }
+
+    /// Bytes went to the result store; `kind` is `log` or `result`.
+    pub fn stored(&self, kind: &'static str, bytes: u64) {
+        self.store_bytes.get_or_create(&vec![("kind", kind.to_owned())]).inc_by(bytes);
+    }
+
+    /// We wrote to the API server.
+    pub fn api_write(&self, kind: &'static str) {
+        self.api_writes.get_or_create(&vec![("kind", kind.to_owned())]).inc();
+    }
+
+    /// A watch gave an object that could not be understood.
+    pub fn invalid_object(&self, kind: &str) {
+        self.invalid_objects.get_or_create(&vec![("kind", kind.to_owned())]).inc();
+    }
+
+    /// The sweep deleted a machine that belonged to nothing.
+    pub fn orphan_deleted(&self) {
+        self.orphans_deleted.inc();
+    }
+
+    /// Whether this process leads.
+    pub fn leading(&self, leads: bool) {
+        self.leader.set(i64::from(leads));
+    }
+
+    /// Sets what is read from the caches; called when somebody asks for the metrics.
+    pub fn observe(&self, context: &Context) {
+        self.machines.clear();
+        self.sessions.clear();
+        for phase in MACHINE_PHASES {
+            self.machines.get_or_create(&vec![("phase", phase.as_str().to_owned())]).set(0);
+        }
+        for machine in context.caches.machines.state() {
+            let phase = machine.status.as_ref().and_then(|s| s.phase).unwrap_or_default();
+            self.machines.get_or_create(&vec![("phase", phase.as_str().to_owned())]).inc();
+            if let (Some(namespace), Some(name)) = (&machine.metadata.namespace, &machine.metadata.name) {
+                let key = skyward_remote::sessions::MachineKey { namespace: namespace.clone(), name: name.clone() };
+                if let Some(state) = context.sessions.state(&key) {
+                    self.sessions
+                        .get_or_create(&vec![("stage", crate::machine::stage_name(&state.stage).to_owned())])
+                        .inc();
+                }
+            }
+        }
+        self.pools.clear();
+        self.queued_tasks.clear();
+        self.running_tasks.clear();
+        for pool in context.caches.pools.state() {
+            let phase = pool.status.as_ref().and_then(|s| s.phase).unwrap_or_default();
+            self.pools.get_or_create(&vec![("phase", pool_phase(phase).to_owned())]).inc();
+            let (Some(namespace), Some(name)) = (&pool.metadata.namespace, &pool.metadata.name) else { continue };
+            if let Some(load) = context.board.load(&Key::new(namespace, name)) {
+                let labels = vec![("namespace", namespace.clone()), ("pool", name.clone())];
+                self.queued_tasks.get_or_create(&labels).set(i64::from(load.queued));
+                self.running_tasks.get_or_create(&labels).set(i64::from(load.running));
+            }
+        }
+    }
+
+    /// All metrics in the text format of OpenMetrics.
+    pub fn render(&self) -> String {
+        let mut text = String::new();
+        if encode(&mut text, &self.registry).is_err() {
+            text.clear();
+        }
+        text
+    }
+}
+
+const MACHINE_PHASES: [MachinePhase; 8] = [
+    MachinePhase::Ordered,
+    MachinePhase::Accepted,
+    MachinePhase::Reachable,
+    MachinePhase::Bootstrapping,
+    MachinePhase::Ready,
+    MachinePhase::Draining,
+    MachinePhase::Deleting,
+    MachinePhase::Failed,
+];
+
+/// The phase as in the API.
+pub const fn pool_phase(phase: PoolPhase) -> &'static str {
+    match phase {
+        PoolPhase::Pending => "Pending",
+        PoolPhase::Provisioning => "Provisioning",
+        PoolPhase::Ready => "Ready",
+        PoolPhase::Degraded => "Degraded",
+        PoolPhase::Stalled => condition::STALLED,
+        PoolPhase::Off => "Off",
+        PoolPhase::Suspended => "Suspended",
+        PoolPhase::Deleting => "Deleting",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_metric_has_our_prefix_and_closed_labels() {
+        let metrics = Metrics::default();
+        metrics.reconciled("Pool", Duration::from_millis(5), Some("conflict"));
+        metrics.provider_call("container", "create", "ok", Duration::from_millis(5));
+        metrics.task_entered(TaskPhase::Running);
+        let text = metrics.render();
+        assert!(text.contains(r#"skyward_reconcile_errors_total{kind="Pool",category="conflict"} 1"#), "{text}");
+        assert!(text.contains(r#"skyward_provider_calls_total{provider="container",operation="create",outcome="ok"} 1"#), "{text}");
+        assert!(text.contains("skyward_reconcile_seconds_bucket"), "{text}");
+    }
+}

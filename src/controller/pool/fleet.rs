@@ -1,0 +1,194 @@
+//! The Machines of all Pools: what the watch shows, and what we just created and the
+//! watch has not shown yet.
+//!
+//! A Pool that plans on a cache that lags would order a machine twice, and two Pools
+//! that plan at once would pass a Provider's limit together. So a Machine is reserved
+//! here, in one step with the check of the limits, before it is created, and counts from
+//! then on. After a restart the watch's first list is complete, so nothing is lost.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use skyward_api::Machine;
+use tokio::time::Instant;
+
+use crate::board::Key;
+
+/// The Machines of all Pools.
+#[derive(Default)]
+pub struct Fleet(Mutex<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    // UID of the Pool → its Machines, by name.
+    pools: HashMap<String, BTreeMap<String, Arc<Machine>>>,
+    // Created or about to be, not shown by the watch yet.
+    reserved: HashMap<Key, Reserved>,
+}
+
+/// A Machine that the watch has not shown yet.
+#[derive(Clone, Debug)]
+pub struct Reserved {
+    /// UID of its Pool.
+    pub pool_uid: String,
+    /// Its Provider.
+    pub provider: String,
+    /// Its slot.
+    pub slot: u32,
+    /// Its attempt.
+    pub attempt: u32,
+    /// Since when.
+    pub since: Instant,
+}
+
+/// Most Machines at once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// Of a Provider.
+    pub total: Option<u32>,
+    /// Of a Provider in one namespace.
+    pub in_namespace: Option<u32>,
+}
+
+/// Machines of a Provider.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Used {
+    /// In all namespaces.
+    pub total: u32,
+    /// In the namespace asked for.
+    pub in_namespace: u32,
+}
+
+/// A reservation that nobody confirmed for this long is looked up by name.
+pub const DOUBTFUL: Duration = Duration::from_secs(15);
+
+impl Fleet {
+    /// The watch shows a Machine.
+    pub fn apply(&self, machine: &Arc<Machine>) {
+        let (Some(namespace), Some(name)) = (&machine.metadata.namespace, &machine.metadata.name) else { return };
+        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.reserved.remove(&Key::new(namespace, name));
+        inner.pools.entry(machine.spec.pool_uid.clone()).or_default().insert(name.clone(), machine.clone());
+    }
+
+    /// The watch shows that a Machine is gone.
+    pub fn remove(&self, machine: &Machine) {
+        let (Some(namespace), Some(name)) = (&machine.metadata.namespace, &machine.metadata.name) else { return };
+        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.reserved.remove(&Key::new(namespace, name));
+        if let Some(pool) = inner.pools.get_mut(&machine.spec.pool_uid) {
+            pool.remove(name);
+            if pool.is_empty() {
+                inner.pools.remove(&machine.spec.pool_uid);
+            }
+        }
+    }
+
+    /// The watch began anew with this complete list. Reservations stay: they may be younger.
+    pub fn replace(&self, machines: &[Arc<Machine>]) {
+        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.pools.clear();
+        drop(inner);
+        for machine in machines {
+            self.apply(machine);
+        }
+    }
+
+    /// The Machines of a Pool: those shown, and those reserved.
+    pub fn of_pool(&self, pool_uid: &str) -> (Vec<Arc<Machine>>, Vec<(Key, Reserved)>) {
+        let inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let shown = inner.pools.get(pool_uid).map(|pool| pool.values().cloned().collect()).unwrap_or_default();
+        let mut reserved: Vec<_> = inner
+            .reserved
+            .iter()
+            .filter(|(_, reserved)| reserved.pool_uid == pool_uid)
+            .map(|(key, reserved)| (key.clone(), reserved.clone()))
+            .collect();
+        reserved.sort_by_key(|(_, reserved)| (reserved.slot, reserved.attempt));
+        (shown, reserved)
+    }
+
+    /// Machines of a Provider.
+    pub fn used(&self, provider: &str, namespace: &str) -> Used {
+        used(&self.0.lock().unwrap_or_else(PoisonError::into_inner), provider, namespace)
+    }
+
+    /// Reserves Machines that are about to be created; `false`, and nothing is reserved,
+    /// when that would pass a limit: somebody else was faster since it was planned.
+    pub fn reserve(&self, namespace: &str, limits: Limits, machines: Vec<(String, Reserved)>) -> bool {
+        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, first)) = machines.first() {
+            let wanted = u32::try_from(machines.len()).unwrap_or(u32::MAX);
+            let used = used(&inner, &first.provider, namespace);
+            let passes = |limit: Option<u32>, used: u32| limit.is_some_and(|limit| used.saturating_add(wanted) > limit);
+            if passes(limits.total, used.total) || passes(limits.in_namespace, used.in_namespace) {
+                return false;
+            }
+        }
+        for (name, reserved) in machines {
+            inner.reserved.insert(Key::new(namespace, name), reserved);
+        }
+        true
+    }
+
+    /// It is certain that a reserved Machine was not created.
+    pub fn cancel(&self, machine: &Key) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).reserved.remove(machine);
+    }
+}
+
+fn used(inner: &Inner, provider: &str, namespace: &str) -> Used {
+    let mut used = Used::default();
+    for machine in inner.pools.values().flat_map(BTreeMap::values) {
+        if machine.spec.provider == provider {
+            used.total += 1;
+            used.in_namespace += u32::from(machine.metadata.namespace.as_deref() == Some(namespace));
+        }
+    }
+    for (key, reserved) in &inner.reserved {
+        if reserved.provider == provider {
+            used.total += 1;
+            used.in_namespace += u32::from(key.namespace == namespace);
+        }
+    }
+    used
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reserved(slot: u32) -> (String, Reserved) {
+        let reserved = Reserved {
+            pool_uid: "uid".into(),
+            provider: "local".into(),
+            slot,
+            attempt: slot + 1,
+            since: Instant::now(),
+        };
+        (format!("m-{slot}"), reserved)
+    }
+
+    #[test]
+    fn two_pools_cannot_pass_a_limit_together() {
+        let fleet = Fleet::default();
+        let limits = Limits { total: Some(3), in_namespace: None };
+        assert!(fleet.reserve("a", limits, vec![reserved(0), reserved(1)]));
+        assert!(!fleet.reserve("b", limits, vec![reserved(0), reserved(1)]));
+        assert!(fleet.reserve("b", limits, vec![reserved(0)]));
+        assert_eq!(fleet.used("local", "a"), Used { total: 3, in_namespace: 2 });
+    }
+
+    #[test]
+    fn a_cancelled_reservation_counts_no_more() {
+        let fleet = Fleet::default();
+        let limits = Limits { total: None, in_namespace: Some(1) };
+        assert!(fleet.reserve("a", limits, vec![reserved(0)]));
+        assert!(!fleet.reserve("a", limits, vec![reserved(1)]));
+        fleet.cancel(&Key::new("a", "m-0"));
+        assert!(fleet.reserve("a", limits, vec![reserved(1)]));
+    }
+}

@@ -1,0 +1,8 @@
+//! Stub; its owner replaces it.
+
+use crate::context::Context;
+
+/// Runs until shutdown.
+pub async fn run(context: Context) {
+    context.shutdown.cancelled().await;
+}

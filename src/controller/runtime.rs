@@ -1,0 +1,477 @@
+//! Starts and stops everything: probes, the Lease, watches, controllers.
+//!
+//! Watches begin only after the Lease is ours, with a consistent first list: so what a
+//! predecessor wrote is seen, and the caches together with [`crate::pool::fleet`] are
+//! enough to never order a machine twice. One malformed object is skipped and counted; it
+//! never blinds a watch. When the Lease is lost the process must end at once.
+
+use std::{collections::{HashMap, HashSet}, fmt::Debug, sync::Arc, time::Duration};
+
+use futures::{StreamExt, pin_mut};
+use kube::{
+    Api, Client, Resource, ResourceExt,
+    api::ListParams,
+    core::DeserializeGuard,
+    runtime::{
+        WatchStreamExt,
+        reflector::{ObjectRef, Store as Cache, store, store::Writer},
+        watcher::{self, Event},
+    },
+};
+use serde::de::DeserializeOwned;
+use skyward_api::{Machine, Offer, Pool, Provider as ProviderObject, Task};
+use skyward_remote::{AgentBinaries, MachineKey, PodDialer, Sessions};
+use skyward_store::Store;
+use tokio::{
+    sync::mpsc,
+    task::{Id, JoinHandle, JoinSet},
+    time::{sleep, timeout},
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    board::{Board, Key},
+    config::{Config, PodNetwork},
+    context::{Accounts, Caches, Context, ProviderFactory},
+    events::Events,
+    health::{self, Health},
+    lease, logs, machine,
+    metrics::Metrics,
+    pool::{self, fleet::Fleet},
+    provider, task,
+    wake::{Changed, Feed, Wakeups},
+};
+
+/// What `main.rs` brings.
+pub struct Parts {
+    /// Client of the API server.
+    pub client: Client,
+    /// Settings.
+    pub config: Arc<Config>,
+    /// This installation: UID of the kube-system namespace.
+    pub cluster: String,
+    /// Makes clients of accounts.
+    pub factory: ProviderFactory,
+    /// Logs and results.
+    pub store: Arc<Store>,
+    /// The agent's executables.
+    pub agents: AgentBinaries,
+    /// Metrics.
+    pub metrics: Arc<Metrics>,
+    /// Cancelled when the process shall end.
+    pub shutdown: CancellationToken,
+}
+
+/// Why the controller ended.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Another process may lead now.
+    #[error("the Lease \"{}\" is lost: another process may lead now", lease::LEASE)]
+    LeaseLost,
+    /// Probes and metrics cannot be served.
+    #[error(transparent)]
+    Listen(#[from] std::io::Error),
+    /// Our rights do not suffice.
+    #[error("the API server refuses to list {what}: {message}; apply the operator's ClusterRole and binding (chart: rbac.create=true)")]
+    Forbidden {
+        /// What was asked for.
+        what: String,
+        /// What it said.
+        message: String,
+    },
+    /// A controller ended although nobody asked it to.
+    #[error("a controller ended unexpectedly: {0}")]
+    Ended(String),
+}
+
+/// How long controllers have to end after SIGTERM.
+const GRACE: Duration = Duration::from_secs(6);
+
+/// Runs until shutdown, or until the Lease is lost.
+pub async fn run(parts: Parts) -> Result<(), Error> {
+    let health = Arc::new(Health::default());
+    let serve = health::serve(
+        parts.config.metrics_address,
+        health.clone(),
+        parts.metrics.clone(),
+        parts.shutdown.clone(),
+    );
+    let lead = lead(parts, health);
+    pin_mut!(serve, lead);
+    tokio::select! {
+        result = &mut lead => result,
+        served = &mut serve => {
+            served?;
+            lead.await
+        }
+    }
+}
+
+async fn lead(parts: Parts, health: Arc<Health>) -> Result<(), Error> {
+    let shutdown = parts.shutdown.clone();
+    tokio::select! {
+        found = wait_for_crds(&parts.client) => found?,
+        () = shutdown.cancelled() => return Ok(()),
+    }
+    let Some(held) = lease::acquire(parts.client.clone(), &parts.config, &health, &shutdown).await else {
+        return Ok(());
+    };
+    tracing::info!(epoch = held.epoch, "this process leads");
+    parts.metrics.leading(true);
+
+    let lost = held.lost.clone();
+    let result = tokio::select! {
+        biased;
+        () = lost.cancelled() => Err(Error::LeaseLost),
+        result = control(parts, health, held.epoch) => result,
+    };
+    match result {
+        // Others must not wait for us to tidy up: the process ends now.
+        Err(Error::LeaseLost) => Err(Error::LeaseLost),
+        other => {
+            held.release().await;
+            other
+        }
+    }
+}
+
+/// Everything that happens while this process leads.
+async fn control(parts: Parts, health: Arc<Health>, epoch: u64) -> Result<(), Error> {
+    let Parts { client, config, cluster, factory, store, agents, metrics, shutdown } = parts;
+    let (events, events_writer) = Events::start(client.clone(), config.identity.clone(), metrics.clone());
+
+    // from sessions --machine whose session changed--> to the Machine controller
+    let (changed_tx, changed_rx) = mpsc::channel(256);
+    let pod_dialer: Option<Arc<dyn PodDialer>> = match config.pod_network {
+        PodNetwork::Direct => None,
+        PodNetwork::PortForward => Some(Arc::new(machine::connector::PortForward::new(client.clone()))),
+    };
+    let sessions = Sessions::new(agents, pod_dialer, changed_tx);
+
+    let feed = Feed::default();
+    let fleet = Arc::new(Fleet::default());
+    let (caches, watches) = watch_all(&client, &feed, &fleet, &metrics);
+    let context = Context {
+        client,
+        config,
+        cluster,
+        epoch,
+        sessions: sessions.clone(),
+        store,
+        board: Arc::new(Board::default()),
+        providers: Arc::new(Accounts::default()),
+        factory,
+        events,
+        metrics,
+        caches,
+        feed,
+        fleet,
+        machine_wakeups: Wakeups::new(),
+        health: health.clone(),
+        shutdown: shutdown.child_token(),
+    };
+    let pump = tokio::spawn(pump_sessions(changed_rx, context.machine_wakeups.clone()));
+
+    let result = controllers(&context).await;
+    context.shutdown.cancel();
+    health.stopped();
+    for watch in &watches {
+        watch.abort();
+    }
+    if timeout(Duration::from_secs(2), sessions.shutdown()).await.is_err() {
+        tracing::warn!("some connections to machines did not close in time");
+    }
+    pump.abort();
+    drop(context);
+    drop(sessions);
+    if timeout(Duration::from_secs(1), events_writer).await.is_err() {
+        tracing::warn!("some Events were not written in time");
+    }
+    result
+}
+
+/// Runs all controllers; returns when shutdown has ended them, or one ended by itself.
+async fn controllers(context: &Context) -> Result<(), Error> {
+    tokio::select! {
+        () = synced(&context.caches) => {}
+        () = context.shutdown.cancelled() => return Ok(()),
+    }
+    health_synced(context);
+    let mut running = JoinSet::new();
+    let names = HashMap::from([
+        (running.spawn(provider::run(context.clone())).id(), "provider"),
+        (running.spawn(pool::run(context.clone())).id(), "pool"),
+        (running.spawn(machine::run(context.clone())).id(), "machine"),
+        (running.spawn(task::run(context.clone())).id(), "task"),
+        (running.spawn(logs::run(context.clone())).id(), "logs"),
+    ]);
+    let name_of = |id: Id| names.get(&id).copied().unwrap_or("unknown");
+    let failure = tokio::select! {
+        () = context.shutdown.cancelled() => None,
+        Some(ended) = running.join_next_with_id() => match ended {
+            _ if context.shutdown.is_cancelled() => None,
+            Ok((id, ())) => Some(Error::Ended(name_of(id).to_owned())),
+            Err(error) => Some(Error::Ended(format!("{}: {error}", name_of(error.id())))),
+        },
+    };
+    context.shutdown.cancel();
+    let ended = timeout(GRACE, async { while running.join_next().await.is_some() {} }).await;
+    if ended.is_err() {
+        tracing::warn!(seconds = GRACE.as_secs(), "some controllers did not end in time; they are cut off");
+    }
+    failure.map_or(Ok(()), Err)
+}
+
+fn health_synced(context: &Context) {
+    tracing::info!(
+        pools = context.caches.pools.len(),
+        machines = context.caches.machines.len(),
+        providers = context.caches.providers.len(),
+        offers = context.caches.offers.len(),
+        "watches are synced; controllers start"
+    );
+    context.health.synced(context.clone());
+}
+
+async fn synced(caches: &Caches) {
+    let mut waits = 0_u32;
+    loop {
+        let ready = async {
+            tokio::try_join!(
+                caches.pools.wait_until_ready(),
+                caches.machines.wait_until_ready(),
+                caches.providers.wait_until_ready(),
+                caches.offers.wait_until_ready(),
+            )
+        };
+        match timeout(Duration::from_secs(10), ready).await {
+            // A dropped writer means that we are shutting down.
+            Ok(_) => return,
+            Err(_) => {
+                waits += 1;
+                tracing::warn!(seconds = waits * 10, "the first lists of the watches are still missing");
+            }
+        }
+    }
+}
+
+async fn pump_sessions(mut changed_rx: mpsc::Receiver<MachineKey>, wakeups: Arc<Wakeups<Key>>) {
+    while let Some(machine) = changed_rx.recv().await {
+        wakeups.wake(Key::new(machine.namespace, machine.name));
+    }
+}
+
+/// Waits until our custom resources are served; says so, once, when they are not.
+async fn wait_for_crds(client: &Client) -> Result<(), Error> {
+    served::<Pool>(client).await?;
+    served::<Machine>(client).await?;
+    served::<ProviderObject>(client).await?;
+    served::<Offer>(client).await?;
+    served::<Task>(client).await
+}
+
+async fn served<K>(client: &Client) -> Result<(), Error>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
+{
+    let api: Api<K> = Api::all(client.clone());
+    let what = format!("{}.{}", K::plural(&()), K::group(&()));
+    let mut announced = false;
+    loop {
+        let call = api.list_metadata(&ListParams::default().limit(1));
+        match timeout(Duration::from_secs(10), call).await {
+            Ok(Ok(_)) => return Ok(()),
+            Ok(Err(kube::Error::Api(status))) if status.code == 403 => {
+                return Err(Error::Forbidden { what, message: status.message.clone() });
+            }
+            Ok(Err(kube::Error::Api(status))) if status.code == 404 => {
+                if !announced {
+                    tracing::warn!(
+                        resource = what,
+                        "the custom resource is not installed; waiting for it (kubectl apply -k config/crds, or the chart's crds/)"
+                    );
+                    announced = true;
+                }
+            }
+            Ok(Err(error)) => tracing::warn!(%error, resource = what, "the API server does not answer; trying again"),
+            Err(_) => tracing::warn!(resource = what, "the API server did not answer in time; trying again"),
+        }
+        sleep(Duration::from_secs(1)).await;
+    }
+}
+
+fn watch_all(
+    client: &Client,
+    feed: &Feed,
+    fleet: &Arc<Fleet>,
+    metrics: &Arc<Metrics>,
+) -> (Caches, Vec<JoinHandle<()>>) {
+    let (pools, pools_writer) = store::<Pool>();
+    let (machines, machines_writer) = store::<Machine>();
+    let (providers, providers_writer) = store::<ProviderObject>();
+    let (offers, offers_writer) = store::<Offer>();
+    let told = feed.clone();
+    let pools_watch = watch(client, pools_writer, metrics, move |seen: Seen<'_, Pool>| {
+        seen.each(|pool| told.tell(&Changed::Pool(key_of(pool))));
+    });
+    let (told, known) = (feed.clone(), fleet.clone());
+    let machines_watch = watch(client, machines_writer, metrics, move |seen: Seen<'_, Machine>| {
+        match &seen {
+            Seen::Applied(machine) => known.apply(machine),
+            Seen::Deleted(machine) => known.remove(machine),
+            Seen::Listed { now, .. } => known.replace(now),
+        }
+        seen.each(|machine| {
+            let machine_key = key_of(machine);
+            let pool = Key::new(machine_key.namespace.clone(), machine.spec.pool.clone());
+            told.tell(&Changed::Machine { machine: machine_key, pool });
+        });
+    });
+    let told = feed.clone();
+    let providers_watch = watch(client, providers_writer, metrics, move |seen: Seen<'_, ProviderObject>| {
+        seen.each(|provider| told.tell(&Changed::Provider(provider.name_any())));
+    });
+    let told = feed.clone();
+    let offers_watch = watch(client, offers_writer, metrics, move |seen: Seen<'_, Offer>| {
+        seen.each(|offer| told.tell(&Changed::Offers(offer.spec.provider.clone())));
+    });
+    (
+        Caches { pools, machines, providers, offers },
+        vec![pools_watch, machines_watch, providers_watch, offers_watch],
+    )
+}
+
+/// Namespace and name of an object.
+pub fn key_of<K: Resource>(object: &K) -> Key {
+    Key::new(
+        object.meta().namespace.clone().unwrap_or_default(),
+        object.meta().name.clone().unwrap_or_default(),
+    )
+}
+
+/// What a watch saw, after the cache has it.
+enum Seen<'a, K> {
+    Applied(&'a Arc<K>),
+    Deleted(&'a K),
+    /// A complete list, and what was known before and is not in it.
+    Listed { now: &'a [Arc<K>], gone: &'a [Arc<K>] },
+}
+
+impl<K> Seen<'_, K> {
+    fn each(&self, mut tell: impl FnMut(&K)) {
+        match self {
+            Self::Applied(object) => tell(object),
+            Self::Deleted(object) => tell(object),
+            Self::Listed { now, gone } => now.iter().chain(*gone).for_each(|object| tell(object)),
+        }
+    }
+}
+
+/// One watch for each kind fills its cache and tells what it saw.
+fn watch<K>(
+    client: &Client,
+    mut writer: Writer<K>,
+    metrics: &Arc<Metrics>,
+    tell: impl Fn(Seen<'_, K>) + Send + 'static,
+) -> JoinHandle<()>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
+{
+    let api: Api<DeserializeGuard<K>> = Api::all(client.clone());
+    let metrics = metrics.clone();
+    let kind = K::kind(&()).into_owned();
+    tokio::spawn(async move {
+        let cache: Cache<K> = writer.as_reader();
+        let stream = watcher::watcher(api, watcher::Config::default()).default_backoff();
+        pin_mut!(stream);
+        while let Some(event) = stream.next().await {
+            let event = match event {
+                Ok(event) => event,
+                Err(error) => {
+                    tracing::warn!(kind, %error, "a watch broke; it begins again");
+                    continue;
+                }
+            };
+            let Some(event) = readable(event, &kind, &metrics) else { continue };
+            let before = if matches!(event, Event::InitDone) { cache.state() } else { Vec::new() };
+            writer.apply_watcher_event(&event);
+            match &event {
+                Event::Apply(object) => {
+                    // The cache has an Arc of it: share that one.
+                    let reference = ObjectRef::from_obj(object);
+                    let shared = cache.get(&reference).unwrap_or_else(|| Arc::new(object.clone()));
+                    tell(Seen::Applied(&shared));
+                }
+                Event::Delete(object) => tell(Seen::Deleted(object)),
+                Event::InitDone => {
+                    let now = cache.state();
+                    let present: HashSet<Key> = now.iter().map(|object| key_of(object.as_ref())).collect();
+                    let gone: Vec<_> =
+                        before.into_iter().filter(|object| !present.contains(&key_of(object.as_ref()))).collect();
+                    tell(Seen::Listed { now: &now, gone: &gone });
+                }
+                Event::Init | Event::InitApply(_) => {}
+            }
+        }
+    })
+}
+
+/// Takes the guard off, and what nobody reads; a malformed object is skipped and counted.
+fn readable<K: Resource<DynamicType = ()>>(
+    event: Event<DeserializeGuard<K>>,
+    kind: &str,
+    metrics: &Metrics,
+) -> Option<Event<K>> {
+    let read = |guard: DeserializeGuard<K>| match guard.0 {
+        Ok(mut object) => {
+            let meta = object.meta_mut();
+            meta.managed_fields = None;
+            if let Some(annotations) = meta.annotations.as_mut() {
+                annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
+            }
+            Some(object)
+        }
+        Err(invalid) => {
+            metrics.invalid_object(kind);
+            tracing::warn!(
+                kind,
+                namespace = invalid.metadata.namespace,
+                name = invalid.metadata.name,
+                error = invalid.error,
+                "an object cannot be understood and is left alone; correct or delete it"
+            );
+            None
+        }
+    };
+    match event {
+        Event::Apply(guard) => read(guard).map(Event::Apply),
+        Event::Delete(guard) => read(guard).map(Event::Delete),
+        Event::InitApply(guard) => read(guard).map(Event::InitApply),
+        Event::Init => Some(Event::Init),
+        Event::InitDone => Some(Event::InitDone),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_malformed_object_is_skipped_and_the_next_is_read() {
+        let metrics = Metrics::default();
+        let read = |json: serde_json::Value| {
+            let guard: DeserializeGuard<Pool> = serde_json::from_value(json).unwrap();
+            readable(Event::Apply(guard), "Pool", &metrics)
+        };
+        let meta = serde_json::json!({ "name": "a", "namespace": "b" });
+        let bad = serde_json::json!({
+            "apiVersion": "skyward.dev/v1alpha1", "kind": "Pool", "metadata": meta, "spec": { "provider": 7 }
+        });
+        let good = serde_json::json!({
+            "apiVersion": "skyward.dev/v1alpha1", "kind": "Pool", "metadata": meta, "spec": { "provider": "local" }
+        });
+        assert!(read(bad).is_none());
+        assert!(read(good).is_some());
+        assert!(metrics.render().contains(r#"skyward_invalid_objects_total{kind="Pool"} 1"#));
+    }
+}
