@@ -65,9 +65,10 @@ start() {
   printf '%s %s\n' "$pid" "$(identity "$pid")" >"$PIDS/$name"
 }
 
-# stop NAME...: ask, wait up to five seconds for all of them, then insist.
+# stop SECONDS NAME...: ask, wait that long for all of them, then insist.
 stop() {
-  local name pid deadline=$((SECONDS + 5)) left=()
+  local name pid deadline=$((SECONDS + $1)) left=()
+  shift
   for name in "$@"; do
     if pid=$(alive "$name"); then
       kill -TERM "$pid" 2>/dev/null || true
@@ -485,9 +486,10 @@ kill_containers() {
 # was killed; each does nothing where nothing is left.
 clean() {
   local pid path table line tool name value files=()
-  stop kubelet kube-proxy dns kube-scheduler kube-controller-manager
+  stop 5 kubelet kube-proxy dns kube-scheduler kube-controller-manager
   kill_containers
-  stop containerd kube-apiserver etcd
+  # The API server takes ten seconds to part with its clients; its data goes anyway.
+  stop 1 containerd kube-apiserver etcd
   # Shims outlive containerd, and components whose record was lost have no name.
   for pid in $(our_processes); do kill -KILL "$pid" 2>/dev/null || true; done
 
