@@ -42,11 +42,6 @@ fn finished(crd: CustomResourceDefinition) -> CustomResourceDefinition {
         if let Some(Value::Object(schema)) = version.pointer_mut("/schema/openAPIV3Schema") {
             finish_schema(schema, &kind);
         }
-        // `kubectl explain` appends what a path is to its own text; an empty
-        // subresource object must stay, so only true nulls go.
-        if let Some(version) = version.as_object_mut() {
-            version.retain(|_, field| !field.is_null());
-        }
     }
     serde_json::from_value(value).expect("finishing keeps the shape of a CRD")
 }
@@ -57,15 +52,16 @@ fn finish_schema(schema: &mut Map<String, Value>, path: &str) {
     if !SERVER_DEFAULTS.contains(&path) {
         schema.remove("default");
     }
-    if let Some(variants) = schema
-        .remove("title")
-        .and_then(|title| title.as_str().map(str::to_owned))
-    {
-        let text = schema
-            .get("description")
-            .and_then(Value::as_str)
-            .unwrap_or_default();
-        schema.insert("description".into(), format!("{text}\n\n{variants}").into());
+    let title = schema.remove("title");
+    if let Some(Value::Array(values)) = schema.get_mut("enum") {
+        values.retain(|value| !value.is_null());
+        if let Some(variants) = title.as_ref().and_then(Value::as_str) {
+            let text = schema
+                .get("description")
+                .and_then(Value::as_str)
+                .unwrap_or_default();
+            schema.insert("description".into(), format!("{text}\n\n{variants}").into());
+        }
     }
     plain_format(schema);
     bound_kubernetes_types(schema);
@@ -98,8 +94,8 @@ fn plain_format(schema: &mut Map<String, Value>) {
     schema.entry("maximum").or_insert_with(|| maximum.into());
 }
 
-/// Bounds for Condition, LabelSelector and Toleration, which carry none of their own.
-/// They are recognised by their properties, wherever they are used.
+/// Bounds (and shorter texts) for Condition, LabelSelector and Toleration, which carry
+/// none of their own. They are recognised by their properties, wherever they are used.
 fn bound_kubernetes_types(schema: &mut Map<String, Value>) {
     let Some(Value::Object(properties)) = schema.get_mut("properties") else {
         return;
@@ -107,28 +103,45 @@ fn bound_kubernetes_types(schema: &mut Map<String, Value>) {
     let has = |names: &[&str]| names.iter().all(|name| properties.contains_key(*name));
     let bounds: Value = if has(&["lastTransitionTime", "reason", "status", "type"]) {
         json!({
-            "type": { "maxLength": 64, "minLength": 1 },
-            "status": { "enum": ["True", "False", "Unknown"] },
-            "reason": { "maxLength": 64, "minLength": 1 },
-            "message": { "maxLength": MAX_MESSAGE },
+            "type": { "maxLength": 64, "minLength": 1, "description": "What it is about." },
+            "status": { "enum": ["True", "False", "Unknown"], "description": "`True`, `False` or `Unknown`." },
+            "reason": { "maxLength": 64, "minLength": 1, "description": "Why, as one word for programs." },
+            "message": { "maxLength": MAX_MESSAGE, "description": "Why, and what to do, for people." },
+            "lastTransitionTime": { "description": "When `status` last changed." },
+            "observedGeneration": { "description": "Generation of the spec that it is about." },
         })
     } else if has(&["matchLabels", "matchExpressions"]) {
         json!({
-            "matchLabels": { "maxProperties": 16, "additionalProperties": { "type": "string", "maxLength": 63 } },
-            "matchExpressions": { "maxItems": 16 },
+            "matchLabels": {
+                "maxProperties": 16,
+                "additionalProperties": { "type": "string", "maxLength": 63 },
+                "description": "Labels that must have exactly these values.",
+            },
+            "matchExpressions": { "maxItems": 16, "description": "Conditions on labels; all must hold." },
         })
     } else if has(&["key", "operator", "values"]) {
         json!({
-            "key": { "minLength": 1, "maxLength": 317 },
-            "operator": { "enum": ["In", "NotIn", "Exists", "DoesNotExist"] },
-            "values": { "maxItems": 64, "items": { "type": "string", "maxLength": 63 } },
+            "key": { "minLength": 1, "maxLength": 317, "description": "The label." },
+            "operator": {
+                "enum": ["In", "NotIn", "Exists", "DoesNotExist"],
+                "description": "`In` or `NotIn` (one of `values`), `Exists` or `DoesNotExist` (no `values`).",
+            },
+            "values": {
+                "maxItems": 64,
+                "items": { "type": "string", "maxLength": 63 },
+                "description": "Values for `In` and `NotIn`.",
+            },
         })
     } else if has(&["effect", "tolerationSeconds"]) {
         json!({
-            "key": { "maxLength": 317 },
-            "operator": { "enum": ["Exists", "Equal"] },
-            "value": { "maxLength": 63 },
-            "effect": { "enum": ["NoSchedule", "PreferNoSchedule", "NoExecute"] },
+            "key": { "maxLength": 317, "description": "Key of the taint; all keys when left out." },
+            "operator": { "enum": ["Exists", "Equal"], "description": "`Equal` (default: the value is `value`) or `Exists`." },
+            "value": { "maxLength": 63, "description": "Value of the taint." },
+            "effect": {
+                "enum": ["NoSchedule", "PreferNoSchedule", "NoExecute"],
+                "description": "`NoSchedule`, `PreferNoSchedule` or `NoExecute`; all when left out.",
+            },
+            "tolerationSeconds": { "description": "How long `NoExecute` is tolerated; for ever when left out." },
         })
     } else {
         return;
@@ -165,4 +178,202 @@ pub(crate) fn explain_variants(schema: &mut Schema) {
     schema.insert("type".into(), "string".into());
     schema.insert("enum".into(), values.into());
     schema.insert("title".into(), lines.join("\n").into());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Calls `visit` with the path and schema of everything in every CRD.
+    fn each(mut visit: impl FnMut(&str, &Map<String, Value>)) {
+        fn walk(path: &str, schema: &Map<String, Value>, visit: &mut impl FnMut(&str, &Map<String, Value>)) {
+            visit(path, schema);
+            for (name, property) in schema
+                .get("properties")
+                .and_then(Value::as_object)
+                .into_iter()
+                .flatten()
+            {
+                walk(&format!("{path}.{name}"), property.as_object().unwrap(), visit);
+            }
+            for (key, mark) in [("items", "[]"), ("additionalProperties", "{}")] {
+                if let Some(child) = schema.get(key).and_then(Value::as_object) {
+                    walk(&format!("{path}{mark}"), child, visit);
+                }
+            }
+        }
+        for crd in all() {
+            let schema = crd.spec.versions[0]
+                .schema
+                .clone()
+                .unwrap()
+                .open_api_v3_schema
+                .unwrap();
+            let schema = serde_json::to_value(schema).unwrap();
+            for part in ["spec", "status"] {
+                if let Some(schema) = schema["properties"][part].as_object() {
+                    walk(&format!("{}.{part}", crd.spec.names.kind), schema, &mut visit);
+                }
+            }
+        }
+    }
+
+    fn spec_of(kind: &str) -> Map<String, Value> {
+        let mut found = None;
+        each(|path, schema| {
+            if path == format!("{kind}.spec") {
+                found = Some(schema.clone());
+            }
+        });
+        found.unwrap()
+    }
+
+    #[test]
+    fn every_list_map_and_text_is_bounded() {
+        let mut unbounded = Vec::new();
+        each(|path, schema| {
+            let has = |key: &str| schema.contains_key(key);
+            let bounded = match schema.get("type").and_then(Value::as_str) {
+                Some("array") => has("maxItems"),
+                Some("string") => {
+                    has("maxLength") || has("enum") || schema.get("format") == Some(&"date-time".into())
+                }
+                Some("object") => !has("additionalProperties") || has("maxProperties"),
+                Some("integer" | "number" | "boolean") => true,
+                // Any JSON: bounded by the API server's limit on a whole object.
+                _ => has("x-kubernetes-int-or-string") || has("x-kubernetes-preserve-unknown-fields"),
+            };
+            if !bounded {
+                unbounded.push(path.to_owned());
+            }
+        });
+        assert_eq!(unbounded, Vec::<String>::new());
+    }
+
+    #[test]
+    fn any_json_is_admitted_in_three_places_only() {
+        let mut places = Vec::new();
+        each(|path, schema| {
+            if schema.contains_key("x-kubernetes-preserve-unknown-fields") {
+                places.push(path.to_owned());
+            }
+        });
+        places.sort();
+        assert_eq!(
+            places,
+            [
+                "Task.spec.function.args[]",
+                "Task.spec.function.kwargs{}",
+                "Task.status.results[].value"
+            ]
+        );
+    }
+
+    #[test]
+    fn the_api_server_fills_in_only_what_scale_reads() {
+        let mut defaults = Vec::new();
+        each(|path, schema| {
+            if schema.contains_key("default") {
+                defaults.push(path.to_owned());
+            }
+        });
+        assert_eq!(defaults, SERVER_DEFAULTS);
+    }
+
+    #[test]
+    fn null_is_never_a_value() {
+        each(|path, schema| {
+            assert!(!schema.contains_key("nullable"), "{path}");
+            let values = schema.get("enum").and_then(Value::as_array);
+            assert!(
+                !values.is_some_and(|values| values.contains(&Value::Null)),
+                "{path}"
+            );
+        });
+    }
+
+    #[test]
+    fn every_field_explains_itself() {
+        each(|path, schema| {
+            if !path.ends_with("[]") && !path.ends_with("{}") {
+                let text = schema
+                    .get("description")
+                    .and_then(Value::as_str)
+                    .unwrap_or_default();
+                assert!(text.ends_with('.'), "{path}: {text:?}");
+            }
+        });
+    }
+
+    #[test]
+    fn every_value_of_an_enumeration_explains_itself() {
+        let mut explained = Vec::new();
+        each(|path, schema| {
+            let text = schema
+                .get("description")
+                .and_then(Value::as_str)
+                .unwrap_or_default();
+            for value in schema.get("enum").and_then(Value::as_array).into_iter().flatten() {
+                let value = value.as_str().unwrap();
+                assert!(text.contains(&format!("`{value}`")), "{path}: {value}");
+                explained.push(value.to_owned());
+            }
+        });
+        assert!(explained.contains(&"TrustOnFirstUse".to_owned()));
+    }
+
+    #[test]
+    fn a_task_is_fixed_but_for_three_fields() {
+        const CHANGEABLE: [&str; 3] = ["priority", "suspend", "ttlSecondsAfterFinished"];
+        let spec = spec_of("Task");
+        let fixed: Vec<_> = spec["x-kubernetes-validations"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|rule| rule["rule"].as_str().unwrap().contains("oldSelf"))
+            .map(|rule| {
+                rule["fieldPath"]
+                    .as_str()
+                    .unwrap()
+                    .trim_start_matches('.')
+                    .to_owned()
+            })
+            .collect();
+        for field in spec["properties"].as_object().unwrap().keys() {
+            assert_ne!(
+                fixed.contains(field),
+                CHANGEABLE.contains(&field.as_str()),
+                "{field}"
+            );
+        }
+    }
+
+    #[test]
+    fn every_field_of_a_pool_says_what_a_change_does() {
+        for (name, field) in spec_of("Pool")["properties"].as_object().unwrap() {
+            let text = field["description"].as_str().unwrap().replace('\n', " ");
+            let says = [
+                "Immutable",
+                "replaces machines when idle",
+                "May be changed at any time",
+                "takes effect at once",
+            ];
+            assert!(says.iter().any(|words| text.contains(words)), "{name}: {text}");
+        }
+    }
+
+    #[test]
+    fn messages_of_rules_are_one_line_and_name_a_remedy() {
+        each(|path, schema| {
+            for rule in schema
+                .get("x-kubernetes-validations")
+                .and_then(Value::as_array)
+                .into_iter()
+                .flatten()
+            {
+                let message = rule["message"].as_str().unwrap_or_default();
+                assert!(message.len() > 20 && !message.contains('\n'), "{path}: {message}");
+            }
+        });
+    }
 }

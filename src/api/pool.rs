@@ -92,32 +92,33 @@ pub struct PoolSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeouts: Option<Timeouts>,
     /// Failed tries in a row to get a machine, after which the Pool is Stalled until its
-    /// spec changes or an hour has passed. Default 10.
+    /// spec changes or an hour has passed. Default 10. May be changed at any time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1000))]
     pub max_provision_attempts: Option<u32>,
     /// Wait between two tries to get a machine; it doubles with each failure up to
-    /// 32 times its value. Default `10s`.
+    /// 32 times its value. Default `10s`. May be changed at any time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = crate::rule::at_most("provisionRetryDelay", "1h"))]
     pub provision_retry_delay: Option<Duration>,
     /// Wait between two tries to connect over SSH. Default `5s`; while a machine of the
-    /// `container` provider boots it is tried more often.
+    /// `container` provider boots it is tried more often. May be changed at any time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = crate::rule::between("sshRetryInterval", "100ms", "10m"))]
     pub ssh_retry_interval: Option<Duration>,
     /// How often a Task may start again because its machine was lost, unless the Task says
-    /// otherwise. Default 3.
+    /// otherwise. Default 3. May be changed at any time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 1000))]
     pub retry_on_interruption: Option<u32>,
     /// A machine whose controller is gone stops itself after this long although it still
-    /// runs something or holds a result nobody fetched. Default `24h`.
+    /// runs something or holds a result nobody fetched. Default `24h`. May be changed at any time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = crate::rule::at_least("orphanTimeout", "5m"))]
     pub orphan_timeout: Option<Duration>,
     /// Return all machines and keep Tasks waiting until it is false again. Running Tasks
-    /// are stopped after `timeouts.shutdown` and run again later. Default false.
+    /// are stopped after `timeouts.shutdown` and run again later. Default false. May be changed
+    /// at any time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspend: Option<bool>,
 }
@@ -131,7 +132,8 @@ pub struct Nodes {
     /// Machines wanted. 0 turns the Pool off. At most 500. Default 1.
     #[serde(default = "one")]
     pub desired: u32,
-    /// The Pool is Ready, and broadcasts start, with this many machines. Default: `desired`.
+    /// The Pool is Ready, and broadcasts start, with this many machines. Not above `desired`
+    /// (unless that is 0). Default: `desired`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 500))]
     pub min: Option<u32>,
