@@ -46,8 +46,8 @@ digest() {
 }
 
 # quietly WHAT COMMAND...: run a long command with its output in a log file and
-# a line every ten seconds, so that nobody watches a silent screen. When it
-# fails, the end of the log is what the user needs to see.
+# a line every ten seconds that says how far it is, so that nobody watches a
+# silent screen. When it fails, the end of the log is what the user needs to see.
 quietly() {
   local what=$1 log beat rc=0 begun=$SECONDS
   shift
@@ -59,7 +59,8 @@ quietly() {
     exec {never}<> <(:)
     while ! read -r -t 10 -u "$never"; do
       kill -0 $$ 2>/dev/null || exit 0
-      printf '  … still %s (%s), log: %s\n' "$what" "$(elapsed $((SECONDS - begun)))" "$log"
+      printf '  … %s (%s): %s\n' "${what%% (*}" "$(elapsed $((SECONDS - begun)))" \
+        "$(tail -n 1 "$log" 2>/dev/null | tr -d '\r\033' | sed 's/^ *//' | cut -c1-70)"
     done
   ) &
   beat=$!
