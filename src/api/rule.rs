@@ -44,9 +44,21 @@ fn bounded(rule: &str, message: &str) -> Rule {
 }
 
 /// A field of the object that the rule stands on cannot be changed after creation,
-/// added or removed. Objects written before the field existed may not gain it either.
+/// added or removed. (Optional syntax, `self.?field`, would be shorter, but the API
+/// server cannot estimate its cost and refuses it for anything but small fields.)
 pub(crate) fn fixed(field: &str, remedy: &str) -> Rule {
-    Rule::new(format!("self.?{field} == oldSelf.?{field}"))
-        .message(format!("{field} cannot be changed; {remedy}").as_str())
-        .field_path(format!(".{field}"))
+    let name = cel_name(field);
+    Rule::new(format!(
+        "has(self.{name}) == has(oldSelf.{name}) && (!has(self.{name}) || self.{name} == oldSelf.{name})"
+    ))
+    .message(format!("{field} cannot be changed; {remedy}").as_str())
+    .field_path(format!(".{field}"))
+}
+
+/// A field's name in CEL, where some words are reserved.
+fn cel_name(field: &str) -> String {
+    match field {
+        "function" => format!("__{field}__"),
+        other => other.to_owned(),
+    }
 }

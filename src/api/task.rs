@@ -56,7 +56,7 @@ use crate::{
 #[x_kube(validation = crate::rule::fixed("env", "create another Task"))]
 #[x_kube(validation = crate::rule::fixed("envFrom", "create another Task"))]
 #[x_kube(validation = crate::rule::fixed("workingDir", "create another Task"))]
-#[x_kube(validation = Rule::new("[has(self.command), has(self.script), has(self.function)].filter(x, x).size() == 1").message("a Task needs exactly one of command, script and function"))]
+#[x_kube(validation = Rule::new("[has(self.command), has(self.script), has(self.__function__)].filter(x, x).size() == 1").message("a Task needs exactly one of command, script and function"))]
 pub struct TaskSpec {
     /// The Pool of this namespace that runs it. It may be created later.
     #[schemars(length(min = 1, max = 253))]
