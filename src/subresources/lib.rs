@@ -1,1 +1,86 @@
-//! The aggregated API subresources.skyward.dev: logs and results, with Kubernetes RBAC.
+//! The aggregated API `subresources.skyward.dev`: logs and results of Tasks, with
+//! Kubernetes' own authentication and RBAC.
+//!
+//! The Kubernetes API server authenticates a client and passes the request on to us; we
+//! believe nobody else ([`frontproxy`]), ask whether that user may ([`authorize`]), and get
+//! the bytes from the leading controller ([`data`]). This process mounts no store, holds no
+//! connection to a machine and keeps no state: any number of it may run, or none, in which
+//! case only `kubectl skyward logs` and `results` are missing.
+//!
+//! Begin reading at [`api`] (the routes), then `log.rs` (how no line is lost). What the
+//! controller's side and the plugin share is here, too: [`data`] (the contract between
+//! the processes), [`serve`] and [`tls`], [`records`] and [`text`], [`options`].
+
+pub mod api;
+pub mod authorize;
+pub mod data;
+mod discovery;
+pub mod frontproxy;
+mod limits;
+mod log;
+pub mod options;
+mod reading;
+pub mod records;
+pub mod reload;
+mod result;
+pub mod serve;
+pub mod status;
+pub mod tasks;
+pub mod text;
+pub mod tls;
+
+use std::{net::SocketAddr, sync::Arc};
+
+use anyhow::Context as _;
+use tokio::{net::TcpListener, sync::watch};
+use tokio_util::sync::CancellationToken;
+
+/// Group of the aggregated API.
+pub const GROUP: &str = skyward_api::SUBRESOURCES_GROUP;
+/// Its version.
+pub const VERSION: &str = "v1alpha1";
+/// Name of the Service in front of it, and of its Deployment.
+pub const SERVICE: &str = "skyward-subresources";
+
+/// Most connections at once; the API server needs few, since it speaks HTTP/2.
+const CONNECTIONS: usize = 512;
+
+/// Settings of the aggregated API.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The operator's namespace: certificates and the leader Lease are there.
+    pub namespace: String,
+    /// Where to listen (HTTPS).
+    pub address: SocketAddr,
+}
+
+/// Serves until shutdown.
+pub async fn run(options: Options, client: kube::Client, shutdown: CancellationToken) -> anyhow::Result<()> {
+    let Options { namespace, address } = options;
+    let listener = TcpListener::bind(address)
+        .await
+        .with_context(|| format!("listening on {address}"))?;
+    let (serving, serving_now) = watch::channel(tls::provisional()?);
+    let (client_tls, client_tls_now) = watch::channel(None);
+    let (front_proxy, front_proxy_now) = watch::channel(None);
+    let (ready, ready_now) = watch::channel(false);
+    let router = api::router(api::Parts {
+        front_proxy: front_proxy_now,
+        authorizer: authorize::Remembering::new(authorize::Reviews::new(client.clone())),
+        tasks: Arc::new(tasks::Cluster(client.clone())),
+        data: Arc::new(data::Leader::new(client.clone(), &namespace, client_tls_now)),
+        ready: ready_now,
+    });
+    let outputs = reload::Outputs {
+        serving,
+        client: client_tls,
+        front_proxy,
+        ready,
+    };
+    tracing::info!(%address, "the aggregated API listens");
+    tokio::join!(
+        reload::keep(client, namespace, outputs, shutdown.clone()),
+        serve::serve(listener, serving_now, router, CONNECTIONS, shutdown.clone()),
+    );
+    Ok(())
+}

@@ -72,9 +72,9 @@ impl LogOptions {
                     options.since = Some(since.unwrap_or(Timestamp::MIN));
                 }
                 "sinceTime" => {
-                    let time = value
-                        .parse()
-                        .map_err(|_| format!("sinceTime: {value:?} is not a time such as 2026-11-20T10:00:00Z"))?;
+                    let time = value.parse().map_err(|_| {
+                        format!("sinceTime: {value:?} is not a time such as 2026-11-20T10:00:00Z")
+                    })?;
                     options.since = Some(time);
                 }
                 "format" => {
@@ -109,13 +109,20 @@ impl LogOptions {
             ("rank", self.rank.map(u64::from)),
             ("attempt", self.attempt.map(u64::from)),
         ];
-        parts.extend(numbers.into_iter().filter_map(|(name, value)| Some(format!("{name}={}", value?))));
+        parts.extend(
+            numbers
+                .into_iter()
+                .filter_map(|(name, value)| Some(format!("{name}={}", value?))),
+        );
         if let Some(since) = self.since {
             parts.push(format!("sinceTime={since}"));
         }
         if !self.positions.is_empty() {
-            let list: Vec<String> =
-                self.positions.iter().map(|p| format!("{}.{}.{}", p.attempt, p.rank, p.offset)).collect();
+            let list: Vec<String> = self
+                .positions
+                .iter()
+                .map(|p| format!("{}.{}.{}", p.attempt, p.rank, p.offset))
+                .collect();
             parts.push(format!("positions={}", list.join(",")));
         }
         parts.join("&")
@@ -131,7 +138,9 @@ fn boolean(name: &str, value: &str) -> Result<bool, String> {
 }
 
 fn number<T: std::str::FromStr>(name: &str, value: &str) -> Result<T, String> {
-    value.parse().map_err(|_| format!("{name}: {value:?} is not a whole number from 0"))
+    value
+        .parse()
+        .map_err(|_| format!("{name}: {value:?} is not a whole number from 0"))
 }
 
 fn positions(value: &str) -> Result<Vec<Position>, String> {
@@ -155,7 +164,10 @@ mod tests {
     use super::*;
 
     fn parsed(pairs: &[(&str, &str)]) -> Result<LogOptions, String> {
-        let query = pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+        let query = pairs
+            .iter()
+            .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+            .collect();
         LogOptions::parse(&query, Timestamp::from_second(10_000).unwrap())
     }
 
@@ -170,10 +182,17 @@ mod tests {
             timestamps: true,
             limit_bytes: Some(100),
             format: Format::Records,
-            positions: vec![Position { attempt: 2, rank: 3, offset: 1 << 40 }],
+            positions: vec![Position {
+                attempt: 2,
+                rank: 3,
+                offset: 1 << 40,
+            }],
         };
         let query = options.query();
-        let pairs: Vec<(&str, &str)> = query.split('&').map(|pair| pair.split_once('=').unwrap()).collect();
+        let pairs: Vec<(&str, &str)> = query
+            .split('&')
+            .map(|pair| pair.split_once('=').unwrap())
+            .collect();
         assert_eq!(parsed(&pairs).unwrap(), options);
     }
 

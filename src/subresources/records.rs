@@ -7,21 +7,11 @@
 //! Empty lines are no records: they keep an idle connection alive and count for nothing.
 
 use bytes::{Bytes, BytesMut};
-
-/// Longest content of one record; the shim writes no longer ones.
-pub const MAX_CONTENT: usize = 16 * 1024;
+use skyward_agent::log;
+pub use skyward_agent::log::{MAX_CONTENT, Stream};
 
 /// Room for the longest record with its head. A longer line means a damaged log.
 const MAX_ENCODED: usize = MAX_CONTENT + 64;
-
-/// Which of a process' two streams.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Stream {
-    /// Standard output.
-    Stdout,
-    /// Standard error.
-    Stderr,
-}
 
 /// One record.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,7 +24,7 @@ pub struct Record {
     pub complete: bool,
     /// Raw bytes without the newline; they need not be UTF-8.
     pub content: Bytes,
-    /// The record as it was encoded, without the newline.
+    /// The record as it was encoded, with the newline.
     pub encoded: Bytes,
     /// Offset of the first byte after the record.
     pub end: u64,
@@ -53,12 +43,25 @@ pub struct Decoder {
 impl Decoder {
     /// For chunks that begin at this offset, where a record begins.
     pub fn at(offset: u64) -> Self {
-        Self { buffer: BytesMut::new(), offset, seek: false }
+        Self {
+            buffer: BytesMut::new(),
+            offset,
+            seek: false,
+        }
     }
 
     /// For chunks that begin anywhere: what stands before the next newline is skipped.
     pub fn seeking(offset: u64) -> Self {
-        Self { buffer: BytesMut::new(), offset, seek: offset > 0 }
+        Self {
+            buffer: BytesMut::new(),
+            offset,
+            seek: offset > 0,
+        }
+    }
+
+    /// The connection broke: what was not a whole record is asked for again.
+    pub fn reconnect(&mut self) {
+        self.buffer.clear();
     }
 
     /// Adds a chunk.
@@ -91,30 +94,31 @@ impl Decoder {
             if std::mem::take(&mut self.seek) {
                 continue;
             }
-            if let Some(record) = parse(&line.slice(..length), self.offset) {
+            if let Some(record) = parse(&line, self.offset) {
                 return Some(record);
             }
         }
     }
 }
 
-/// One record from its line without the newline; `end` is the offset after it.
+/// One record from its line with the newline; `end` is the offset after it.
 pub fn parse(line: &Bytes, end: u64) -> Option<Record> {
-    let space = line.iter().position(|byte| *byte == b' ')?;
-    let millis = std::str::from_utf8(&line[..space]).ok()?.parse().ok()?;
-    let rest = &line[space + 1..];
-    let [stream, b' ', kind, b' ', ..] = rest else { return None };
-    let stream = match stream {
-        b'o' => Stream::Stdout,
-        b'e' => Stream::Stderr,
-        _ => return None,
-    };
-    let complete = match kind {
-        b'F' => true,
-        b'P' => false,
-        _ => return None,
-    };
-    Some(Record { millis, stream, complete, content: line.slice(space + 5..), encoded: line.clone(), end })
+    let offset = end.checked_sub(line.len() as u64)?;
+    let log::Record {
+        offset: _,
+        unix_ms,
+        stream,
+        partial,
+        content,
+    } = log::records(line, offset).next()?;
+    Some(Record {
+        millis: i64::try_from(unix_ms).ok()?,
+        stream,
+        complete: !partial,
+        content: line.slice_ref(content),
+        encoded: line.clone(),
+        end,
+    })
 }
 
 /// What the aggregated API sends with `format=records`: records with their place, for a
@@ -138,7 +142,6 @@ pub enum Framed {
 pub fn frame(out: &mut Vec<u8>, attempt: u32, rank: u32, record: &Record) {
     out.extend_from_slice(format!("{attempt} {rank} {} ", record.end).as_bytes());
     out.extend_from_slice(&record.encoded);
-    out.push(b'\n');
 }
 
 /// Writes a notice as [`Framed`] reads it.
@@ -148,11 +151,13 @@ pub fn frame_notice(out: &mut Vec<u8>, text: &str) {
     out.push(b'\n');
 }
 
-/// Reads one line (without the newline) of `format=records`; `None` for one that only
+/// Reads one line (with its newline) of `format=records`; `None` for one that only
 /// keeps the connection alive, or that this version does not understand.
 pub fn parse_framed(line: &Bytes) -> Option<Framed> {
     if let Some(text) = line.strip_prefix(b"! ") {
-        return Some(Framed::Notice(String::from_utf8_lossy(text).into_owned()));
+        return Some(Framed::Notice(
+            String::from_utf8_lossy(text).trim_end().to_owned(),
+        ));
     }
     let mut at = 0;
     let mut number = || -> Option<u64> {
@@ -164,7 +169,11 @@ pub fn parse_framed(line: &Bytes) -> Option<Framed> {
     let attempt = u32::try_from(number()?).ok()?;
     let rank = u32::try_from(number()?).ok()?;
     let end = number()?;
-    Some(Framed::Record { attempt, rank, record: parse(&line.slice(at..), end)? })
+    Some(Framed::Record {
+        attempt,
+        rank,
+        record: parse(&line.slice(at..), end)?,
+    })
 }
 
 #[cfg(test)]
@@ -186,7 +195,11 @@ mod tests {
         assert_eq!(records[0].millis, 1_700_000_000_123);
         assert_eq!(records[0].stream, Stream::Stderr);
         assert_eq!(&records[0].content[..], b"caf\xe9 au lait ");
-        assert_eq!(decoder.position(), records[0].end, "the record that is still incomplete is asked for again");
+        assert_eq!(
+            decoder.position(),
+            records[0].end,
+            "the record that is still incomplete is asked for again"
+        );
     }
 
     #[test]
@@ -231,13 +244,23 @@ mod tests {
 
     #[test]
     fn framed_lines_come_back_as_they_went() {
-        let record = parse(&Bytes::from_static(b"5 e P half"), 77).unwrap();
+        let record = parse(&Bytes::from_static(b"5 e P half\n"), 77).unwrap();
         let mut out = Vec::new();
         frame(&mut out, 2, 13, &record);
         frame_notice(&mut out, "two\nlines");
-        let mut lines = out.split(|b| *b == b'\n').map(Bytes::copy_from_slice);
-        assert_eq!(parse_framed(&lines.next().unwrap()), Some(Framed::Record { attempt: 2, rank: 13, record }));
-        assert_eq!(parse_framed(&lines.next().unwrap()), Some(Framed::Notice("two lines".into())));
+        let mut lines = out.split_inclusive(|b| *b == b'\n').map(Bytes::copy_from_slice);
+        assert_eq!(
+            parse_framed(&lines.next().unwrap()),
+            Some(Framed::Record {
+                attempt: 2,
+                rank: 13,
+                record
+            })
+        );
+        assert_eq!(
+            parse_framed(&lines.next().unwrap()),
+            Some(Framed::Notice("two lines".into()))
+        );
         assert_eq!(parse_framed(&Bytes::new()), None);
     }
 

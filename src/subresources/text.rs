@@ -40,7 +40,10 @@ struct Held {
 impl Joiner {
     /// A joiner that has seen nothing.
     pub fn new(style: Style) -> Self {
-        Self { style, ..Self::default() }
+        Self {
+            style,
+            ..Self::default()
+        }
     }
 
     /// Adds a record of a rank; what can be written now is appended to `out`.
@@ -63,11 +66,24 @@ impl Joiner {
             out.push(b'\n');
             return;
         }
-        let held =
-            self.held.entry(source).or_insert_with(|| Held { millis: record.millis, bytes: Vec::new() });
+        let held = self.held.entry(source).or_insert_with(|| Held {
+            millis: record.millis,
+            bytes: Vec::new(),
+        });
         held.bytes.extend_from_slice(&record.content);
         if held.bytes.len() > MAX_HELD {
             self.release(source, out);
+        }
+    }
+
+    /// Nothing came for a while: the only unfinished line is shown, since it may be a prompt
+    /// or a progress bar.
+    pub fn idle(&mut self, out: &mut Vec<u8>) {
+        if self.open.is_none() && self.held.len() == 1 {
+            let sources: Vec<_> = self.held.keys().copied().collect();
+            for source in sources {
+                self.release(source, out);
+            }
         }
     }
 
@@ -117,7 +133,8 @@ mod tests {
     use super::*;
 
     fn record(text: &str) -> Record {
-        crate::records::parse(&Bytes::copy_from_slice(text.as_bytes()), 0).unwrap()
+        let line = Bytes::from(format!("{text}\n"));
+        crate::records::parse(&line, line.len() as u64).unwrap()
     }
 
     fn joined(style: Style, records: &[(u32, &str)]) -> String {
@@ -130,17 +147,29 @@ mod tests {
         String::from_utf8(out).unwrap()
     }
 
-    const BARE: Style = Style { ranks: false, timestamps: false };
-    const RANKS: Style = Style { ranks: true, timestamps: false };
+    const BARE: Style = Style {
+        ranks: false,
+        timestamps: false,
+    };
+    const RANKS: Style = Style {
+        ranks: true,
+        timestamps: false,
+    };
 
     #[test]
     fn parts_of_a_line_come_out_as_one_line() {
-        assert_eq!(joined(BARE, &[(0, "1 o P ab"), (0, "2 o P cd"), (0, "3 o F ef")]), "abcdef\n");
+        assert_eq!(
+            joined(BARE, &[(0, "1 o P ab"), (0, "2 o P cd"), (0, "3 o F ef")]),
+            "abcdef\n"
+        );
     }
 
     #[test]
     fn the_other_stream_does_not_cut_a_line_that_is_still_held() {
-        assert_eq!(joined(BARE, &[(0, "1 o P ab"), (0, "2 e F error"), (0, "3 o F cd")]), "error\nabcd\n");
+        assert_eq!(
+            joined(BARE, &[(0, "1 o P ab"), (0, "2 e F error"), (0, "3 o F cd")]),
+            "error\nabcd\n"
+        );
     }
 
     #[test]
@@ -151,14 +180,25 @@ mod tests {
     #[test]
     fn several_ranks_get_a_prefix_and_whole_lines() {
         assert_eq!(
-            joined(RANKS, &[(0, "1 o F zero"), (1, "1 o P on"), (0, "2 o F zero again"), (1, "2 o P e")]),
+            joined(
+                RANKS,
+                &[
+                    (0, "1 o F zero"),
+                    (1, "1 o P on"),
+                    (0, "2 o F zero again"),
+                    (1, "2 o P e")
+                ]
+            ),
             "[0] zero\n[0] zero again\n[1] one\n"
         );
     }
 
     #[test]
     fn a_line_has_the_time_of_its_beginning() {
-        let style = Style { ranks: true, timestamps: true };
+        let style = Style {
+            ranks: true,
+            timestamps: true,
+        };
         assert_eq!(
             joined(style, &[(3, "1700000000007 o P a"), (3, "1700000009000 o F b")]),
             "[3] 2023-11-14T22:13:20.007Z ab\n"

@@ -1,0 +1,207 @@
+//! Whether somebody may read it: asked of the API server for each request, remembered
+//! for a moment.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
+use kube::{Api, api::PostParams};
+use tokio::time::{Instant, timeout};
+
+use crate::{GROUP, VERSION, frontproxy::User};
+
+/// How long the API server may take.
+const DEADLINE: Duration = Duration::from_secs(10);
+/// How long a yes is remembered: also how long a right that was taken away still works.
+const YES_LASTS: Duration = Duration::from_secs(5);
+/// How long a no is remembered.
+const NO_LASTS: Duration = Duration::from_secs(1);
+/// Most decisions remembered.
+const REMEMBERED: usize = 4096;
+
+/// What somebody wants to read.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Access {
+    /// Namespace of the Task.
+    pub namespace: String,
+    /// Name of the Task.
+    pub name: String,
+    /// `log` or `result`.
+    pub subresource: &'static str,
+}
+
+/// The answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// Yes.
+    Allowed,
+    /// No; with the authoriser's reason, which may be empty.
+    Denied(String),
+}
+
+/// Decides.
+#[async_trait]
+pub trait Authorizer: Send + Sync {
+    /// The decision, or why there is none.
+    async fn decide(&self, user: &User, access: &Access) -> Result<Decision, String>;
+}
+
+/// Asks the API server with a SubjectAccessReview.
+pub struct Reviews {
+    client: kube::Client,
+}
+
+impl Reviews {
+    /// With this client, whose account needs `create` on `subjectaccessreviews`.
+    pub fn new(client: kube::Client) -> Self {
+        Self { client }
+    }
+}
+
+#[async_trait]
+impl Authorizer for Reviews {
+    async fn decide(&self, user: &User, access: &Access) -> Result<Decision, String> {
+        let review = SubjectAccessReview {
+            spec: SubjectAccessReviewSpec {
+                user: Some(user.name.clone()),
+                uid: Some(user.uid.clone()).filter(|uid| !uid.is_empty()),
+                groups: Some(user.groups.clone()),
+                extra: Some(user.extra.clone()).filter(|extra| !extra.is_empty()),
+                resource_attributes: Some(ResourceAttributes {
+                    namespace: Some(access.namespace.clone()),
+                    name: Some(access.name.clone()),
+                    verb: Some("get".to_owned()),
+                    group: Some(GROUP.to_owned()),
+                    version: Some(VERSION.to_owned()),
+                    resource: Some("tasks".to_owned()),
+                    subresource: Some(access.subresource.to_owned()),
+                    ..ResourceAttributes::default()
+                }),
+                ..SubjectAccessReviewSpec::default()
+            },
+            ..SubjectAccessReview::default()
+        };
+        let api: Api<SubjectAccessReview> = Api::all(self.client.clone());
+        let answer = timeout(DEADLINE, api.create(&PostParams::default(), &review))
+            .await
+            .map_err(|_| "the API server did not answer in time".to_owned())?
+            .map_err(|error| error.to_string())?;
+        let status = answer.status.ok_or("the API server gave no decision")?;
+        if status.allowed {
+            return Ok(Decision::Allowed);
+        }
+        if let Some(error) = status.evaluation_error.filter(|text| !text.is_empty()) {
+            tracing::warn!(
+                error,
+                "the API server could not evaluate all of its authorization rules"
+            );
+        }
+        Ok(Decision::Denied(status.reason.unwrap_or_default()))
+    }
+}
+
+/// Remembers decisions for a moment, so that a client that polls does not double its
+/// requests at the API server.
+pub struct Remembering<A> {
+    inner: A,
+    known: Mutex<HashMap<(User, Access), (Instant, Decision)>>,
+}
+
+impl<A: Authorizer> Remembering<A> {
+    /// Around this authoriser.
+    pub fn new(inner: A) -> Arc<Self> {
+        Arc::new(Self {
+            inner,
+            known: Mutex::default(),
+        })
+    }
+
+    fn remembered(&self, key: &(User, Access)) -> Option<Decision> {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let (until, decision) = known.get(key)?;
+        (Instant::now() < *until).then(|| decision.clone())
+    }
+}
+
+#[async_trait]
+impl<A: Authorizer> Authorizer for Remembering<A> {
+    async fn decide(&self, user: &User, access: &Access) -> Result<Decision, String> {
+        let key = (user.clone(), access.clone());
+        if let Some(decision) = self.remembered(&key) {
+            return Ok(decision);
+        }
+        let decision = self.inner.decide(user, access).await?;
+        let lasts = match decision {
+            Decision::Allowed => YES_LASTS,
+            Decision::Denied(_) => NO_LASTS,
+        };
+        let now = Instant::now();
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= REMEMBERED {
+            known.retain(|_, (until, _)| now < *until);
+        }
+        if known.len() < REMEMBERED {
+            known.insert(key, (now + lasts, decision.clone()));
+        }
+        Ok(decision)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    struct Counting(AtomicUsize);
+
+    #[async_trait]
+    impl Authorizer for Counting {
+        async fn decide(&self, user: &User, _: &Access) -> Result<Decision, String> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            match user.name.as_str() {
+                "ana" => Ok(Decision::Allowed),
+                "ben" => Ok(Decision::Denied("no".into())),
+                _ => Err("away".into()),
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn decisions_are_remembered_for_a_moment_and_failures_never() {
+        let authorizer = Remembering::new(Counting(AtomicUsize::new(0)));
+        let asked = || authorizer.inner.0.swap(0, Ordering::Relaxed);
+        let access = |name: &str| Access {
+            namespace: "n".into(),
+            name: name.into(),
+            subresource: "log",
+        };
+        let user = |name: &str| User {
+            name: name.into(),
+            ..User::default()
+        };
+        for _ in 0..3 {
+            assert_eq!(
+                authorizer.decide(&user("ana"), &access("t")).await,
+                Ok(Decision::Allowed)
+            );
+        }
+        assert_eq!(asked(), 1);
+        authorizer.decide(&user("ana"), &access("other")).await.unwrap();
+        assert_eq!(asked(), 1, "another Task is another question");
+        tokio::time::advance(YES_LASTS).await;
+        authorizer.decide(&user("ana"), &access("t")).await.unwrap();
+        assert_eq!(asked(), 1, "a yes ends by itself");
+        authorizer.decide(&user("ben"), &access("t")).await.unwrap();
+        tokio::time::advance(NO_LASTS).await;
+        authorizer.decide(&user("ben"), &access("t")).await.unwrap();
+        assert_eq!(asked(), 2);
+        authorizer.decide(&user("eve"), &access("t")).await.unwrap_err();
+        authorizer.decide(&user("eve"), &access("t")).await.unwrap_err();
+        assert_eq!(asked(), 2);
+    }
+}

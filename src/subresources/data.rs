@@ -1,0 +1,338 @@
+//! What the controller's data endpoint serves, and the client that asks it.
+//!
+//! Only the leader holds connections to machines and the result store. Its address stands
+//! in an annotation of the leader Lease; both ends show certificates that the controller
+//! has made. Paths, all GET:
+//!
+//! - `/v1/tasks/{namespace}/{uid}/runs`: [`Runs`] as JSON.
+//! - `/v1/tasks/{namespace}/{uid}/log?run=&offset=&follow=`: the encoded log from an offset.
+//!   It ends in order only when all was sent; anything else breaks the connection. Empty
+//!   lines in between keep it alive. 404: nothing is known of that run (yet).
+//! - `/v1/tasks/{namespace}/{uid}/result?run=`: a return value's JSON.
+
+use std::{
+    io,
+    pin::Pin,
+    sync::{Arc, Mutex, PoisonError},
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use axum::{
+    body::{Body, Bytes},
+    http::{Request, StatusCode, header},
+};
+use futures::{Stream, StreamExt, stream::BoxStream};
+use hyper::{body::Incoming, client::conn::http1};
+use hyper_util::rt::TokioIo;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::Api;
+use rustls::{ClientConfig, pki_types::ServerName};
+use serde::{Deserialize, Serialize};
+use tokio::{net::TcpStream, sync::watch, task::JoinHandle, time::timeout};
+use tokio_rustls::TlsConnector;
+
+use crate::tls::DATA_SERVER_NAME;
+
+/// The leader Lease, in the operator's namespace.
+pub const LEASE: &str = "skyward-controller";
+/// Its annotation with the address of the data endpoint.
+pub const DATA_ADDRESS: &str = "skyward.dev/data-address";
+
+/// How often the endpoint sends an empty line while a log is silent.
+pub const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// Silence after which the endpoint is taken for dead.
+const SILENCE: Duration = Duration::from_secs(50);
+/// For reading the Lease.
+const LOOKUP: Duration = Duration::from_secs(5);
+/// For connecting.
+const CONNECT: Duration = Duration::from_secs(3);
+/// For the head of an answer.
+const ANSWER: Duration = Duration::from_secs(15);
+
+/// All runs of a Task of which the leader knows something.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Runs {
+    /// In order of attempt and rank.
+    pub runs: Vec<Run>,
+}
+
+/// One run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Run {
+    /// Its id.
+    pub id: String,
+    /// The attempt.
+    pub attempt: u32,
+    /// The rank.
+    pub rank: u32,
+    /// Whether it is on a machine now, so that its log may still grow.
+    pub live: bool,
+    /// So much of its log is in the store.
+    pub stored: u64,
+}
+
+/// The id of a run.
+pub fn run_id(task_uid: &str, attempt: u32, rank: u32) -> String {
+    format!("{task_uid}-{attempt}-{rank}")
+}
+
+/// Attempt and rank of a run id of that Task.
+pub fn parse_run_id(task_uid: &str, run: &str) -> Option<(u32, u32)> {
+    let (attempt, rank) = run.strip_prefix(task_uid)?.strip_prefix('-')?.split_once('-')?;
+    Some((attempt.parse().ok()?, rank.parse().ok()?))
+}
+
+/// Chunks of a log or result; an error means that the rest did not arrive.
+pub type Chunks = BoxStream<'static, io::Result<Bytes>>;
+
+/// Why there is no answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DataError {
+    /// The leader knows nothing of it.
+    NotFound,
+    /// No answer now; the text is for the user.
+    Unavailable(String),
+}
+
+/// What the aggregated API asks for. Implemented by [`Leader`]; tests bring their own.
+#[async_trait]
+pub trait Data: Send + Sync {
+    /// The runs of a Task.
+    async fn runs(&self, namespace: &str, uid: &str) -> Result<Runs, DataError>;
+    /// A run's encoded log from an offset.
+    async fn log(
+        &self,
+        namespace: &str,
+        uid: &str,
+        run: &str,
+        offset: u64,
+        follow: bool,
+    ) -> Result<Chunks, DataError>;
+    /// A run's return value.
+    async fn result(&self, namespace: &str, uid: &str, run: &str) -> Result<Chunks, DataError>;
+}
+
+/// The leader, wherever it is.
+pub struct Leader {
+    leases: Api<Lease>,
+    tls: watch::Receiver<Option<Arc<ClientConfig>>>,
+    /// Where it was last.
+    address: Mutex<Option<String>>,
+}
+
+impl Leader {
+    /// Found through the Lease in that namespace.
+    pub fn new(
+        client: kube::Client,
+        namespace: &str,
+        tls: watch::Receiver<Option<Arc<ClientConfig>>>,
+    ) -> Self {
+        Self {
+            leases: Api::namespaced(client, namespace),
+            tls,
+            address: Mutex::default(),
+        }
+    }
+
+    async fn lookup(&self) -> Result<String, DataError> {
+        let unavailable = |text: String| DataError::Unavailable(text);
+        let lease = timeout(LOOKUP, self.leases.get_opt(LEASE))
+            .await
+            .map_err(|_| unavailable(format!("reading the Lease {LEASE:?} took too long; try again")))?
+            .map_err(|error| unavailable(format!("the Lease {LEASE:?} cannot be read: {error}")))?;
+        lease
+            .filter(|lease| {
+                let holder = lease
+                    .spec
+                    .as_ref()
+                    .and_then(|spec| spec.holder_identity.as_deref());
+                holder.is_some_and(|holder| !holder.is_empty())
+            })
+            .and_then(|lease| lease.metadata.annotations?.remove(DATA_ADDRESS))
+            .filter(|address| !address.is_empty())
+            .ok_or_else(|| {
+                unavailable("no controller leads at the moment; try again in a few seconds".to_owned())
+            })
+    }
+
+    fn known(&self) -> Option<String> {
+        self.address
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    fn remember(&self, address: Option<String>) {
+        *self.address.lock().unwrap_or_else(PoisonError::into_inner) = address;
+    }
+
+    async fn get(&self, path: &str) -> Result<Chunks, DataError> {
+        let tls = self.tls.borrow().clone().ok_or_else(|| {
+            DataError::Unavailable(
+                "the controller has made no certificates yet; try again in a few seconds".to_owned(),
+            )
+        })?;
+        let mut failure = String::new();
+        // First where the leader was last, then where the Lease says.
+        for fresh in [false, true] {
+            let address = match (fresh, self.known()) {
+                (false, None) => continue,
+                (false, Some(address)) => address,
+                (true, _) => self.lookup().await?,
+            };
+            match ask(&address, Arc::clone(&tls), path).await {
+                Ok(answer) => {
+                    self.remember(Some(address));
+                    return answer;
+                }
+                Err(error) => {
+                    self.remember(None);
+                    failure = error;
+                }
+            }
+        }
+        Err(DataError::Unavailable(format!(
+            "the controller cannot be reached ({failure}); try again in a few seconds"
+        )))
+    }
+}
+
+#[async_trait]
+impl Data for Leader {
+    async fn runs(&self, namespace: &str, uid: &str) -> Result<Runs, DataError> {
+        let mut chunks = self.get(&format!("/v1/tasks/{namespace}/{uid}/runs")).await?;
+        let mut body = Vec::new();
+        while let Some(chunk) = chunks.next().await {
+            body.extend_from_slice(&chunk.map_err(|error| DataError::Unavailable(error.to_string()))?);
+            if body.len() > 16 * 1024 * 1024 {
+                return Err(DataError::Unavailable("the list of runs is too long".to_owned()));
+            }
+        }
+        serde_json::from_slice(&body).map_err(|error| {
+            DataError::Unavailable(format!("the controller's answer cannot be read: {error}"))
+        })
+    }
+
+    async fn log(
+        &self,
+        namespace: &str,
+        uid: &str,
+        run: &str,
+        offset: u64,
+        follow: bool,
+    ) -> Result<Chunks, DataError> {
+        self.get(&format!(
+            "/v1/tasks/{namespace}/{uid}/log?run={run}&offset={offset}&follow={follow}"
+        ))
+        .await
+    }
+
+    async fn result(&self, namespace: &str, uid: &str, run: &str) -> Result<Chunks, DataError> {
+        self.get(&format!("/v1/tasks/{namespace}/{uid}/result?run={run}"))
+            .await
+    }
+}
+
+/// One request over a connection of its own. The outer error: nobody answered there.
+async fn ask(address: &str, tls: Arc<ClientConfig>, path: &str) -> Result<Result<Chunks, DataError>, String> {
+    let connect = async {
+        let stream = TcpStream::connect(address).await?;
+        stream.set_nodelay(true)?;
+        let name = ServerName::try_from(DATA_SERVER_NAME).map_err(io::Error::other)?;
+        TlsConnector::from(tls).connect(name, stream).await
+    };
+    let stream = timeout(CONNECT, connect)
+        .await
+        .map_err(|_| format!("no connection to {address} within {} s", CONNECT.as_secs()))?
+        .map_err(|error| format!("{address}: {error}"))?;
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
+        .await
+        .map_err(|error| format!("{address}: {error}"))?;
+    let connection = Owned(tokio::spawn(async move {
+        let _ = connection.await;
+    }));
+    let request = Request::get(path)
+        .header(header::HOST, DATA_SERVER_NAME)
+        .body(Body::empty())
+        .map_err(|error| error.to_string())?;
+    let answer = timeout(ANSWER, sender.send_request(request))
+        .await
+        .map_err(|_| format!("{address} did not answer within {} s", ANSWER.as_secs()))?
+        .map_err(|error| format!("{address}: {error}"))?;
+    Ok(match answer.status() {
+        StatusCode::OK => Ok(chunks(answer.into_body(), connection)),
+        StatusCode::NOT_FOUND => Err(DataError::NotFound),
+        status => {
+            let text = axum::body::to_bytes(Body::new(answer.into_body()), 4096)
+                .await
+                .unwrap_or_default();
+            let text = String::from_utf8_lossy(&text);
+            tracing::info!(%status, %text, "the controller refused a request");
+            Err(DataError::Unavailable(format!(
+                "the controller answered {status}: {text}"
+            )))
+        }
+    })
+}
+
+/// A task that ends with its owner.
+struct Owned(JoinHandle<()>);
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+fn chunks(body: Incoming, connection: Owned) -> Chunks {
+    let data = Body::new(body).into_data_stream();
+    let silent = with_deadline(data);
+    WithConnection {
+        inner: silent,
+        _connection: connection,
+    }
+    .boxed()
+}
+
+fn with_deadline(data: axum::body::BodyDataStream) -> Chunks {
+    futures::stream::unfold(Some(data), |state| async move {
+        let mut data = state?;
+        match timeout(SILENCE, data.next()).await {
+            Ok(None) => None,
+            Ok(Some(Ok(chunk))) => Some((Ok(chunk), Some(data))),
+            Ok(Some(Err(error))) => Some((Err(io::Error::other(error)), None)),
+            Err(_) => Some((Err(io::Error::from(io::ErrorKind::TimedOut)), None)),
+        }
+    })
+    .boxed()
+}
+
+struct WithConnection {
+    inner: Chunks,
+    _connection: Owned,
+}
+
+impl Stream for WithConnection {
+    type Item = io::Result<Bytes>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.inner.poll_next_unpin(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_id_says_attempt_and_rank() {
+        let uid = "0b0e4c3a-1111-4222-8333-444455556666";
+        assert_eq!(parse_run_id(uid, &run_id(uid, 3, 17)), Some((3, 17)));
+        assert_eq!(parse_run_id(uid, "other-3-17"), None);
+        assert_eq!(parse_run_id(uid, uid), None);
+    }
+}

@@ -1,0 +1,55 @@
+//! What the API server and kubectl ask to learn what is served here.
+
+use serde_json::{Value, json};
+
+use crate::{GROUP, VERSION};
+
+fn group() -> Value {
+    let version = json!({ "groupVersion": format!("{GROUP}/{VERSION}"), "version": VERSION });
+    json!({ "name": GROUP, "versions": [version], "preferredVersion": version })
+}
+
+/// `/apis`
+pub(crate) fn groups() -> Value {
+    json!({ "kind": "APIGroupList", "apiVersion": "v1", "groups": [group()] })
+}
+
+/// `/apis/subresources.skyward.dev`
+pub(crate) fn this_group() -> Value {
+    let mut value = group();
+    value["kind"] = json!("APIGroup");
+    value["apiVersion"] = json!("v1");
+    value
+}
+
+/// `/apis/subresources.skyward.dev/v1alpha1`
+pub(crate) fn resources() -> Value {
+    let resource = |name: &str, kind: &str| json!({ "name": name, "singularName": "", "namespaced": true, "kind": kind, "verbs": ["get"] });
+    json!({
+        "kind": "APIResourceList",
+        "apiVersion": "v1",
+        "groupVersion": format!("{GROUP}/{VERSION}"),
+        "resources": [resource("tasks/log", "TaskLog"), resource("tasks/result", "TaskResult")],
+    })
+}
+
+/// `/openapi/v2`: no type is defined here, since logs are text and results are anybody's JSON.
+pub(crate) fn openapi_v2() -> Value {
+    json!({ "swagger": "2.0", "info": info(), "paths": {}, "definitions": {} })
+}
+
+/// `/openapi/v3`
+pub(crate) fn openapi_v3() -> Value {
+    let path = format!("apis/{GROUP}/{VERSION}");
+    let url = format!("/openapi/v3/{path}?hash={}", env!("CARGO_PKG_VERSION"));
+    json!({ "paths": { path: { "serverRelativeURL": url } } })
+}
+
+/// `/openapi/v3/apis/subresources.skyward.dev/v1alpha1`
+pub(crate) fn openapi_v3_document() -> Value {
+    json!({ "openapi": "3.0.0", "info": info(), "paths": {}, "components": { "schemas": {} } })
+}
+
+fn info() -> Value {
+    json!({ "title": "Skyward: logs and results of Tasks", "version": env!("CARGO_PKG_VERSION") })
+}

@@ -1,0 +1,568 @@
+//! `…/tasks/NAME/log`: the logs of a Task's runs as one stream.
+//!
+//! Each run has a reader that asks the leader and, after a loss of connection, asks again
+//! at the offset after the last whole record; so a restart of the controller neither loses
+//! nor doubles a line. With `follow` the stream goes on through the attempts until the Task
+//! has ended. All channels are bounded: a slow client slows its readers, nothing piles up.
+
+use std::{collections::BTreeSet, io, time::Duration};
+
+use axum::body::Bytes;
+use futures::{StreamExt, stream::BoxStream};
+use jiff::Timestamp;
+use skyward_api::Task;
+use tokio::{
+    sync::mpsc,
+    task::JoinSet,
+    time::{Instant, sleep, timeout},
+};
+
+use crate::{
+    data::{DataError, Run, Runs, run_id},
+    options::{Format, LogOptions},
+    reading::{Now, Reading, attempt, describe, phase, ranks},
+    records::{Decoder, Record, frame, frame_notice},
+    status::Failure,
+    text::{Joiner, Style},
+};
+
+/// Most runs followed by one request: each is a stream of the leader's.
+const MAX_FOLLOWED: usize = 128;
+/// First look at the end of a log for its last lines; then four times as much, and so on.
+const TAIL_WINDOW: u64 = 64 * 1024;
+/// How long an unfinished line may wait for its end before it is shown, when following.
+const PROMPT: Duration = Duration::from_millis(500);
+/// How often an empty line keeps a silent stream of records alive.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// Times a broken connection is tried again when not following.
+const TRIES: u32 = 4;
+
+/// Opens the stream; what can be wrong from the start is a failure with its own status code.
+pub(crate) async fn open(
+    reading: Reading,
+    task: Task,
+    options: LogOptions,
+) -> Result<BoxStream<'static, io::Result<Bytes>>, Failure> {
+    let last = attempt(&task);
+    let name = &reading.name;
+    if let Some(wanted) = options.attempt
+        && wanted > last
+    {
+        return Err(Failure::bad_request(format!(
+            "Task {name:?} has had {last} attempts, not {wanted}"
+        )));
+    }
+    if last == 0 && (!options.follow || phase(&task).is_finished()) {
+        return Err(Failure::bad_request(format!(
+            "Task {name:?} has not started, so it has no log: it is {}; follow=true (kubectl skyward logs -f) waits for it",
+            describe(&task)
+        )));
+    }
+    let resumed = options.positions.iter().map(|position| position.attempt).max();
+    let first = options.attempt.or(resumed).unwrap_or(last).min(last);
+    let mut runs = None;
+    if first > 0 {
+        let known = reading
+            .data
+            .runs(&reading.namespace, &reading.uid)
+            .await
+            .map_err(|error| match error {
+                DataError::NotFound => Failure::unavailable("the controller does not know this Task yet"),
+                DataError::Unavailable(text) => Failure::unavailable(text),
+            })?;
+        let ranks = ranks(&task, &known, first);
+        if let Some(rank) = options.rank
+            && !ranks.is_empty()
+            && !ranks.contains(&rank)
+        {
+            let last = ranks.last().copied().unwrap_or_default();
+            return Err(Failure::bad_request(format!(
+                "Task {name:?} has no rank {rank} in attempt {first}; its highest rank is {last}"
+            )));
+        }
+        if options.follow && options.rank.is_none() && ranks.len() > MAX_FOLLOWED {
+            return Err(Failure::bad_request(format!(
+                "Task {name:?} has {} ranks, and at most {MAX_FOLLOWED} can be followed at once: choose one with rank=N (kubectl skyward logs --rank N)",
+                ranks.len()
+            )));
+        }
+        runs = Some(known);
+    }
+    let (send, receive) = mpsc::channel(8);
+    let mut pump = JoinSet::new();
+    pump.spawn(async move {
+        let mut writer = Writer::new(&options, send);
+        // An error means that the client has left or got all it asked for.
+        let _ = Pump { reading, options }
+            .run(task, first, runs, &mut writer)
+            .await;
+    });
+    // The stream owns the pump: a client that leaves ends it and all its readers.
+    Ok(
+        futures::stream::unfold((receive, pump), |(mut receive, pump)| async move {
+            receive.recv().await.map(|chunk| (chunk, (receive, pump)))
+        })
+        .boxed(),
+    )
+}
+
+/// Nobody reads any more, or `limitBytes` is reached.
+struct Ended;
+
+/// From records to bytes of the answer.
+struct Writer {
+    send: mpsc::Sender<io::Result<Bytes>>,
+    format: Format,
+    timestamps: bool,
+    joiner: Joiner,
+    left: Option<u64>,
+    buffer: Vec<u8>,
+}
+
+impl Writer {
+    fn new(options: &LogOptions, send: mpsc::Sender<io::Result<Bytes>>) -> Self {
+        Self {
+            send,
+            format: options.format,
+            timestamps: options.timestamps,
+            joiner: Joiner::default(),
+            left: options.limit_bytes,
+            buffer: Vec::new(),
+        }
+    }
+
+    fn begin_attempt(&mut self, several: bool) {
+        self.joiner = Joiner::new(Style {
+            ranks: several,
+            timestamps: self.timestamps,
+        });
+    }
+
+    async fn records(&mut self, attempt: u32, rank: u32, records: &[Record]) -> Result<(), Ended> {
+        for record in records {
+            match self.format {
+                Format::Text => self.joiner.push(rank, record, &mut self.buffer),
+                Format::Records => frame(&mut self.buffer, attempt, rank, record),
+            }
+            if self.buffer.len() >= 32 * 1024 {
+                self.flush().await?;
+            }
+        }
+        self.flush().await
+    }
+
+    async fn notice(&mut self, text: &str) -> Result<(), Ended> {
+        match self.format {
+            Format::Text => {
+                self.joiner.break_line(&mut self.buffer);
+                self.buffer
+                    .extend_from_slice(format!("[skyward] {text}\n").as_bytes());
+            }
+            Format::Records => frame_notice(&mut self.buffer, text),
+        }
+        self.flush().await
+    }
+
+    async fn idle(&mut self) -> Result<(), Ended> {
+        if self.format == Format::Text {
+            self.joiner.idle(&mut self.buffer);
+        }
+        self.flush().await
+    }
+
+    async fn keep_alive(&mut self) -> Result<(), Ended> {
+        if self.format == Format::Records {
+            self.buffer.push(b'\n');
+        }
+        self.flush().await
+    }
+
+    async fn end_attempt(&mut self) -> Result<(), Ended> {
+        if self.format == Format::Text {
+            self.joiner.finish(&mut self.buffer);
+        }
+        self.flush().await
+    }
+
+    async fn flush(&mut self) -> Result<(), Ended> {
+        if let Some(left) = &mut self.left {
+            let allowed = usize::try_from(*left).unwrap_or(usize::MAX);
+            self.buffer.truncate(allowed);
+            *left -= self.buffer.len() as u64;
+        }
+        if !self.buffer.is_empty() {
+            let bytes = Bytes::from(std::mem::take(&mut self.buffer));
+            self.send.send(Ok(bytes)).await.map_err(|_| Ended)?;
+        }
+        if self.left == Some(0) || self.send.is_closed() {
+            Err(Ended)
+        } else {
+            Ok(())
+        }
+    }
+}
+
+/// What readers tell the pump.
+enum Event {
+    Records(u32, Vec<Record>),
+    Notice(String),
+}
+
+struct Pump {
+    reading: Reading,
+    options: LogOptions,
+}
+
+impl Pump {
+    async fn run(
+        &self,
+        mut task: Task,
+        mut number: u32,
+        mut runs: Option<Runs>,
+        writer: &mut Writer,
+    ) -> Result<(), Ended> {
+        loop {
+            if number > 0 {
+                let known = match runs.take() {
+                    Some(known) => known,
+                    None => self.runs(writer).await?,
+                };
+                let mut wanted = ranks(&task, &known, number);
+                if let Some(rank) = self.options.rank {
+                    // It may not have been started yet; its reader waits for it.
+                    wanted = BTreeSet::from([rank]);
+                }
+                if !wanted.is_empty() {
+                    writer.begin_attempt(wanted.len() > 1);
+                    self.stream(number, &wanted, &known, writer).await?;
+                    writer.end_attempt().await?;
+                } else if self.options.follow && number == attempt(&task) && !phase(&task).is_finished() {
+                    // Placed a moment ago: the leader does not list its runs yet.
+                    let Some(fresh) = self.wait(number, number, writer).await? else {
+                        return Ok(());
+                    };
+                    task = fresh;
+                    continue;
+                }
+            }
+            if !self.options.follow || self.options.attempt.is_some() {
+                return Ok(());
+            }
+            let Some(fresh) = self.wait(number, number + 1, writer).await? else {
+                return Ok(());
+            };
+            // One after the other: an attempt that began and ended meanwhile has its log, too.
+            number += 1;
+            task = fresh;
+        }
+    }
+
+    /// The runs, however long the leader is away: somebody follows.
+    async fn runs(&self, writer: &mut Writer) -> Result<Runs, Ended> {
+        let mut failures = 0;
+        loop {
+            match self
+                .reading
+                .data
+                .runs(&self.reading.namespace, &self.reading.uid)
+                .await
+            {
+                Ok(runs) => return Ok(runs),
+                Err(DataError::NotFound) => {}
+                Err(DataError::Unavailable(text)) => {
+                    failures += 1;
+                    if failures == TRIES {
+                        writer.notice(&text).await?;
+                    }
+                }
+            }
+            self.pause(pause(failures), writer).await?;
+        }
+    }
+
+    /// Waits until the Task has an attempt of at least that number and the leader may know
+    /// of it; `None` = it has ended, or is gone.
+    async fn wait(&self, seen: u32, wanted: u32, writer: &mut Writer) -> Result<Option<Task>, Ended> {
+        let mut rounds = 0;
+        loop {
+            if wanted == seen || rounds > 0 {
+                self.pause(pause(rounds), writer).await?;
+            }
+            rounds += 1;
+            match self.reading.look().await {
+                Now::There(task) if attempt(&task) >= wanted => return Ok(Some(*task)),
+                Now::There(task) if phase(&task).is_finished() => return Ok(None),
+                Now::There(_) | Now::Unknown => {}
+                Now::Gone => return Ok(None),
+            }
+        }
+    }
+
+    async fn pause(&self, length: Duration, writer: &mut Writer) -> Result<(), Ended> {
+        let wait = async {
+            sleep(length).await;
+            Ok(())
+        };
+        tokio::select! {
+            done = wait => done,
+            () = writer.send.closed() => Err(Ended),
+        }?;
+        writer.keep_alive_if_due(length).await
+    }
+
+    /// All runs of one attempt: side by side when following, else one after the other.
+    async fn stream(
+        &self,
+        number: u32,
+        wanted: &BTreeSet<u32>,
+        known: &Runs,
+        writer: &mut Writer,
+    ) -> Result<(), Ended> {
+        let (send, mut events) = mpsc::channel(16);
+        let mut readers = JoinSet::new();
+        let each: Vec<Reader> = wanted
+            .iter()
+            .map(|&rank| Reader {
+                reading: self.reading.clone(),
+                run: run_id(&self.reading.uid, number, rank),
+                known: known
+                    .runs
+                    .iter()
+                    .find(|run| run.attempt == number && run.rank == rank)
+                    .cloned(),
+                attempt: number,
+                rank,
+                options: self.options.clone(),
+                send: send.clone(),
+            })
+            .collect();
+        drop(send);
+        if self.options.follow {
+            for reader in each {
+                readers.spawn(reader.run());
+            }
+        } else {
+            readers.spawn(async move {
+                for reader in each {
+                    reader.run().await;
+                }
+            });
+        }
+        let mut quiet_since = Instant::now();
+        let mut shown = true;
+        loop {
+            let patience = if shown { KEEP_ALIVE } else { PROMPT };
+            let event = tokio::select! {
+                event = timeout(patience, events.recv()) => event,
+                () = writer.send.closed() => return Err(Ended),
+            };
+            match event {
+                Ok(None) => return Ok(()),
+                Ok(Some(Event::Records(rank, records))) => {
+                    writer.records(number, rank, &records).await?;
+                    shown = !self.options.follow;
+                    quiet_since = Instant::now();
+                }
+                Ok(Some(Event::Notice(text))) => writer.notice(&text).await?,
+                Err(_) => {
+                    if !shown {
+                        writer.idle().await?;
+                        shown = true;
+                    }
+                    if quiet_since.elapsed() >= KEEP_ALIVE {
+                        writer.keep_alive().await?;
+                        quiet_since = Instant::now();
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Writer {
+    /// Between attempts nothing else keeps the connection alive.
+    async fn keep_alive_if_due(&mut self, waited: Duration) -> Result<(), Ended> {
+        if waited >= Duration::from_secs(1) {
+            self.keep_alive().await
+        } else {
+            Ok(())
+        }
+    }
+}
+
+/// Reads one run's log to its end.
+struct Reader {
+    reading: Reading,
+    run: String,
+    known: Option<Run>,
+    attempt: u32,
+    rank: u32,
+    options: LogOptions,
+    send: mpsc::Sender<Event>,
+}
+
+impl Reader {
+    async fn run(self) {
+        // An error means that the pump has ended.
+        let _ = self.read().await;
+    }
+
+    async fn read(&self) -> Result<(), Ended> {
+        let follow = self.options.follow;
+        let (mut decoder, mut skip) = self.start().await?;
+        let mut failures = 0;
+        loop {
+            match self.ask(decoder.position(), follow).await {
+                Ok(mut chunks) => {
+                    loop {
+                        match chunks.next().await {
+                            None => return Ok(()),
+                            Some(Ok(chunk)) => {
+                                failures = 0;
+                                decoder.push(&chunk);
+                                self.pass(&mut decoder, &mut skip).await?;
+                            }
+                            Some(Err(error)) => {
+                                tracing::debug!(%error, run = self.run, "the log's stream broke; going on where it was");
+                                break;
+                            }
+                        }
+                    }
+                    decoder.reconnect();
+                    failures += 1;
+                }
+                Err(DataError::NotFound) => {
+                    // Not started yet, or nothing is left of it.
+                    if !follow {
+                        return Ok(());
+                    }
+                    match self.reading.look().await {
+                        Now::Gone => return Ok(()),
+                        Now::There(task) if attempt(&task) != self.attempt || phase(&task).is_finished() => {
+                            return Ok(());
+                        }
+                        Now::There(_) | Now::Unknown => {}
+                    }
+                    sleep(Duration::from_millis(300)).await;
+                    continue;
+                }
+                Err(DataError::Unavailable(text)) => {
+                    failures += 1;
+                    if failures == TRIES {
+                        self.event(Event::Notice(format!("rank {}: {text}", self.rank)))
+                            .await?;
+                    }
+                }
+            }
+            if !follow && failures >= TRIES {
+                return self
+                    .event(Event::Notice(format!(
+                        "rank {}: the rest of this log cannot be read at the moment; try again in a few seconds",
+                        self.rank
+                    )))
+                    .await;
+            }
+            sleep(pause(failures)).await;
+        }
+    }
+
+    async fn ask(&self, offset: u64, follow: bool) -> Result<crate::data::Chunks, DataError> {
+        let Reading {
+            data, namespace, uid, ..
+        } = &self.reading;
+        data.log(namespace, uid, &self.run, offset, follow).await
+    }
+
+    async fn event(&self, event: Event) -> Result<(), Ended> {
+        self.send.send(event).await.map_err(|_| Ended)
+    }
+
+    async fn pass(&self, decoder: &mut Decoder, skip: &mut u64) -> Result<(), Ended> {
+        let mut records = Vec::new();
+        while let Some(record) = decoder.next_record() {
+            if is_before(&record, self.options.since) {
+                continue;
+            }
+            if *skip > 0 {
+                *skip -= u64::from(record.complete);
+                continue;
+            }
+            records.push(record);
+        }
+        if records.is_empty() {
+            Ok(())
+        } else {
+            self.event(Event::Records(self.rank, records)).await
+        }
+    }
+
+    /// Where to begin, and how many lines to leave out from there.
+    async fn start(&self) -> Result<(Decoder, u64), Ended> {
+        let mine = |p: &&crate::options::Position| p.attempt == self.attempt && p.rank == self.rank;
+        if let Some(position) = self.options.positions.iter().find(mine) {
+            return Ok((Decoder::at(position.offset), 0));
+        }
+        let (Some(lines), Some(run)) = (self.options.tail_lines, &self.known) else {
+            return Ok((Decoder::at(0), 0));
+        };
+        let mut window = TAIL_WINDOW;
+        let mut failures = 0;
+        loop {
+            let offset = run.stored.saturating_sub(window);
+            match self.count(offset).await {
+                Some(counted) if counted.lines >= lines || counted.reaches_since || offset == 0 => {
+                    return Ok((Decoder::seeking(offset), counted.lines.saturating_sub(lines)));
+                }
+                Some(_) => window = window.saturating_mul(4),
+                None => {
+                    failures += 1;
+                    if failures >= TRIES && !self.options.follow {
+                        return Ok((Decoder::at(0), 0));
+                    }
+                    sleep(pause(failures)).await;
+                }
+            }
+        }
+    }
+
+    /// Counts lines from an offset to where the log ends now; `None` = it could not be read.
+    async fn count(&self, offset: u64) -> Option<Counted> {
+        let mut chunks = match self.ask(offset, false).await {
+            Ok(chunks) => chunks,
+            Err(DataError::NotFound) => return Some(Counted::default()),
+            Err(DataError::Unavailable(_)) => return None,
+        };
+        let mut decoder = Decoder::seeking(offset);
+        let mut counted = Counted::default();
+        let mut unfinished = false;
+        while let Some(chunk) = chunks.next().await {
+            decoder.push(&chunk.ok()?);
+            while let Some(record) = decoder.next_record() {
+                if is_before(&record, self.options.since) {
+                    counted.reaches_since = true;
+                    continue;
+                }
+                counted.lines += u64::from(record.complete);
+                unfinished = !record.complete;
+            }
+        }
+        counted.lines += u64::from(unfinished);
+        Some(counted)
+    }
+}
+
+#[derive(Default)]
+struct Counted {
+    lines: u64,
+    /// Lines from before `since` were seen: going further back finds no more that count.
+    reaches_since: bool,
+}
+
+fn is_before(record: &Record, since: Option<Timestamp>) -> bool {
+    since.is_some_and(|since| record.millis < since.as_millisecond())
+}
+
+/// Longer and longer, but never long: somebody looks on.
+fn pause(failures: u32) -> Duration {
+    Duration::from_millis(200 * (1 << failures.min(3)))
+}
