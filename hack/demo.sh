@@ -1,0 +1,142 @@
+#!/usr/bin/env bash
+# `make demo`: a cluster, the operator on it, the samples, their results.
+# Run it again at any time: what is there already is kept, and only what changed
+# is done anew. `make demo-down` removes it.
+#
+# What it needs to remember lies in $SKYWARD_CACHE/demo:
+#   kubeconfig   the cluster, and nothing but it
+#   cluster      given, kind or local
+#   made         on a given cluster: what was not there before (for demo-down)
+set -euo pipefail
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+. "$(dirname "${BASH_SOURCE[0]}")/target-cluster.sh"
+cd "$SKYWARD_ROOT"
+
+DEMO=$SKYWARD_CACHE/demo
+NAMESPACE=skyward-system
+RELEASE=skyward
+CLUSTER=${CLUSTER:-}
+STEP=0
+STEPS=7
+
+k() { "$SKYWARD_BIN_DIR/kubectl" --kubeconfig "$DEMO/kubeconfig" "$@"; }
+helm() { "$SKYWARD_BIN_DIR/helm" --kubeconfig "$DEMO/kubeconfig" "$@"; }
+
+step() {
+  STEP=$((STEP + 1))
+  say
+  say "[$STEP/$STEPS] $* ($(elapsed "$SECONDS"))"
+}
+
+# note WHAT: write down, once, that the demo made it.
+note() { grep -qx "$1" "$DEMO/made" 2>/dev/null || printf '%s\n' "$1" >>"$DEMO/made"; }
+
+stopped() {
+  local rc=$?
+  [ "$rc" != 0 ] || return 0
+  say
+  say "The demo stopped at step $STEP of $STEPS. Run it again once that is mended: it goes on from there. 'make demo-down' removes what there is."
+}
+trap stopped EXIT
+
+mkdir -p "$DEMO"
+chmod 700 "$DEMO"
+choose_cluster
+images_can_arrive
+if [ -f "$DEMO/cluster" ] && [ "$(cat "$DEMO/cluster")" != "$CLUSTER" ]; then
+  die "there is a demo on another cluster ($(cat "$DEMO/cluster")) already: run 'make demo-down' first"
+fi
+say "Skyward demo on $(describe_cluster)."
+
+step "Get kubectl, Helm and what else is needed"
+hack/tools.sh
+c_compiler
+
+step "Start the cluster"
+get_cluster "$DEMO/kubeconfig"
+printf '%s\n' "$CLUSTER" >"$DEMO/cluster"
+say "  Kubernetes $(k version -o json | python3 -c 'import json, sys; print(json.load(sys.stdin)["serverVersion"]["gitVersion"])')"
+
+step "Build the operator, the kubectl plugin and the agent"
+quietly "cargo build (8 to 12 minutes on two cores the first time)" hack/build.sh
+
+step "Build the images"
+hack/images.sh --no-load >/dev/null
+publish_images "$(cat "$SKYWARD_IMAGES/operator.name")"
+say "  operator: $OPERATOR_IMAGE"
+say "  nodes:    $NODE_IMAGE"
+
+step "Install Skyward with Helm"
+if [ "$CLUSTER" = given ]; then
+  if helm status "$RELEASE" -n "$NAMESPACE" >/dev/null 2>&1 && ! grep -qx release "$DEMO/made" 2>/dev/null; then
+    die "Skyward is installed on this cluster already, and not by a demo. Apply the samples yourself: kubectl apply -f config/samples/"
+  fi
+  k get crd pools.skyward.dev >/dev/null 2>&1 || note crds
+  k get namespace "$NAMESPACE" >/dev/null 2>&1 || note namespace
+  note release
+fi
+# JSON is YAML, and needs no quoting rules.
+python3 - "$OPERATOR_IMAGE" "$NODE_IMAGE" "$CLUSTER" "$SKYWARD_STATE" >"$DEMO/values.yaml" <<'PYTHON'
+import json, os, sys
+operator, node, cluster, state = sys.argv[1:]
+repository, tag = operator.rsplit(":", 1)
+values = {
+    "image": {"repository": repository, "tag": tag, "pullPolicy": "IfNotPresent"},
+    "nodeImage": node,
+    # The name that the samples use.
+    "providers": {"local": {"container": {}}},
+}
+# The local cluster has no storage class: results go to a folder of its node.
+if cluster == "local":
+    values["store"] = {"hostPath": state + "/store"}
+elif os.environ.get("STORE_HOSTPATH"):
+    values["store"] = {"hostPath": os.environ["STORE_HOSTPATH"]}
+json.dump(values, sys.stdout, indent=1)
+PYTHON
+if [ "$CLUSTER" = given ] && [ -z "${STORE_HOSTPATH:-}" ] &&
+  ! k get storageclass -o 'jsonpath={.items[*].metadata.annotations.storageclass\.kubernetes\.io/is-default-class}' | grep -q true; then
+  die "this cluster has no default storage class for the results' volume: make one the default, or add STORE_HOSTPATH=<a folder on its node that user 65532 may write to>"
+fi
+quietly "helm upgrade --install" "$SKYWARD_BIN_DIR/helm" --kubeconfig "$DEMO/kubeconfig" upgrade --install "$RELEASE" charts/skyward \
+  --namespace "$NAMESPACE" --create-namespace --values "$DEMO/values.yaml" --wait --timeout 240s ||
+  {
+    k get pods -n "$NAMESPACE" -o wide || true
+    k logs -n "$NAMESPACE" -l app.kubernetes.io/name=skyward --all-containers --tail 20 --prefix || true
+    die "the operator did not become ready"
+  }
+k get pods -n "$NAMESPACE"
+
+step "Apply the samples"
+k apply -f config/samples/ | sed 's/^/  /'
+
+step "Wait for the tasks"
+hack/demo-watch.py "$SKYWARD_BIN_DIR/kubectl" "$DEMO/kubeconfig" config/samples "${DEMO_TIMEOUT:-600}"
+
+say
+say "Results:"
+export PATH=$SKYWARD_TARGET_BIN:$SKYWARD_BIN_DIR:$PATH KUBECONFIG=$DEMO/kubeconfig
+while read -r namespace name; do
+  say
+  say "--- $namespace/$name"
+  kubectl-skyward results -n "$namespace" "$name" 2>&1 | head -n 40 ||
+    k get tasks.skyward.dev -n "$namespace" "$name" -o 'jsonpath={.status.results}{"\n"}'
+done < <(k get -f config/samples/ -o json | python3 -c '
+import json, sys
+for item in json.load(sys.stdin)["items"]:
+    if item["kind"] == "Task":
+        print(item["metadata"]["namespace"], item["metadata"]["name"])')
+
+cat <<TXT
+
+The demo took $(elapsed "$SECONDS"). To look further:
+
+  export KUBECONFIG=$DEMO/kubeconfig
+  export PATH=$SKYWARD_BIN_DIR:$SKYWARD_TARGET_BIN:\$PATH
+  kubectl get providers,offers,pools,machines,tasks
+  kubectl describe pool          # conditions and events
+  kubectl skyward logs <task>    # add -f to follow
+  kubectl skyward results <task>
+  kubectl explain pool.spec
+
+To remove everything the demo made: make demo-down
+TXT
