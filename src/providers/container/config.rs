@@ -13,8 +13,6 @@ use super::Options;
 /// Resolved settings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// Value of the label that tells whose Pods are whose.
-    pub provider_label: String,
     /// Image of the Pods.
     pub image: String,
     /// When it is pulled.
@@ -50,12 +48,8 @@ pub enum Rights {
     Restricted,
 }
 
-/// Settings of the Provider object of that name.
-pub fn resolve(
-    name: &str,
-    settings: &ContainerSettings,
-    options: &Options,
-) -> Result<Settings, ProviderError> {
+/// Settings of a Provider object.
+pub fn resolve(settings: &ContainerSettings, options: &Options) -> Result<Settings, ProviderError> {
     let refuse = |message: &str| {
         Err(ProviderError::new(
             ErrorKind::InvalidOrder,
@@ -95,7 +89,6 @@ pub fn resolve(
     }
     let resources = settings.resources.clone().unwrap_or_default();
     Ok(Settings {
-        provider_label: label_value(name),
         image,
         pull_policy: settings.image_pull_policy.unwrap_or(PullPolicy::IfNotPresent),
         pull_secrets: settings
@@ -147,7 +140,7 @@ mod tests {
 
     #[test]
     fn defaults_give_root_in_the_operators_image() {
-        let settings = resolve("local", &ContainerSettings::default(), &options("node:1")).unwrap();
+        let settings = resolve(&ContainerSettings::default(), &options("node:1")).unwrap();
         assert_eq!(
             (settings.image.as_str(), settings.user.as_str()),
             ("node:1", "root")
@@ -162,7 +155,7 @@ mod tests {
             security_profile: Some(SecurityProfile::Restricted),
             ..ContainerSettings::default()
         };
-        let settings = resolve("local", &spec, &options("node:1")).unwrap();
+        let settings = resolve(&spec, &options("node:1")).unwrap();
         assert_eq!(
             (settings.user.as_str(), settings.rights),
             ("skyward", Rights::Restricted)
@@ -176,7 +169,7 @@ mod tests {
             privileged: Some(true),
             ..ContainerSettings::default()
         };
-        let error = resolve("local", &spec, &options("node:1")).unwrap_err();
+        let error = resolve(&spec, &options("node:1")).unwrap_err();
         assert!(
             error.kind == ErrorKind::InvalidOrder && error.message.contains("remove one"),
             "{error}"
@@ -185,7 +178,7 @@ mod tests {
 
     #[test]
     fn no_image_at_all_is_refused() {
-        let error = resolve("local", &ContainerSettings::default(), &options("")).unwrap_err();
+        let error = resolve(&ContainerSettings::default(), &options("")).unwrap_err();
         assert!(error.message.contains("--node-image"), "{error}");
     }
 

@@ -32,8 +32,8 @@ const GRACE_SECONDS: i64 = 5;
 /// exist, whatever image it is.
 const PASSWD: &str = "skyward.dev/passwd";
 
-/// The Pod that an order asks for.
-pub fn pod(order: &Order, settings: &Settings) -> Result<Pod, ProviderError> {
+/// The Pod that an order asks for; the label tells which Provider object it is from.
+pub fn pod(order: &Order, settings: &Settings, provider_label: &str) -> Result<Pod, ProviderError> {
     let group = Group::parse(&order.instance_type).ok_or_else(|| {
         ProviderError::new(
             ErrorKind::InvalidOrder,
@@ -78,7 +78,7 @@ pub fn pod(order: &Order, settings: &Settings) -> Result<Pod, ProviderError> {
         metadata: ObjectMeta {
             name: Some(order.mark.machine.clone()),
             namespace: Some(order.mark.namespace.clone()),
-            labels: Some(pod_labels(order, settings)),
+            labels: Some(pod_labels(order, provider_label)),
             annotations: (!annotations.is_empty()).then_some(annotations),
             owner_references: Some(vec![owner(&order.mark)]),
             ..ObjectMeta::default()
@@ -131,14 +131,14 @@ fn owner(mark: &Mark) -> OwnerReference {
     }
 }
 
-fn pod_labels(order: &Order, settings: &Settings) -> BTreeMap<String, String> {
+fn pod_labels(order: &Order, provider_label: &str) -> BTreeMap<String, String> {
     let mark = &order.mark;
     let mut all = order.labels.clone();
     all.extend(
         [
             (labels::MANAGED_BY, labels::MANAGER.to_owned()),
             (labels::CLUSTER, mark.cluster.clone()),
-            (labels::PROVIDER, settings.provider_label.clone()),
+            (labels::PROVIDER, provider_label.to_owned()),
             (labels::POOL, short_name(&mark.pool)),
             (labels::POOL_UID, mark.pool_uid.clone()),
             (labels::MACHINE, mark.machine.clone()),
@@ -361,4 +361,4 @@ fn disks(order: &Order, settings: &Settings) -> Disks {
 
 #[cfg(test)]
 #[path = "tests/map.rs"]
-mod tests;
+pub(crate) mod tests;

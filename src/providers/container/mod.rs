@@ -81,10 +81,10 @@ pub fn connect(
             "it is not of kind container",
         ));
     };
-    let settings = config::resolve(name, spec, cluster.options())?;
     Ok(Arc::new(Container {
         cluster: cluster.started(),
-        settings,
+        provider_label: config::label_value(name),
+        settings: config::resolve(spec, cluster.options()),
         capabilities: Capabilities {
             kind: KIND,
             // The API server answers lists from its own store.
@@ -100,7 +100,11 @@ pub fn connect(
 /// Pods of this cluster as machines, as one Provider object wants them.
 struct Container {
     cluster: Arc<cluster::Started>,
-    settings: Settings,
+    /// Tells whose Pods are whose.
+    provider_label: String,
+    /// Settings that contradict each other stop orders; machines that exist must still be
+    /// found and deleted.
+    settings: Result<Settings, ProviderError>,
     capabilities: Capabilities,
 }
 
@@ -118,6 +122,16 @@ async fn call<T>(
 }
 
 impl Container {
+    fn settings(&self) -> Result<&Settings, ProviderError> {
+        self.settings.as_ref().map_err(Clone::clone)
+    }
+
+    fn user(&self) -> &str {
+        self.settings
+            .as_ref()
+            .map_or("root", |settings| settings.user.as_str())
+    }
+
     fn pods(&self, namespace: &str) -> Api<Pod> {
         Api::namespaced(self.cluster.client().clone(), namespace)
     }
@@ -136,7 +150,7 @@ impl Container {
     /// The machine of a Pod, with its host key once that is known.
     async fn machine(&self, pod: &Pod) -> Option<ProviderMachine> {
         let options = self.cluster.options();
-        let mut machine = state::machine(pod, &self.settings, options.pod_network, None)?;
+        let mut machine = state::machine(pod, self.user(), options.pod_network, None)?;
         if machine.phase == ProviderPhase::Running {
             match self.cluster.host_key(pod).await {
                 cluster::HostKey::Known(key) => machine.host_key = Some(key),
@@ -150,14 +164,9 @@ impl Container {
     }
 
     /// Refuses an order whose Pod could never pull its image. Not knowing is no reason.
-    async fn check_pull_secrets(&self, namespace: &str) -> Result<(), ProviderError> {
+    async fn check_pull_secrets(&self, settings: &Settings, namespace: &str) -> Result<(), ProviderError> {
         let secrets: Api<Secret> = Api::namespaced(self.cluster.client().clone(), namespace);
-        for (name, _) in self
-            .settings
-            .pull_secrets
-            .iter()
-            .filter(|(_, optional)| !optional)
-        {
+        for (name, _) in settings.pull_secrets.iter().filter(|(_, optional)| !optional) {
             let found = call(
                 "look at the pull Secret",
                 Effect::None,
@@ -207,6 +216,7 @@ impl Provider for Container {
     }
 
     async fn offers(&self) -> Result<Vec<Offer>, ProviderError> {
+        let settings = self.settings()?;
         let nodes: Api<Node> = Api::all(self.cluster.client().clone());
         // The API server's cache is good enough for what changes this slowly.
         let list = call(
@@ -215,12 +225,13 @@ impl Provider for Container {
             nodes.list(&ListParams::default().match_any()),
         )
         .await?;
-        Ok(offers::offers(&list.items, &self.settings))
+        Ok(offers::offers(&list.items, settings))
     }
 
     async fn create(&self, order: &Order) -> Result<Accepted, ProviderError> {
-        let pod = map::pod(order, &self.settings)?;
-        self.check_pull_secrets(&order.mark.namespace).await?;
+        let settings = self.settings()?;
+        let pod = map::pod(order, settings, &self.provider_label)?;
+        self.check_pull_secrets(settings, &order.mark.namespace).await?;
         let pods = self.pods(&order.mark.namespace);
         let parameters = PostParams {
             field_manager: Some(labels::MANAGER.to_owned()),
@@ -290,7 +301,7 @@ impl Provider for Container {
             labels::CLUSTER,
             scope.cluster,
             labels::PROVIDER,
-            self.settings.provider_label
+            self.provider_label
         );
         if let Some(uid) = &scope.pool_uid {
             selector = format!("{selector},{}={uid}", labels::POOL_UID);
@@ -302,7 +313,7 @@ impl Provider for Container {
             let page = call("list the Pods", Effect::None, pods.list(&parameters)).await?;
             let network = self.cluster.options().pod_network;
             machines.extend(page.items.iter().filter_map(|pod| {
-                state::machine(pod, &self.settings, network, self.cluster.known_host_key(pod))
+                state::machine(pod, self.user(), network, self.cluster.known_host_key(pod))
             }));
             match page.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => parameters = parameters.continue_token(&token),
@@ -356,3 +367,7 @@ impl Provider for Container {
         Some(self.cluster.changes())
     }
 }
+
+#[cfg(test)]
+#[path = "tests/live.rs"]
+mod live;

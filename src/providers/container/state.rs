@@ -8,7 +8,7 @@ use skyward_core::{
     machine::{Dial, Endpoint, Failure, FailureKind},
 };
 
-use super::{PodNetwork, SSH_PORT, config::Settings, map};
+use super::{PodNetwork, SSH_PORT, map};
 
 /// What `start.sh` prints in front of its public host key.
 const HOST_KEY_LINE: &str = "skyward-host-key: ";
@@ -25,10 +25,10 @@ pub fn host_key(line: &str) -> Option<String> {
     key.starts_with("ssh-ed25519 ").then(|| key.to_owned())
 }
 
-/// The machine that a Pod is; `None` when it does not carry our mark.
+/// The machine that a Pod is, for SSH as that user; `None` when it does not carry our mark.
 pub fn machine(
     pod: &Pod,
-    settings: &Settings,
+    user: &str,
     network: PodNetwork,
     host_key: Option<String>,
 ) -> Option<ProviderMachine> {
@@ -49,7 +49,7 @@ pub fn machine(
         };
         Some(Endpoint {
             dial,
-            user: settings.user.clone(),
+            user: user.to_owned(),
         })
     });
     Some(ProviderMachine {
