@@ -1,0 +1,106 @@
+//! Makes a fresh machine ready for runs: steps, each checked, run and verified.
+//!
+//! Every step can be interrupted anywhere and started again. What a step did is marked
+//! on the machine with the digest of its inputs, so that a second controller, or this one
+//! after a restart, finds it done. `plan.rs` decides which steps there are, `steps.rs`
+//! writes their scripts (files in `scripts/`), `run.rs` runs them.
+
+mod plan;
+mod run;
+mod script;
+mod steps;
+
+use std::{collections::BTreeMap, fmt, time::Duration};
+
+use skyward_core::Secret;
+
+pub(crate) use run::{Bootstrap, BootstrapError, Prepared, prepare};
+
+/// An index that only some packages come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PipIndex {
+    /// Its URL.
+    pub url: String,
+    /// The packages that come from it.
+    pub packages: Vec<String>,
+}
+
+/// What must be on a machine.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Spec {
+    /// Version of Python; `None` or `auto` = the machine's own if it is 3.10 or newer, else 3.12.
+    pub python: Option<String>,
+    /// Python packages, as pip takes them.
+    pub pip: Vec<String>,
+    /// Indexes for some of them.
+    pub pip_indexes: Vec<PipIndex>,
+    /// Debian or Ubuntu packages.
+    pub apt: Vec<String>,
+    /// Environment of the steps, such as proxies.
+    pub env_for_steps: BTreeMap<String, String>,
+    /// Values that must not be shown in failures: those that came from Secrets.
+    pub masked: Vec<Secret>,
+    /// Shell snippets whose output becomes a variable of every run.
+    pub shell_vars: BTreeMap<String, String>,
+    /// Certificates to trust besides the machine's own, PEM.
+    pub ca_bundle: Option<String>,
+    /// User that runs run as, made where SSH logs in as root; `None` = root.
+    pub worker_user: Option<String>,
+    /// The one key that may log in, in OpenSSH form.
+    pub authorized_key: String,
+    /// The agent's home; `None` = `/opt/skyward` as root, else `$HOME/.skyward`.
+    pub home: Option<String>,
+    /// How the agent stops the machine when its lease has run out; `None` = the agent's own way.
+    pub stop_command: Option<String>,
+    /// Longest time for one step.
+    pub step_timeout: Duration,
+    /// Longest time for all of them.
+    pub total_timeout: Duration,
+}
+
+impl Default for Spec {
+    fn default() -> Self {
+        Self {
+            python: None,
+            pip: Vec::new(),
+            pip_indexes: Vec::new(),
+            apt: Vec::new(),
+            env_for_steps: BTreeMap::new(),
+            masked: Vec::new(),
+            shell_vars: BTreeMap::new(),
+            ca_bundle: None,
+            worker_user: None,
+            authorized_key: String::new(),
+            home: None,
+            stop_command: None,
+            step_timeout: Duration::from_secs(300),
+            total_timeout: Duration::from_secs(300),
+        }
+    }
+}
+
+impl fmt::Debug for Spec {
+    /// Without values of variables and addresses of indexes: they may hold secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Spec")
+            .field("python", &self.python)
+            .field("pip", &self.pip.len())
+            .field("apt", &self.apt)
+            .field("env_for_steps", &self.env_for_steps.keys())
+            .field("shell_vars", &self.shell_vars.keys())
+            .field("worker_user", &self.worker_user)
+            .field("home", &self.home)
+            .finish_non_exhaustive()
+    }
+}
+
+/// How far bootstrap is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Name of the step.
+    pub step: String,
+    /// Its number, from 1.
+    pub index: u32,
+    /// How many there are.
+    pub total: u32,
+}

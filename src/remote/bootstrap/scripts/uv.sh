@@ -1,0 +1,61 @@
+# Finds or installs uv, which makes environments and installs packages; sets `uv`.
+UV_PYTHON_INSTALL_DIR=$home/pythons
+UV_CACHE_DIR=$home/cache/uv
+UV_NO_PROGRESS=1
+UV_LINK_MODE=copy
+export UV_PYTHON_INSTALL_DIR UV_CACHE_DIR UV_NO_PROGRESS UV_LINK_MODE
+# Where the machine's pip looks, uv should look.
+setting() {
+  python3 -m pip config get "global.$1" 2>/dev/null </dev/null || :
+}
+if [ -z "${UV_DEFAULT_INDEX:-}${UV_INDEX_URL:-}" ]; then
+  index=${PIP_INDEX_URL:-$(setting index-url)}
+  if [ -n "$index" ]; then
+    UV_DEFAULT_INDEX=$index
+    export UV_DEFAULT_INDEX
+  fi
+fi
+if [ -z "${UV_INDEX:-}${UV_EXTRA_INDEX_URL:-}" ]; then
+  index=${PIP_EXTRA_INDEX_URL:-$(setting extra-index-url)}
+  if [ -n "$index" ]; then
+    UV_INDEX=$index
+    export UV_INDEX
+  fi
+fi
+
+find_uv() {
+  for uv in "$home/uv/bin/uv" "$(command -v uv 2>/dev/null)" "${HOME:-/}/.local/bin/uv"; do
+    if [ -n "$uv" ] && "$uv" --version >/dev/null 2>&1 </dev/null; then return 0; fi
+  done
+  return 1
+}
+
+install_uv() {
+  if ! have python3 && have apt-get && as_root true; then
+    as_root apt-get update -q </dev/null && as_root apt-get install -y -q --no-install-recommends python3 python3-venv </dev/null || :
+  fi
+  have python3 || die 'the machine has neither Python nor uv, so no other Python can be installed. Use an image with Python 3 or with uv'
+  rm -rf "$home/uv"
+  if python3 -m venv "$home/uv" </dev/null >"$home/bootstrap/uv.log" 2>&1; then
+    "$home/uv/bin/python" -m pip install --quiet --disable-pip-version-check uv </dev/null && return 0
+    return 1
+  fi
+  # Debian keeps ensurepip in a package of its own; pip alone can do it, too.
+  rm -rf "$home/uv"
+  if python3 -m pip --version >/dev/null 2>&1 </dev/null; then
+    python3 -m pip install --quiet --disable-pip-version-check --target "$home/uv" uv </dev/null && return 0
+    return 1
+  fi
+  if have apt-get && as_root true; then
+    { as_root apt-get update -q </dev/null && as_root apt-get install -y -q --no-install-recommends python3-venv </dev/null; } || return 1
+    python3 -m venv "$home/uv" </dev/null && "$home/uv/bin/python" -m pip install --quiet --disable-pip-version-check uv </dev/null
+    return $?
+  fi
+  cat "$home/bootstrap/uv.log" >&2
+  die 'uv cannot be installed: the machine has Python, but neither venv nor pip. Use an image with python3-venv or with uv'
+}
+
+if ! find_uv; then
+  install_uv || die 'uv could not be installed from the package index'
+  find_uv || die 'uv was installed but does not run'
+fi

@@ -1,0 +1,374 @@
+//! The script of each step, and the digest of its inputs.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use super::{
+    PipIndex, Spec,
+    plan::{Facts, step_certificates},
+    script::Script,
+};
+use crate::{
+    binaries::{AgentBinaries, Binary, digest_of},
+    quote::quote,
+};
+
+const PREPARE: &str = include_str!("scripts/prepare.sh");
+const UPLOAD: &str = include_str!("scripts/upload.sh");
+const CERTIFICATES: &str = include_str!("scripts/certificates.sh");
+const APT: &str = include_str!("scripts/apt.sh");
+const UV: &str = include_str!("scripts/uv.sh");
+const PYTHON: &str = include_str!("scripts/python.sh");
+const PACKAGES: &str = include_str!("scripts/packages.sh");
+const SHELL_VARS: &str = include_str!("scripts/shell_vars.sh");
+const START: &str = include_str!("scripts/start.sh");
+
+/// A step that is marked as done on the machine.
+pub(super) struct Marked {
+    pub(super) script: Script,
+    pub(super) digest: String,
+}
+
+/// The first look: probe, keys, user.
+pub(super) fn prepare(spec: &Spec, binaries: &AgentBinaries) -> Script {
+    let file = |architecture: &str| {
+        binaries
+            .get(architecture)
+            .map(Binary::file_name)
+            .unwrap_or_default()
+    };
+    Script::default()
+        .set("wanted_home", spec.home.as_deref().unwrap_or_default())
+        .set("home", "")
+        .set("authorized_key", spec.authorized_key.trim())
+        .set("worker_user", spec.worker_user.as_deref().unwrap_or_default())
+        .set("agent_x86_64", &file("x86_64"))
+        .set("agent_aarch64", &file("aarch64"))
+        .then(PREPARE)
+}
+
+/// The command that receives the agent on its standard input. One line without quotes of
+/// its own, so that every login shell hands it on as it is.
+pub(super) fn upload(facts: &Facts, binary: &Binary) -> String {
+    let script = UPLOAD.lines().map(str::trim).collect::<Vec<_>>().join(" ");
+    debug_assert!(!script.contains('\''), "upload.sh must not contain single quotes");
+    format!(
+        "exec /bin/sh -c '{script}' sh {} {} {}",
+        quote(&facts.home),
+        quote(&binary.file_name()),
+        quote(&binary.digest)
+    )
+}
+
+/// Certificates to trust.
+pub(super) fn certificates(spec: &Spec, facts: &Facts) -> Marked {
+    let bundle = spec.ca_bundle.as_deref().unwrap_or_default();
+    marked(
+        Script::default()
+            .set("home", &facts.home)
+            .set("certificates", bundle),
+        CERTIFICATES,
+    )
+}
+
+/// Debian or Ubuntu packages.
+pub(super) fn apt(spec: &Spec, facts: &Facts, limit: Duration) -> Marked {
+    // The lock is waited for as long as the step may take, but for some time to work in.
+    let wait = limit.as_secs().saturating_sub(30).max(5);
+    let script = with_environment(spec, facts).set("packages", &spec.apt.join(" "));
+    let Marked { script, digest } = marked(script, APT);
+    Marked {
+        script: Script::default()
+            .set("lock_wait", &wait.to_string())
+            .before(script),
+        digest,
+    }
+}
+
+/// A Python of that version.
+pub(super) fn python(spec: &Spec, facts: &Facts, version: &str) -> Marked {
+    marked(
+        with_environment(spec, facts).set("version", version),
+        &format!("{UV}{PYTHON}"),
+    )
+}
+
+/// Python packages, in an environment on that Python (`None`: the machine's own).
+pub(super) fn packages(spec: &Spec, facts: &Facts, python: Option<&str>) -> Marked {
+    let (requirements, project) = requirements(&spec.pip, &spec.pip_indexes);
+    let script = with_environment(spec, facts)
+        .set("requirements", &requirements)
+        .set("project", &project)
+        // Not used: another Python must install the packages again.
+        .set("version", python.unwrap_or_default());
+    marked(script, &format!("{UV}{PACKAGES}"))
+}
+
+/// Variables captured from snippets.
+pub(super) fn shell_vars(spec: &Spec, facts: &Facts) -> Marked {
+    let mut snippets = String::from("snippets() {\n:\n");
+    for (name, snippet) in &spec.shell_vars {
+        if crate::quote::is_name(name) {
+            snippets.push_str(&format!("capture {name} {}\n", quote(snippet)));
+        }
+    }
+    snippets.push_str("}\n");
+    marked(with_environment(spec, facts).then(&snippets), SHELL_VARS)
+}
+
+/// Start of the agent, with the environment of runs if it is not right already.
+pub(super) fn start(
+    spec: &Spec,
+    facts: &Facts,
+    binary: &Binary,
+    machine: &str,
+    environment: &BTreeMap<String, String>,
+) -> Script {
+    let json = serde_json::to_string_pretty(environment).unwrap_or_else(|_| "{}".into());
+    let known = facts.env_digest.as_deref() == Some(digest_of(&json).as_str());
+    // An ordinary user cannot run anything as somebody else.
+    let user = if facts.root {
+        spec.worker_user.as_deref().unwrap_or("root")
+    } else {
+        facts.user.as_str()
+    };
+    Script::default()
+        .set("home", &facts.home)
+        .set("env_json", if known { "" } else { &json })
+        .set("agent", &binary.file_name())
+        .set("machine", machine)
+        .set("worker_user", user)
+        .set("stop_command", spec.stop_command.as_deref().unwrap_or_default())
+        .then(START)
+}
+
+fn with_environment(spec: &Spec, facts: &Facts) -> Script {
+    let mut environment = spec.env_for_steps.clone();
+    environment.extend(step_certificates(spec, facts));
+    environment.iter().fold(
+        Script::default().set("home", &facts.home),
+        |script, (name, value)| script.export(name, value),
+    )
+}
+
+/// Adds the script's text and the digest of all that goes into it.
+fn marked(script: Script, text: &str) -> Marked {
+    let script = script.then(text);
+    let digest = digest_of(&script.text(""));
+    Marked {
+        script: Script::default().set("digest", &digest).before(script),
+        digest,
+    }
+}
+
+/// Packages as a requirements file, and as a project those that come from an index of
+/// their own: uv knows such indexes only in projects.
+fn requirements(pip: &[String], indexes: &[PipIndex]) -> (String, String) {
+    let index_of = |package: &str| {
+        let name = normalized(package);
+        indexes
+            .iter()
+            .position(|index| index.packages.iter().any(|listed| normalized(listed) == name))
+    };
+    let (own, others): (Vec<&String>, Vec<&String>) =
+        pip.iter().partition(|package| index_of(package).is_some());
+    let mut plain = others.into_iter().cloned().collect::<Vec<_>>().join("\n");
+    plain.push('\n');
+    if own.is_empty() {
+        return (plain, String::new());
+    }
+    let mut project =
+        String::from("[project]\nname = \"skyward-image\"\nversion = \"0\"\ndependencies = [\n");
+    for package in &own {
+        project.push_str(&format!("  {},\n", toml_string(package)));
+    }
+    project.push_str("]\n");
+    for (number, index) in indexes.iter().enumerate() {
+        project.push_str(&format!(
+            "\n[[tool.uv.index]]\nname = \"index-{number}\"\nurl = {}\nexplicit = true\n",
+            toml_string(&index.url)
+        ));
+    }
+    project.push_str("\n[tool.uv.sources]\n");
+    let sources: BTreeMap<String, usize> = own
+        .iter()
+        .filter_map(|package| Some((normalized(package), index_of(package)?)))
+        .collect();
+    for (name, number) in sources {
+        project.push_str(&format!("{name} = {{ index = \"index-{number}\" }}\n"));
+    }
+    (plain, project)
+}
+
+/// The normalized name of a requirement such as `Torch[cuda] >= 2`.
+fn normalized(requirement: &str) -> String {
+    let name = requirement
+        .trim()
+        .split(|c: char| !(c.is_ascii_alphanumeric() || "._-".contains(c)))
+        .next();
+    name.unwrap_or_default()
+        .to_ascii_lowercase()
+        .split(['.', '_', '-'])
+        .filter(|part| !part.is_empty())
+        .collect::<Vec<_>>()
+        .join("-")
+}
+
+/// A basic string of TOML; JSON strings are such.
+fn toml_string(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts() -> Facts {
+        Facts {
+            home: "/opt/skyward".into(),
+            root: true,
+            user: "root".into(),
+            ..Facts::default()
+        }
+    }
+
+    #[test]
+    fn only_named_packages_come_from_their_index() {
+        let indexes = vec![PipIndex {
+            url: "https://index.example/cu128".into(),
+            packages: vec!["Torch".into(), "torch_vision".into()],
+        }];
+        let pip = [
+            "numpy>=2",
+            "torch==2.8",
+            "torch-vision[extra]; python_version > \"3.9\"",
+        ]
+        .map(String::from);
+        let (requirements, project) = requirements(&pip, &indexes);
+        assert_eq!(requirements, "numpy>=2\n");
+        assert_eq!(
+            project,
+            r#"[project]
+name = "skyward-image"
+version = "0"
+dependencies = [
+  "torch==2.8",
+  "torch-vision[extra]; python_version > \"3.9\"",
+]
+
+[[tool.uv.index]]
+name = "index-0"
+url = "https://index.example/cu128"
+explicit = true
+
+[tool.uv.sources]
+torch = { index = "index-0" }
+torch-vision = { index = "index-0" }
+"#
+        );
+        assert_eq!(
+            super::requirements(&pip[..1], &indexes),
+            ("numpy>=2\n".into(), String::new())
+        );
+    }
+
+    #[test]
+    fn the_digest_follows_the_inputs_and_nothing_else() {
+        let spec = Spec {
+            apt: vec!["ffmpeg".into()],
+            ..Spec::default()
+        };
+        let second = |seconds| apt(&spec, &facts(), Duration::from_secs(seconds)).digest;
+        assert_eq!(second(100), second(200));
+        let other = Spec {
+            apt: vec!["git".into()],
+            ..Spec::default()
+        };
+        assert_ne!(
+            second(100),
+            apt(&other, &facts(), Duration::from_secs(100)).digest
+        );
+        let own = packages(&spec, &facts(), None).digest;
+        assert_ne!(own, packages(&spec, &facts(), Some("3.12")).digest);
+    }
+
+    #[test]
+    fn the_upload_command_is_one_line_that_any_shell_hands_on() {
+        let binary = Binary {
+            path: "x".into(),
+            digest: "a".repeat(64),
+            size: 1,
+        };
+        let command = upload(
+            &Facts {
+                home: "/home/it's me/.skyward".into(),
+                ..facts()
+            },
+            &binary,
+        );
+        assert!(!command.contains('\n'));
+        assert!(!command.contains('!') || !command.contains("!'"));
+        assert!(command.ends_with(&format!(
+            "sh '/home/it'\\''s me/.skyward' skyward-agent-aaaaaaaaaaaa {}",
+            "a".repeat(64)
+        )));
+    }
+
+    #[test]
+    fn an_environment_that_is_right_is_not_written_again() {
+        let binary = Binary {
+            path: "x".into(),
+            digest: "a".repeat(64),
+            size: 1,
+        };
+        let environment = BTreeMap::from([("A".to_owned(), "1".to_owned())]);
+        let fresh = start(&Spec::default(), &facts(), &binary, "ns/m", &environment).text("");
+        assert!(fresh.contains("\"A\": \"1\""), "{fresh}");
+        let known = Facts {
+            env_digest: Some(digest_of(&serde_json::to_string_pretty(&environment).unwrap())),
+            ..facts()
+        };
+        let again = start(&Spec::default(), &known, &binary, "ns/m", &environment).text("");
+        assert!(again.contains("env_json=''"), "{again}");
+        assert!(again.contains("worker_user=root") && again.contains("machine=ns/m"));
+    }
+
+    #[test]
+    fn every_script_is_posix_shell() {
+        let spec = Spec {
+            pip: vec!["numpy".into()],
+            apt: vec!["git".into()],
+            env_for_steps: BTreeMap::from([("PROXY".into(), "it's".into())]),
+            shell_vars: BTreeMap::from([("A".into(), "echo \"it's\"".into())]),
+            ca_bundle: Some("pem".into()),
+            ..Spec::default()
+        };
+        let binary = Binary {
+            path: "x".into(),
+            digest: "a".repeat(64),
+            size: 1,
+        };
+        let scripts = [
+            ("prepare", prepare(&spec, &AgentBinaries::default())),
+            ("certificates", certificates(&spec, &facts()).script),
+            ("apt", apt(&spec, &facts(), Duration::from_secs(60)).script),
+            ("python", python(&spec, &facts(), "3.12").script),
+            ("packages", packages(&spec, &facts(), None).script),
+            ("shell_vars", shell_vars(&spec, &facts()).script),
+            ("start", start(&spec, &facts(), &binary, "ns/m", &BTreeMap::new())),
+        ];
+        for (name, script) in scripts {
+            let file = tempfile::NamedTempFile::new().unwrap();
+            std::fs::write(file.path(), script.text("::t")).unwrap();
+            let output = std::process::Command::new("/bin/sh")
+                .arg("-n")
+                .arg(file.path())
+                .output()
+                .unwrap();
+            assert!(
+                output.status.success(),
+                "{name}: {}",
+                String::from_utf8_lossy(&output.stderr)
+            );
+        }
+    }
+}

@@ -1,0 +1,480 @@
+//! Connections to machines: one supervised task for each, its state published.
+//!
+//! `ensure` says that a machine should be connected, `remove` that it should not; what
+//! happens in between is in `session.rs`. Changes are told twice: as the key of the
+//! machine to `changed` (for its reconciler) and as a counter to `subscribe` (for those
+//! who look at several machines). Both are coalesced, so nobody can be flooded.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use jiff::Timestamp;
+use skyward_core::{Secret, machine::Endpoint};
+use tokio::{
+    sync::{Notify, Semaphore, mpsc, watch},
+    task::JoinHandle,
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    agent::{Agent, AgentApi},
+    binaries::AgentBinaries,
+    bootstrap,
+    dial::PodDialer,
+    key, session,
+};
+
+/// Which machine: namespace and name of its Machine object.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MachineKey {
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+}
+
+impl MachineKey {
+    /// Makes one.
+    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
+        Self {
+            namespace: namespace.into(),
+            name: name.into(),
+        }
+    }
+}
+
+impl fmt::Display for MachineKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// How long a machine lives without hearing from us.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lease {
+    /// An idle one.
+    pub instance_timeout: Duration,
+    /// One with runs, or with results nobody has collected.
+    pub orphan_timeout: Duration,
+}
+
+impl Lease {
+    /// How often to renew it.
+    pub(crate) fn interval(&self) -> Duration {
+        (self.instance_timeout / 4).clamp(Duration::from_millis(100), Duration::from_secs(60))
+    }
+}
+
+/// Everything needed to reach and prepare one machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionSpec {
+    /// Which machine.
+    pub machine: MachineKey,
+    /// Where SSH listens, and the user to log in as.
+    pub endpoint: Endpoint,
+    /// The Pool's private key, in OpenSSH form.
+    pub private_key: Secret,
+    /// The machine's host key in OpenSSH form; `None` = learn it at first contact and report it.
+    pub host_key: Option<String>,
+    /// What must be on the machine.
+    pub bootstrap: bootstrap::Spec,
+    /// How long it lives without us.
+    pub lease: Lease,
+    /// Pause between attempts to reach it (the first ones come faster).
+    pub retry_interval: Duration,
+    /// The leader's epoch.
+    pub epoch: u64,
+}
+
+/// Where a session is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// SSH does not answer yet.
+    Dialing {
+        /// What the last attempt met.
+        last_error: Option<String>,
+    },
+    /// SSH answers, the machine is being prepared.
+    Bootstrapping {
+        /// Name of the step, such as `packages`.
+        step: String,
+        /// Its number, from 1.
+        index: u32,
+        /// How many there are.
+        total: u32,
+    },
+    /// The agent answers.
+    Ready,
+    /// It was Ready and the connection was lost.
+    Reconnecting {
+        /// Why.
+        last_error: String,
+        /// Since when.
+        since: Timestamp,
+    },
+    /// It will not become Ready by itself.
+    Failed(SessionFailure),
+}
+
+/// Why a session will not become Ready by itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionFailure {
+    /// Kind of failure.
+    pub kind: FailureKind,
+    /// The bootstrap step, if one failed.
+    pub step: Option<String>,
+    /// What happened and what to do, with the last output of the step, secrets masked.
+    pub message: String,
+}
+
+/// Kinds of failure of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FailureKind {
+    /// The machine shows another host key than the pinned one.
+    HostKeyChanged,
+    /// It does not accept our key.
+    AuthRefused,
+    /// A step of the bootstrap failed.
+    StepFailed,
+    /// A step of the bootstrap took too long.
+    StepTimedOut,
+    /// The agent refuses us: a newer leader, another machine, a protocol that is too old.
+    AgentRefused,
+    /// The machine is of a kind that we cannot use.
+    Unsupported,
+}
+
+impl FailureKind {
+    /// Stable name, for conditions and metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::HostKeyChanged => "HostKeyChanged",
+            Self::AuthRefused => "AuthRefused",
+            Self::StepFailed => "StepFailed",
+            Self::StepTimedOut => "StepTimedOut",
+            Self::AgentRefused => "AgentRefused",
+            Self::Unsupported => "Unsupported",
+        }
+    }
+}
+
+/// What the agent said about itself and its machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AgentFacts {
+    /// Version of the agent.
+    pub version: String,
+    /// Version of Python for functions, `""` if there is none.
+    pub python: String,
+    /// Accelerators, as the machine's driver names them.
+    pub accelerators: Vec<String>,
+    /// Changes when the machine was restarted.
+    pub boot_id: String,
+}
+
+/// What is known about a session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionState {
+    /// Where it is.
+    pub stage: Stage,
+    /// The host key it showed, in OpenSSH form.
+    pub host_key: Option<String>,
+    /// When SSH answered first.
+    pub reachable_at: Option<Timestamp>,
+    /// When bootstrap was complete first.
+    pub bootstrapped_at: Option<Timestamp>,
+    /// When the agent answered first.
+    pub ready_at: Option<Timestamp>,
+    /// What the agent said about itself.
+    pub agent: Option<AgentFacts>,
+}
+
+impl Default for SessionState {
+    fn default() -> Self {
+        Self {
+            stage: Stage::Dialing { last_error: None },
+            host_key: None,
+            reachable_at: None,
+            bootstrapped_at: None,
+            ready_at: None,
+            agent: None,
+        }
+    }
+}
+
+/// Where connected agents are found; implemented by [`Sessions`], and by tests.
+pub trait AgentDirectory: Send + Sync {
+    /// The machine's agent, while it is connected and Ready.
+    fn find(&self, machine: &MachineKey) -> Option<Arc<dyn AgentApi>>;
+    /// A counter that grows with each change of any session.
+    fn subscribe(&self) -> watch::Receiver<u64>;
+}
+
+impl AgentDirectory for Sessions {
+    fn find(&self, machine: &MachineKey) -> Option<Arc<dyn AgentApi>> {
+        self.agent(machine)
+            .map(|agent| Arc::new(agent) as Arc<dyn AgentApi>)
+    }
+
+    fn subscribe(&self) -> watch::Receiver<u64> {
+        Self::subscribe(self)
+    }
+}
+
+/// Sessions prepared at the same time with work for our own processor (handshakes, uploads).
+const CONCURRENT_HANDSHAKES: usize = 32;
+
+/// Connections to machines.
+pub struct Sessions {
+    shared: Arc<Shared>,
+    table: Mutex<BTreeMap<MachineKey, Entry>>,
+    notifier: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// What all sessions use.
+pub(crate) struct Shared {
+    pub(crate) binaries: AgentBinaries,
+    pub(crate) pods: Option<Arc<dyn PodDialer>>,
+    pub(crate) handshakes: Semaphore,
+    pub(crate) uploads: Semaphore,
+    pub(crate) patience: session::Patience,
+    dirty: Mutex<BTreeSet<MachineKey>>,
+    wake: Notify,
+    version: watch::Sender<u64>,
+    shutdown: CancellationToken,
+}
+
+impl Shared {
+    /// Tells everybody that this machine's session changed.
+    pub(crate) fn changed(&self, machine: &MachineKey) {
+        lock(&self.dirty).insert(machine.clone());
+        self.wake.notify_one();
+        self.version.send_modify(|version| *version += 1);
+    }
+}
+
+/// One session as seen from outside.
+pub(crate) struct Published {
+    pub(crate) state: SessionState,
+    pub(crate) agent: Option<Agent>,
+}
+
+struct Entry {
+    spec: Arc<SessionSpec>,
+    updates: watch::Sender<Arc<SessionSpec>>,
+    published: Arc<Mutex<Published>>,
+    cancel: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+/// Locks; what is behind our locks is whole at every instant, so poison means nothing.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Sessions {
+    /// No sessions yet. Must be called within a tokio runtime.
+    ///
+    /// `changed` receives the keys of machines whose session changed; when it is full they
+    /// are kept and sent later, each once.
+    pub fn new(
+        agents: AgentBinaries,
+        pod_dialer: Option<Arc<dyn PodDialer>>,
+        changed: mpsc::Sender<MachineKey>,
+    ) -> Arc<Self> {
+        Self::with_patience(agents, pod_dialer, changed, session::Patience::default())
+    }
+
+    pub(crate) fn with_patience(
+        agents: AgentBinaries,
+        pod_dialer: Option<Arc<dyn PodDialer>>,
+        changed: mpsc::Sender<MachineKey>,
+        patience: session::Patience,
+    ) -> Arc<Self> {
+        let shared = Arc::new(Shared {
+            binaries: agents,
+            pods: pod_dialer,
+            handshakes: Semaphore::new(CONCURRENT_HANDSHAKES),
+            uploads: Semaphore::new(CONCURRENT_HANDSHAKES),
+            patience,
+            dirty: Mutex::default(),
+            wake: Notify::new(),
+            version: watch::Sender::new(0),
+            shutdown: CancellationToken::new(),
+        });
+        let notifier = tokio::spawn(tell(shared.clone(), changed));
+        Arc::new(Self {
+            shared,
+            table: Mutex::default(),
+            notifier: Mutex::new(Some(notifier)),
+        })
+    }
+
+    /// The machine should be connected. The same spec again changes nothing; another
+    /// endpoint, host key, login key, bootstrap or epoch connects anew.
+    pub fn ensure(&self, spec: SessionSpec) {
+        if self.shared.shutdown.is_cancelled() {
+            return;
+        }
+        let machine = spec.machine.clone();
+        let mut table = lock(&self.table);
+        let mut known = None;
+        if let Some(entry) = table.get_mut(&machine) {
+            if *entry.spec == spec {
+                return;
+            }
+            let state = lock(&entry.published).state.clone();
+            if same_connection(&entry.spec, &spec, &state) {
+                entry.spec = Arc::new(spec);
+                entry.updates.send_replace(entry.spec.clone());
+                return;
+            }
+            // Times of the same machine stay, a failure or its old endpoint does not.
+            known = Some(SessionState {
+                stage: Stage::Dialing { last_error: None },
+                host_key: None,
+                ..state
+            });
+            entry.cancel.cancel();
+        }
+        let entry = self.start(spec, known.unwrap_or_default());
+        table.insert(machine.clone(), entry);
+        drop(table);
+        self.shared.changed(&machine);
+    }
+
+    fn start(&self, spec: SessionSpec, state: SessionState) -> Entry {
+        let spec = Arc::new(spec);
+        let updates = watch::Sender::new(spec.clone());
+        let published = Arc::new(Mutex::new(Published { state, agent: None }));
+        let cancel = self.shared.shutdown.child_token();
+        let task = tokio::spawn(session::run(
+            self.shared.clone(),
+            updates.subscribe(),
+            published.clone(),
+            cancel.clone(),
+        ));
+        Entry {
+            spec,
+            updates,
+            published,
+            cancel,
+            task,
+        }
+    }
+
+    /// The machine should not be connected any more. Returns at once; its connection is
+    /// closed within a second.
+    pub fn remove(&self, machine: &MachineKey) {
+        let Some(entry) = lock(&self.table).remove(machine) else {
+            return;
+        };
+        entry.cancel.cancel();
+        lock(&entry.published).agent = None;
+        self.shared.changed(machine);
+    }
+
+    /// What is known about a machine's session; `None` without `ensure`.
+    pub fn state(&self, machine: &MachineKey) -> Option<SessionState> {
+        let table = lock(&self.table);
+        table
+            .get(machine)
+            .map(|entry| lock(&entry.published).state.clone())
+    }
+
+    /// The machine's agent, while it is connected and Ready.
+    pub fn agent(&self, machine: &MachineKey) -> Option<Agent> {
+        let table = lock(&self.table);
+        table
+            .get(machine)
+            .and_then(|entry| lock(&entry.published).agent.clone())
+    }
+
+    /// Machines that have a session.
+    pub fn machines(&self) -> Vec<MachineKey> {
+        lock(&self.table).keys().cloned().collect()
+    }
+
+    /// A counter that grows with each change of any session.
+    pub fn subscribe(&self) -> watch::Receiver<u64> {
+        self.shared.version.subscribe()
+    }
+
+    /// Closes all sessions and waits for their tasks; `ensure` does nothing afterwards.
+    pub async fn shutdown(&self) {
+        self.shared.shutdown.cancel();
+        let entries = std::mem::take(&mut *lock(&self.table));
+        for (_, entry) in entries {
+            // A task that panicked has ended, which is all that is wanted here.
+            let _ = entry.task.await;
+        }
+        let notifier = lock(&self.notifier).take();
+        if let Some(notifier) = notifier {
+            let _ = notifier.await;
+        }
+    }
+}
+
+impl Drop for Sessions {
+    fn drop(&mut self) {
+        self.shared.shutdown.cancel();
+    }
+}
+
+/// Whether the running connection already is what the new spec asks for.
+fn same_connection(old: &SessionSpec, new: &SessionSpec, state: &SessionState) -> bool {
+    let SessionSpec {
+        machine,
+        endpoint,
+        private_key,
+        host_key,
+        bootstrap,
+        lease: _,
+        retry_interval: _,
+        epoch,
+    } = new;
+    // The key that we learnt and reported comes back as the pinned one.
+    let pinned_as_shown = match (host_key, &state.host_key) {
+        (Some(pinned), Some(shown)) => same_key(pinned, shown),
+        (None, _) => old.host_key.is_none(),
+        (Some(_), None) => false,
+    };
+    old.machine == *machine
+        && old.endpoint == *endpoint
+        && old.private_key == *private_key
+        && old.bootstrap == *bootstrap
+        && old.epoch == *epoch
+        && (old.host_key == *host_key || pinned_as_shown)
+}
+
+/// Equal but for comments.
+fn same_key(a: &str, b: &str) -> bool {
+    match (key::parse_public(a, "host"), key::parse_public(b, "host")) {
+        (Ok(a), Ok(b)) => a.key_data() == b.key_data(),
+        _ => a == b,
+    }
+}
+
+/// Sends the keys of changed machines on; the only place that may wait for the receiver.
+async fn tell(shared: Arc<Shared>, changed: mpsc::Sender<MachineKey>) {
+    let send = async {
+        loop {
+            let next = lock(&shared.dirty).pop_first();
+            match next {
+                Some(machine) => {
+                    if changed.send(machine).await.is_err() {
+                        return;
+                    }
+                }
+                None => shared.wake.notified().await,
+            }
+        }
+    };
+    tokio::select! {
+        () = shared.shutdown.cancelled() => {}
+        () = send => {}
+    }
+}

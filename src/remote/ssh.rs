@@ -1,0 +1,586 @@
+//! An SSH connection: who is there, commands, files, and streams to the agent's socket.
+//!
+//! ed25519 only, for our keys and for host keys: every OpenSSH of the last ten years has
+//! it, and one kind means that a host key cannot seem changed because another kind was
+//! offered. Everything has a deadline. Dropping a [`Connection`] cuts it.
+
+use std::{
+    borrow::Cow,
+    io,
+    pin::Pin,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use russh::{
+    ChannelMsg, Disconnect, Preferred, cipher,
+    client::{self, AuthResult, DisconnectReason},
+    keys::{Algorithm, PrivateKey, PrivateKeyWithHashAlg, PublicKey, PublicKeyOrCertificate},
+};
+use skyward_core::Secret;
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    time::{Instant, timeout},
+};
+use tokio_util::sync::{CancellationToken, DropGuard, WaitForCancellationFutureOwned};
+
+use crate::{dial::Stream, key};
+
+/// Time for the greeting, the key exchange and the login.
+const HANDSHAKE: Duration = Duration::from_secs(15);
+/// Time for a channel to open.
+const OPEN: Duration = Duration::from_secs(10);
+/// Time for the last output to arrive after the exit status.
+const DRAIN: Duration = Duration::from_millis(250);
+/// Pause between signs of life on a silent connection; three without an answer end it.
+const KEEPALIVE: Duration = Duration::from_secs(15);
+
+type Channel = russh::Channel<client::Msg>;
+type WriteHalf = russh::ChannelWriteHalf<client::Msg>;
+
+/// Why there is no connection.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConnectError {
+    /// It broke or did not answer; trying again may help.
+    #[error("{0}")]
+    Unreachable(String),
+    /// The machine shows another host key than the pinned one.
+    #[error("the machine shows another host key ({found}) than before ({expected})")]
+    HostKeyChanged {
+        /// Fingerprint of the pinned key.
+        expected: String,
+        /// Fingerprint of the key it shows.
+        found: String,
+    },
+    /// It does not let us in.
+    #[error("the machine does not accept the Pool's key for user \"{user}\" (it offers: {methods})")]
+    AuthRefused {
+        /// User to log in as.
+        user: String,
+        /// What it offers instead.
+        methods: String,
+    },
+    /// We cannot talk with it at all.
+    #[error("{0}")]
+    Unsupported(String),
+}
+
+/// Why a command has no result.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ExecError {
+    /// The connection is gone; whether it ran is not known.
+    #[error("the SSH connection is lost: {0}")]
+    Lost(String),
+    /// The machine does not run commands for us.
+    #[error("the machine refused to run a command: {0}")]
+    Refused(String),
+    /// It took longer than its deadline.
+    #[error("no end within {} s", .0.as_secs())]
+    TimedOut(Duration),
+}
+
+/// How a command ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// With this status.
+    Status(u32),
+    /// By this signal.
+    Signal(String),
+    /// The machine did not say.
+    Unknown,
+}
+
+/// Which of a command's outputs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// Standard output.
+    Out,
+    /// Standard error.
+    Err,
+}
+
+/// Who logs in where.
+#[derive(Clone, Debug)]
+pub struct Login<'a> {
+    /// User.
+    pub user: &'a str,
+    /// Private key in OpenSSH form.
+    pub private_key: &'a Secret,
+    /// Pinned host key in OpenSSH form; `None` = accept and report.
+    pub host_key: Option<&'a str>,
+}
+
+/// A connection on which we are logged in.
+pub struct Connection {
+    handle: client::Handle<Client>,
+    host_key: String,
+    lost: Arc<Lost>,
+    /// The server does not forward Unix sockets: do not ask again.
+    bridge_only: AtomicBool,
+    _cut: DropGuard,
+}
+
+impl Connection {
+    /// Greets, checks the host key and logs in.
+    pub async fn open(stream: Box<dyn Stream>, login: &Login<'_>) -> Result<Self, ConnectError> {
+        match timeout(HANDSHAKE, Self::handshake(stream, login)).await {
+            Ok(result) => result,
+            Err(_) => Err(ConnectError::Unreachable(format!(
+                "something accepts connections but SSH did not answer within {} s",
+                HANDSHAKE.as_secs()
+            ))),
+        }
+    }
+
+    async fn handshake(stream: Box<dyn Stream>, login: &Login<'_>) -> Result<Self, ConnectError> {
+        let unusable = |error: key::KeyError| ConnectError::Unsupported(error.to_string());
+        let private = key::parse_private(login.private_key).map_err(unusable)?;
+        let pinned = login
+            .host_key
+            .map(|key| key::parse_public(key, "host"))
+            .transpose()
+            .map_err(unusable)?;
+        let lost = Arc::new(Lost::default());
+        let cut = CancellationToken::new();
+        let guard = cut.clone().drop_guard();
+        let shown = Arc::new(Mutex::new(None));
+        let client = Client {
+            pinned,
+            shown: shown.clone(),
+            lost: lost.clone(),
+        };
+        let stream = Cuttable::new(stream, cut, lost.clone());
+        let mut handle = client::connect_stream(config(), stream, client)
+            .await
+            .map_err(ClientError::into_connect_error)?;
+        authenticate(&mut handle, login.user, private, &lost).await?;
+        let host_key = shown
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
+            .unwrap_or_default();
+        Ok(Self {
+            handle,
+            host_key,
+            lost,
+            bridge_only: AtomicBool::new(false),
+            _cut: guard,
+        })
+    }
+
+    /// The host key that the machine showed, in OpenSSH form.
+    pub fn host_key(&self) -> &str {
+        &self.host_key
+    }
+
+    /// Waits until the connection is lost; says why.
+    pub async fn lost(&self) -> String {
+        self.lost.token.cancelled().await;
+        self.lost.reason()
+    }
+
+    /// Says goodbye. Without it the connection is cut when dropped.
+    pub async fn close(&self) {
+        let goodbye = self.handle.disconnect(Disconnect::ByApplication, "", "en");
+        if timeout(Duration::from_millis(250), goodbye).await.is_ok() {
+            // The library sends it when it next turns around, then ends the connection.
+            let _ = timeout(Duration::from_millis(250), self.lost.token.cancelled()).await;
+        }
+    }
+
+    /// Runs a command through the login shell, feeds it `input`, and hands its output on
+    /// as it comes.
+    pub async fn exec(
+        &self,
+        command: &str,
+        input: Bytes,
+        limit: Duration,
+        output: impl FnMut(Output, &[u8]) + Send,
+    ) -> Result<Exit, ExecError> {
+        match timeout(limit, self.exec_to_its_end(command, input, output)).await {
+            Ok(result) => result,
+            Err(_) => Err(ExecError::TimedOut(limit)),
+        }
+    }
+
+    async fn exec_to_its_end(
+        &self,
+        command: &str,
+        input: Bytes,
+        mut output: impl FnMut(Output, &[u8]) + Send,
+    ) -> Result<Exit, ExecError> {
+        let (mut read, write) = self.open_session().await?.split();
+        let write = ClosedOnDrop(Some(write));
+        let channel = write.get();
+        channel
+            .exec(true, command)
+            .await
+            .map_err(|error| self.lost_error(&error))?;
+        // A command that ends without reading its input never opens the window again, so
+        // feeding must not be waited for.
+        let feed = async {
+            let _ = channel.data_bytes(input).await;
+            let _ = channel.eof().await;
+            std::future::pending::<()>().await;
+        };
+        tokio::pin!(feed);
+        let mut exit = None;
+        let mut deadline = None::<Instant>;
+        loop {
+            let message = tokio::select! {
+                message = read.wait() => message,
+                () = &mut feed => continue,
+                () = until(deadline) => break,
+            };
+            match message {
+                Some(ChannelMsg::Data { data }) => output(Output::Out, &data),
+                Some(ChannelMsg::ExtendedData { data, .. }) => output(Output::Err, &data),
+                Some(ChannelMsg::ExitStatus { exit_status }) => {
+                    exit = Some(Exit::Status(exit_status));
+                    // Whatever it left running may hold its output open for ever.
+                    deadline = Some(Instant::now() + DRAIN);
+                }
+                Some(ChannelMsg::ExitSignal { signal_name, .. }) => {
+                    exit = Some(Exit::Signal(format!("{signal_name:?}")));
+                    deadline = Some(Instant::now() + DRAIN);
+                }
+                Some(ChannelMsg::Failure) => {
+                    return Err(ExecError::Refused(
+                        "the SSH server allows no commands for this user".into(),
+                    ));
+                }
+                Some(ChannelMsg::Eof) if exit.is_some() => break,
+                Some(ChannelMsg::Close) | None => break,
+                Some(_) => {}
+            }
+        }
+        match exit {
+            Some(exit) => Ok(exit),
+            None if self.lost.token.is_cancelled() => Err(ExecError::Lost(self.lost.reason())),
+            None => Ok(Exit::Unknown),
+        }
+    }
+
+    /// A stream to a Unix socket on the machine, or, where the server does not forward
+    /// sockets, to the standard input and output of the command `bridge` (then with `true`).
+    pub async fn socket(&self, path: &str, bridge: &str) -> Result<(Box<dyn Stream>, bool), ExecError> {
+        if !self.bridge_only.load(Ordering::Relaxed) {
+            match timeout(OPEN, self.handle.channel_open_direct_streamlocal(path)).await {
+                Ok(Ok(channel)) => return Ok((Box::new(channel.into_stream()), false)),
+                // OpenSSH gives the same answer for "forbidden" and "nobody listens": the
+                // bridge finds out.
+                Ok(Err(russh::Error::ChannelOpenFailure(_))) => {}
+                Ok(Err(error)) => return Err(self.lost_error(&error)),
+                Err(_) => return Err(ExecError::TimedOut(OPEN)),
+            }
+        }
+        let mut channel = self.open_session().await?;
+        let request = async {
+            channel.exec(true, bridge).await?;
+            while let Some(message) = channel.wait().await {
+                match message {
+                    ChannelMsg::Success => return Ok(true),
+                    ChannelMsg::Failure | ChannelMsg::Close => return Ok(false),
+                    _ => {}
+                }
+            }
+            Err(russh::Error::Disconnect)
+        };
+        match timeout(OPEN, request).await {
+            Ok(Ok(true)) => Ok((Box::new(channel.into_stream()), true)),
+            Ok(Ok(false)) => Err(ExecError::Refused(
+                "the SSH server forwards no sockets and allows no commands".into(),
+            )),
+            Ok(Err(error)) => Err(self.lost_error(&error)),
+            Err(_) => Err(ExecError::TimedOut(OPEN)),
+        }
+    }
+
+    /// An agent answered through the bridge: this server does not forward sockets.
+    pub fn prefer_bridge(&self) {
+        self.bridge_only.store(true, Ordering::Relaxed);
+    }
+
+    async fn open_session(&self) -> Result<Channel, ExecError> {
+        match timeout(OPEN, self.handle.channel_open_session()).await {
+            Ok(Ok(channel)) => Ok(channel),
+            Ok(Err(russh::Error::ChannelOpenFailure(reason))) => Err(ExecError::Refused(format!(
+                "the SSH server opens no session ({reason:?}); MaxSessions must be at least 2"
+            ))),
+            Ok(Err(error)) => Err(self.lost_error(&error)),
+            Err(_) => Err(ExecError::TimedOut(OPEN)),
+        }
+    }
+
+    fn lost_error(&self, error: &russh::Error) -> ExecError {
+        ExecError::Lost(if self.lost.token.is_cancelled() {
+            self.lost.reason()
+        } else {
+            error.to_string()
+        })
+    }
+}
+
+async fn authenticate(
+    handle: &mut client::Handle<Client>,
+    user: &str,
+    private: PrivateKey,
+    lost: &Lost,
+) -> Result<(), ConnectError> {
+    let key = PrivateKeyWithHashAlg::new(Arc::new(private), None);
+    match handle.authenticate_publickey(user, key).await {
+        Ok(AuthResult::Success) => Ok(()),
+        // The library gives the same answer when the connection broke in between.
+        Ok(AuthResult::Failure { .. }) if handle.is_closed() || lost.token.is_cancelled() => {
+            Err(ConnectError::Unreachable(format!(
+                "the connection was closed during login: {}",
+                lost.reason()
+            )))
+        }
+        Ok(AuthResult::Failure {
+            remaining_methods, ..
+        }) => {
+            let methods: Vec<&str> = remaining_methods.iter().map(Into::into).collect();
+            let methods = if methods.is_empty() {
+                "nothing".to_owned()
+            } else {
+                methods.join(", ")
+            };
+            Err(ConnectError::AuthRefused {
+                user: user.to_owned(),
+                methods,
+            })
+        }
+        Err(error) => Err(ConnectError::Unreachable(format!("the login broke: {error}"))),
+    }
+}
+
+fn config() -> Arc<client::Config> {
+    let mut preferred = Preferred::DEFAULT;
+    preferred.key = Cow::Borrowed(&[Algorithm::Ed25519]);
+    // With hardware AES several times faster than ChaCha20, and always there in OpenSSH.
+    preferred.cipher = Cow::Borrowed(&[
+        cipher::AES_256_GCM,
+        cipher::CHACHA20_POLY1305,
+        cipher::AES_256_CTR,
+        cipher::AES_192_CTR,
+        cipher::AES_128_CTR,
+    ]);
+    preferred.compression = Cow::Borrowed(&[russh::compression::NONE]);
+    Arc::new(client::Config {
+        client_id: russh::SshId::Standard(Cow::Borrowed(concat!(
+            "SSH-2.0-Skyward_",
+            env!("CARGO_PKG_VERSION")
+        ))),
+        // What one round trip may carry: 16 MiB are 150 MB/s at 100 ms.
+        window_size: 16 * 1024 * 1024,
+        maximum_packet_size: 32 * 1024,
+        keepalive_interval: Some(KEEPALIVE),
+        keepalive_max: 3,
+        nodelay: true,
+        preferred,
+        ..client::Config::default()
+    })
+}
+
+async fn until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// That and why the connection is gone.
+#[derive(Default)]
+struct Lost {
+    token: CancellationToken,
+    reason: Mutex<Option<String>>,
+}
+
+impl Lost {
+    fn because(&self, reason: String) {
+        self.reason
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get_or_insert(reason);
+        self.token.cancel();
+    }
+
+    fn reason(&self) -> String {
+        let reason = self.reason.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        reason.unwrap_or_else(|| "the machine closed the connection".into())
+    }
+}
+
+/// Our half of the conversation.
+struct Client {
+    pinned: Option<PublicKey>,
+    shown: Arc<Mutex<Option<String>>>,
+    lost: Arc<Lost>,
+}
+
+/// What can end the conversation.
+#[derive(Debug)]
+enum ClientError {
+    HostKeyChanged { expected: String, found: String },
+    HostCertificate,
+    Library(russh::Error),
+}
+
+impl From<russh::Error> for ClientError {
+    fn from(error: russh::Error) -> Self {
+        Self::Library(error)
+    }
+}
+
+impl ClientError {
+    fn into_connect_error(self) -> ConnectError {
+        match self {
+            Self::HostKeyChanged { expected, found } => ConnectError::HostKeyChanged { expected, found },
+            Self::HostCertificate => ConnectError::Unsupported(
+                "the machine shows a host certificate; a plain ed25519 key is needed".into(),
+            ),
+            Self::Library(russh::Error::NoCommonAlgo {
+                kind: russh::AlgorithmKind::Key,
+                theirs,
+                ..
+            }) => ConnectError::Unsupported(format!(
+                "the SSH server has no ed25519 host key (it offers {}): make one with `ssh-keygen -A` and restart sshd",
+                theirs.join(", ")
+            )),
+            Self::Library(russh::Error::NoCommonAlgo { kind, theirs, .. }) => {
+                ConnectError::Unsupported(format!(
+                    "the SSH server is too old: it offers no {kind:?} algorithm that we use (only {})",
+                    theirs.join(", ")
+                ))
+            }
+            Self::Library(russh::Error::Disconnect | russh::Error::HUP) => ConnectError::Unreachable(
+                "something accepts connections and closes them before SSH answers".into(),
+            ),
+            Self::Library(error) => ConnectError::Unreachable(format!("SSH could not be set up: {error}")),
+        }
+    }
+}
+
+impl client::Handler for Client {
+    type Error = ClientError;
+
+    async fn check_server_key(&mut self, key: &PublicKeyOrCertificate) -> Result<bool, Self::Error> {
+        let PublicKeyOrCertificate::PublicKey { key, .. } = key else {
+            return Err(ClientError::HostCertificate);
+        };
+        if let Some(pinned) = &self.pinned
+            && pinned.key_data() != key.key_data()
+        {
+            let print = |key: &PublicKey| key.fingerprint(russh::keys::HashAlg::Sha256).to_string();
+            return Err(ClientError::HostKeyChanged {
+                expected: print(pinned),
+                found: print(key),
+            });
+        }
+        *self.shown.lock().unwrap_or_else(PoisonError::into_inner) = Some(key::bare_line(key));
+        Ok(true)
+    }
+
+    async fn disconnected(&mut self, reason: DisconnectReason<Self::Error>) -> Result<(), Self::Error> {
+        self.lost.because(match reason {
+            DisconnectReason::ReceivedDisconnect(info) => {
+                format!("the machine closed it: {}", info.message.trim())
+            }
+            DisconnectReason::Error(ClientError::Library(russh::Error::KeepaliveTimeout)) => {
+                "no sign of life for a minute".into()
+            }
+            DisconnectReason::Error(ClientError::Library(russh::Error::Disconnect | russh::Error::HUP)) => {
+                "the machine closed the connection".into()
+            }
+            DisconnectReason::Error(ClientError::Library(error)) => error.to_string(),
+            DisconnectReason::Error(ClientError::HostKeyChanged { .. } | ClientError::HostCertificate) => {
+                "its host key changed".into()
+            }
+        });
+        Ok(())
+    }
+}
+
+/// Closes the channel when dropped, so that a command that was given up does not keep
+/// its place in the connection.
+struct ClosedOnDrop(Option<WriteHalf>);
+
+impl ClosedOnDrop {
+    fn get(&self) -> &WriteHalf {
+        self.0.as_ref().expect("taken only when dropped")
+    }
+}
+
+impl Drop for ClosedOnDrop {
+    fn drop(&mut self) {
+        if let (Some(channel), Ok(runtime)) = (self.0.take(), tokio::runtime::Handle::try_current()) {
+            // Owned by nobody, but gone within a second.
+            runtime.spawn(timeout(
+                Duration::from_secs(1),
+                async move { channel.close().await },
+            ));
+        }
+    }
+}
+
+/// A stream that ends when told to, and tells when it has ended: the library keeps a
+/// connection as long as anybody holds a channel of it.
+struct Cuttable {
+    stream: Box<dyn Stream>,
+    cut: Pin<Box<WaitForCancellationFutureOwned>>,
+    lost: Arc<Lost>,
+}
+
+impl Cuttable {
+    fn new(stream: Box<dyn Stream>, cut: CancellationToken, lost: Arc<Lost>) -> Self {
+        Self {
+            stream,
+            cut: Box::pin(cut.cancelled_owned()),
+            lost,
+        }
+    }
+
+    fn is_cut(&mut self, cx: &mut Context<'_>) -> bool {
+        self.cut.as_mut().poll(cx).is_ready()
+    }
+}
+
+impl Drop for Cuttable {
+    fn drop(&mut self) {
+        self.lost.token.cancel();
+    }
+}
+
+impl AsyncRead for Cuttable {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.is_cut(cx) {
+            return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+        }
+        Pin::new(&mut self.stream).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Cuttable {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        if self.is_cut(cx) {
+            return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+        }
+        Pin::new(&mut self.stream).poll_write(cx, buf)
+    }
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
