@@ -1,0 +1,60 @@
+{{/* Labels of everything; the argument is (dict "root" $ "component" NAME). */}}
+{{- define "skyward.labels" -}}
+app.kubernetes.io/name: skyward
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/component: {{ .component }}
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" }}
+{{- end }}
+
+{{/* Labels that select Pods: they may never change, so no version is among them. */}}
+{{- define "skyward.selector" -}}
+app.kubernetes.io/name: skyward
+app.kubernetes.io/component: {{ . }}
+{{- end }}
+
+{{- define "skyward.image" -}}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end }}
+
+{{/* What the restricted Pod Security Standard asks of a container. */}}
+{{- define "skyward.containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities:
+  drop: [ALL]
+{{- end }}
+
+{{/* What it asks of a Pod; 65532 is the image's user. */}}
+{{- define "skyward.podSecurity" -}}
+runAsNonRoot: true
+runAsUser: 65532
+runAsGroup: 65532
+fsGroup: 65532
+fsGroupChangePolicy: OnRootMismatch
+seccompProfile:
+  type: RuntimeDefault
+{{- end }}
+
+{{/* A bare level speaks of us, and keeps libraries quiet. */}}
+{{- define "skyward.logFilter" -}}
+{{- if has .Values.logLevel (list "error" "warn" "info" "debug" "trace") -}}
+{{ .Values.logLevel }},kube_client=warn,kube_runtime=warn,russh=warn,tower=warn,hyper=warn,h2=warn
+{{- else -}}
+{{ .Values.logLevel }}
+{{- end -}}
+{{- end }}
+
+{{/* Exactly one place for the store, or one line that says what to do. */}}
+{{- define "skyward.checkStore" -}}
+{{- $places := 0 -}}
+{{- range list .Values.store.storageClass .Values.store.existingClaim .Values.store.hostPath -}}
+{{- if . }}{{ $places = add1 $places }}{{ end -}}
+{{- end -}}
+{{- if eq (int $places) 0 -}}
+{{- fail "logs and results need a place: set store.storageClass (\"default\" for the cluster's default class), store.existingClaim, or, on a cluster of one node, store.hostPath" -}}
+{{- else if gt (int $places) 1 -}}
+{{- fail "logs and results have one place: set only one of store.storageClass, store.existingClaim and store.hostPath" -}}
+{{- end -}}
+{{- end }}
