@@ -33,7 +33,7 @@ note() { grep -qx "$1" "$DEMO/made" 2>/dev/null || printf '%s\n' "$1" >>"$DEMO/m
 
 stopped() {
   local rc=$?
-  [ "$rc" != 0 ] || return 0
+  ((rc != 0 && STEP > 0)) || return 0
   say
   say "The demo stopped at step $STEP of $STEPS. Run it again once that is mended: it goes on from there. 'make demo-down' removes what there is."
 }
