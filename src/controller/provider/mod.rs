@@ -1,8 +1,382 @@
-//! Stub; its owner replaces it.
+//! Providers: connects their accounts, proves the credentials by a real call, and keeps
+//! one Offer object for everything that can be rented.
+//!
+//! Observe, plan ([`plan`], pure), act. What the process remembers between two looks is
+//! only when the next call is due; after a restart the same Offers and the same status
+//! come out of the account alone. At rest nothing is written but one status for each
+//! refresh.
 
-use crate::context::Context;
+mod catalogue;
+mod plan;
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
+use jiff::Timestamp;
+use kube::{
+    Api, ResourceExt,
+    api::{DeleteParams, Patch, PatchParams},
+    runtime::{
+        applier,
+        controller::{Action, Config, Error as ControllerError},
+        reflector::ObjectRef,
+    },
+};
+use serde_json::json;
+use skyward_api::{Offer, Provider as ProviderObject, ProviderStatus, labels};
+use skyward_core::{ErrorKind, Provider, ProviderError};
+use tokio::time::timeout;
+
+use crate::{
+    context::{Account, Context},
+    wake::Changed,
+};
+use plan::{Answer, Memory, Observed, Plan};
+
+/// Providers looked at at the same time.
+const CONCURRENCY: u16 = 8;
+/// Offers written at the same time.
+const WRITES: usize = 16;
+/// Longest wait for an account and everything it offers.
+const CALL_DEADLINE: Duration = Duration::from_secs(60);
+/// Longest wait for the API server.
+const API_DEADLINE: Duration = Duration::from_secs(15);
+/// Wait after a write that failed.
+const RETRY: Duration = Duration::from_secs(2);
+
+/// Why a reconcile failed; the next one begins anew.
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    #[error("could not {0}")]
+    Api(&'static str, #[source] Box<kube::Error>),
+    #[error("could not {0}: the API server did not answer in time")]
+    TimedOut(&'static str),
+}
+
+impl Error {
+    fn category(&self) -> &'static str {
+        match self {
+            Self::Api(_, error) => match error.as_ref() {
+                kube::Error::Api(status) if status.is_conflict() => "conflict",
+                kube::Error::Api(_) => "refused",
+                _ => "unavailable",
+            },
+            Self::TimedOut(_) => "timeout",
+        }
+    }
+}
+
+/// What this controller has besides the context.
+struct Controller {
+    context: Context,
+    memory: Mutex<BTreeMap<String, Memory>>,
+}
 
 /// Runs until shutdown.
 pub async fn run(context: Context) {
-    context.shutdown.cancelled().await;
+    let changes = context.feed.subscribe();
+    let all = context.caches.providers.state();
+    let first = stream::iter(
+        all.into_iter()
+            .map(|provider| ObjectRef::new(&provider.name_any())),
+    );
+    let controller = Arc::new(Controller {
+        context: context.clone(),
+        memory: Mutex::default(),
+    });
+    let waking = controller.clone();
+    let then = changes
+        .stream()
+        .flat_map(move |change| stream::iter(waking.concerned(&change)));
+    let queue = first
+        .chain(then)
+        .take_until(context.shutdown.clone().cancelled_owned())
+        .map(Ok::<ObjectRef<ProviderObject>, std::convert::Infallible>);
+    applier(
+        |provider, controller: Arc<Controller>| async move { controller.reconcile(provider).await }.boxed(),
+        |_, _, _| Action::requeue(RETRY),
+        controller.clone(),
+        context.caches.providers.clone(),
+        queue,
+        Config::default().concurrency(CONCURRENCY),
+    )
+    .for_each(|result| {
+        match result {
+            Ok(_) => {}
+            Err(ControllerError::ObjectNotFound(gone)) => controller.forget(&gone.name),
+            Err(ControllerError::ReconcilerFailed(error, provider)) => {
+                let cause = std::error::Error::source(&error).map(ToString::to_string);
+                tracing::warn!(%error, cause, provider = provider.name, "a Provider could not be reconciled; it is tried again");
+            }
+            Err(error) => tracing::warn!(%error, "the queue of Providers failed"),
+        }
+        std::future::ready(())
+    })
+    .await;
+}
+
+impl Controller {
+    /// Providers that a change concerns.
+    fn concerned(&self, change: &Changed) -> Vec<ObjectRef<ProviderObject>> {
+        match change {
+            Changed::Provider(name) => vec![ObjectRef::new(name)],
+            Changed::Machine { machine, .. } => {
+                let reference = ObjectRef::new(&machine.name).within(&machine.namespace);
+                match self.context.caches.machines.get(&reference) {
+                    Some(machine) => vec![ObjectRef::new(&machine.spec.provider)],
+                    // It is gone, and with it the name of its Provider.
+                    None => self
+                        .context
+                        .caches
+                        .providers
+                        .state()
+                        .iter()
+                        .map(|provider| ObjectRef::new(&provider.name_any()))
+                        .collect(),
+                }
+            }
+            Changed::Pool(_) | Changed::Offers(_) => Vec::new(),
+        }
+    }
+
+    /// The object is gone. Its account stays while machines need it to be deleted.
+    fn forget(&self, name: &str) {
+        self.memory
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(name);
+        if self.context.fleet.used(name, "").total == 0 {
+            self.context.providers.remove(name);
+        }
+    }
+
+    async fn reconcile(&self, provider: Arc<ProviderObject>) -> Result<Action, Error> {
+        let started = Instant::now();
+        let result = self.look(&provider).await;
+        let category = result.as_ref().err().map(Error::category);
+        self.context
+            .metrics
+            .reconciled("Provider", started.elapsed(), category);
+        result
+    }
+
+    async fn look(&self, provider: &ProviderObject) -> Result<Action, Error> {
+        let name = provider.name_any();
+        let memory = self.recall(&name);
+        let answer = if plan::due_in(provider, &memory, Timestamp::now()).is_zero() {
+            self.ask(provider).await
+        } else {
+            Answer::NotAsked
+        };
+        let offers = self.context.caches.offers.state();
+        let observed = Observed {
+            provider,
+            machines: self.context.fleet.used(&name, "").total,
+            offers: &offers,
+            answer,
+        };
+        let (plan, memory) = plan::plan(&observed, memory, Timestamp::now());
+        let again = plan.again;
+        // What the account answered stays true if a write below fails; that the status was
+        // written does not.
+        let unwritten = Memory {
+            written_at: None,
+            ..memory.clone()
+        };
+        self.remember(
+            &name,
+            if plan.status.is_some() {
+                unwritten
+            } else {
+                memory.clone()
+            },
+        );
+        self.act(provider, plan).await?;
+        self.remember(&name, memory);
+        Ok(Action::requeue(again.max(Duration::from_millis(100))))
+    }
+
+    fn recall(&self, name: &str) -> Memory {
+        self.memory
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(name)
+            .cloned()
+            .unwrap_or_default()
+    }
+
+    fn remember(&self, name: &str, memory: Memory) {
+        self.memory
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(name.to_owned(), memory);
+    }
+
+    /// Asks the account who it is and what it offers.
+    async fn ask(&self, object: &ProviderObject) -> Answer {
+        let late = |operation| {
+            ProviderError::new(
+                ErrorKind::Transient,
+                operation,
+                format!("the provider did not answer within {} s", CALL_DEADLINE.as_secs()),
+            )
+        };
+        let provider = match self.client(object) {
+            Ok(provider) => provider,
+            Err(error) => return Answer::Failed(error),
+        };
+        let account = match timeout(CALL_DEADLINE, provider.account()).await {
+            Ok(Ok(account)) => account,
+            Ok(Err(error)) => return Answer::Failed(error),
+            Err(_) => return Answer::Failed(late("check the account")),
+        };
+        // It answered: from now on Machines are ordered and deleted through it.
+        let account_client = Account {
+            provider: provider.clone(),
+            generation: plan::generation(object),
+        };
+        self.context.providers.set(&object.name_any(), account_client);
+        match timeout(CALL_DEADLINE, provider.offers()).await {
+            Ok(Ok(offers)) => Answer::Complete {
+                account,
+                capabilities: provider.capabilities().clone(),
+                offers,
+            },
+            Ok(Err(error)) => Answer::Failed(error),
+            Err(_) => Answer::Failed(late("list what the account offers")),
+        }
+    }
+
+    /// The client of this generation of the spec: the one at hand, or a new one.
+    fn client(&self, object: &ProviderObject) -> Result<Arc<dyn Provider>, ProviderError> {
+        match self.context.providers.get(&object.name_any()) {
+            Some(account) if account.generation == plan::generation(object) => Ok(account.provider),
+            _ => (self.context.factory)(object),
+        }
+    }
+
+    async fn act(&self, provider: &ProviderObject, plan: Plan) -> Result<(), Error> {
+        let Plan {
+            add_finalizer,
+            apply,
+            delete,
+            status,
+            remove_finalizer,
+            again: _,
+        } = plan;
+        if add_finalizer {
+            let mut finalizers = provider.metadata.finalizers.clone().unwrap_or_default();
+            finalizers.push(labels::FINALIZER.to_owned());
+            self.set_finalizers(provider, &finalizers).await?;
+        }
+        let mut effects: Vec<BoxFuture<'_, Result<(), Error>>> = Vec::new();
+        effects.extend(apply.into_iter().map(|offer| self.apply_offer(offer).boxed()));
+        effects.extend(delete.into_iter().map(|name| self.delete_offer(name).boxed()));
+        let mut effects = stream::iter(effects).buffer_unordered(WRITES);
+        let mut failure = None;
+        while let Some(result) = effects.next().await {
+            failure = failure.or(result.err());
+        }
+        if let Some(status) = status {
+            self.write_status(provider, &status).await?;
+        }
+        if let Some(error) = failure {
+            return Err(error);
+        }
+        if remove_finalizer {
+            let finalizers: Vec<String> = provider
+                .metadata
+                .finalizers
+                .iter()
+                .flatten()
+                .filter(|name| *name != labels::FINALIZER)
+                .cloned()
+                .collect();
+            self.set_finalizers(provider, &finalizers).await?;
+            self.context.providers.remove(&provider.name_any());
+        }
+        Ok(())
+    }
+
+    /// With the resource version it was planned from: a plan made on an old view is refused.
+    async fn set_finalizers(&self, provider: &ProviderObject, finalizers: &[String]) -> Result<(), Error> {
+        let api: Api<ProviderObject> = Api::all(self.context.client.clone());
+        let patch = json!({
+            "metadata": { "resourceVersion": provider.metadata.resource_version, "finalizers": finalizers }
+        });
+        self.context.metrics.api_write("Provider");
+        let name = provider.name_any();
+        call("change the finalizers of the Provider", async {
+            api.patch_metadata(&name, &PatchParams::default(), &Patch::Merge(patch))
+                .await
+        })
+        .await
+    }
+
+    async fn write_status(&self, provider: &ProviderObject, status: &ProviderStatus) -> Result<(), Error> {
+        let api: Api<ProviderObject> = Api::all(self.context.client.clone());
+        // Fields that became empty are left out of JSON: a merge patch must name them to
+        // take them away, so the whole status is given anew.
+        let patch = json!([
+            { "op": "test", "path": "/metadata/uid", "value": provider.metadata.uid },
+            { "op": "add", "path": "/status", "value": status },
+        ]);
+        let patch: Patch<()> = match serde_json::from_value(patch) {
+            Ok(patch) => Patch::Json(patch),
+            Err(error) => {
+                return Err(Error::Api(
+                    "write the status of the Provider",
+                    Box::new(kube::Error::SerdeError(error)),
+                ));
+            }
+        };
+        self.context.metrics.api_write("Provider");
+        let name = provider.name_any();
+        call("write the status of the Provider", async {
+            api.patch_status(&name, &PatchParams::default(), &patch).await
+        })
+        .await
+    }
+
+    async fn apply_offer(&self, offer: Offer) -> Result<(), Error> {
+        let api: Api<Offer> = Api::all(self.context.client.clone());
+        self.context.metrics.api_write("Offer");
+        let name = offer.name_any();
+        let parameters = PatchParams::apply(labels::MANAGER).force();
+        call("write an Offer", async {
+            api.patch(&name, &parameters, &Patch::Apply(&offer)).await
+        })
+        .await
+    }
+
+    async fn delete_offer(&self, name: String) -> Result<(), Error> {
+        let api: Api<Offer> = Api::all(self.context.client.clone());
+        self.context.metrics.api_write("Offer");
+        let deleted = call("delete an Offer", async {
+            api.delete(&name, &DeleteParams::default()).await
+        })
+        .await;
+        match deleted {
+            Err(Error::Api(_, error)) if matches!(error.as_ref(), kube::Error::Api(status) if status.is_not_found()) => {
+                Ok(())
+            }
+            other => other,
+        }
+    }
+}
+
+/// One call of the API server with its deadline; what it answers is of no interest.
+async fn call<T>(
+    what: &'static str,
+    answer: impl Future<Output = Result<T, kube::Error>> + Send,
+) -> Result<(), Error> {
+    match timeout(API_DEADLINE, answer).await {
+        Ok(Ok(_)) => Ok(()),
+        Ok(Err(error)) => Err(Error::Api(what, Box::new(error))),
+        Err(_) => Err(Error::TimedOut(what)),
+    }
 }

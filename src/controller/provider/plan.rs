@@ -1,0 +1,379 @@
+//! What becomes of one Provider, given all that is known. Pure: no clock of its own, no
+//! I/O, no names of clouds.
+//!
+//! A listing that failed is unknown, not empty: Offers stay as they are until a complete
+//! listing says otherwise. Only what cannot work as it is written (or a Provider that is
+//! being deleted) takes its Offers away.
+
+use std::{sync::Arc, time::Duration};
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use skyward_api::{
+    Offer, Provider, ProviderStatus,
+    condition::{self, Draft, READY, STALLED, cut, reason},
+    labels,
+    provider::{ProviderSpec, SelfStop},
+};
+use skyward_core::{
+    ErrorKind, ProviderError,
+    error::ErrorClass,
+    provider::{Capabilities, SelfStop as CoreSelfStop},
+};
+
+use super::catalogue::{self, Catalogue};
+
+/// How often offers are read where the Provider does not say.
+const REFRESH: Duration = Duration::from_secs(300);
+/// Nodes of this cluster come and go without a price list that says so.
+const CLUSTER_REFRESH: Duration = Duration::from_secs(60);
+/// First wait after a call that failed; it doubles up to the refresh interval.
+const RETRY: Duration = Duration::from_secs(5);
+/// Failures in a row before a Provider that was ready is not: one lost answer is no news.
+const PATIENCE: u32 = 2;
+/// Least time between two writes that only tell another number of machines.
+const COUNT_EVERY: Duration = Duration::from_secs(5);
+
+/// What this process remembers of a Provider between two looks; nothing depends on it but
+/// when the next call is due.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Memory {
+    /// Generation that the last calls were about.
+    pub generation: i64,
+    /// When the account and its offers were last asked for.
+    pub asked_at: Option<Timestamp>,
+    /// Calls that failed in a row.
+    pub failures: u32,
+    /// Why the last one failed.
+    pub problem: Option<ProviderError>,
+    /// The account as the cloud names it.
+    pub account: String,
+    /// What the account can do, once it was connected.
+    pub capabilities: Option<Capabilities>,
+    /// Offers of the last complete listing, after the cut.
+    pub offers: u32,
+    /// Offers that the cut left out.
+    pub left_out: usize,
+    /// When offers were last read in full.
+    pub refreshed_at: Option<Timestamp>,
+    /// When the status was last written.
+    pub written_at: Option<Timestamp>,
+}
+
+/// Answer of the account, when it was asked in this reconcile.
+#[derive(Clone, Debug)]
+pub(super) enum Answer {
+    /// It was not due.
+    NotAsked,
+    /// It answered: its name and everything it offers.
+    Complete {
+        account: String,
+        capabilities: Capabilities,
+        offers: Vec<skyward_core::Offer>,
+    },
+    /// It did not, or refused.
+    Failed(ProviderError),
+}
+
+/// Everything that a plan may know.
+pub(super) struct Observed<'a> {
+    pub provider: &'a Provider,
+    /// Machines that use it, those just ordered too.
+    pub machines: u32,
+    /// Offer objects that exist under the names it would use, and all of its own.
+    pub offers: &'a [Arc<Offer>],
+    pub answer: Answer,
+}
+
+/// What to do, in this order.
+#[derive(Debug, Default)]
+pub(super) struct Plan {
+    /// Put our finalizer on it, before anything else.
+    pub add_finalizer: bool,
+    /// Offers to write.
+    pub apply: Vec<Offer>,
+    /// Names of Offers to delete.
+    pub delete: Vec<String>,
+    /// Status to write.
+    pub status: Option<ProviderStatus>,
+    /// Take our finalizer off: nothing uses it any more.
+    pub remove_finalizer: bool,
+    /// When to look again, if nothing happens.
+    pub again: Duration,
+}
+
+/// How often offers are read.
+pub(super) fn refresh_every(spec: &ProviderSpec) -> Duration {
+    let wanted = skyward_api::Duration::or(spec.refresh_interval.as_ref(), REFRESH);
+    if spec.container.is_some() {
+        wanted.min(CLUSTER_REFRESH)
+    } else {
+        wanted
+    }
+}
+
+/// How often the status tells a new `refreshedAt` and nothing else.
+fn tell_every(spec: &ProviderSpec) -> Duration {
+    skyward_api::Duration::or(spec.refresh_interval.as_ref(), REFRESH)
+}
+
+/// How long until the account is asked again; zero when it is due now.
+pub(super) fn due_in(provider: &Provider, memory: &Memory, now: Timestamp) -> Duration {
+    let Some(asked_at) = memory
+        .asked_at
+        .filter(|_| memory.generation == generation(provider))
+    else {
+        return Duration::ZERO;
+    };
+    let every = refresh_every(&provider.spec);
+    let wait = match &memory.problem {
+        None => every,
+        Some(problem) => match &problem.kind {
+            ErrorKind::RateLimited(Some(after)) => (*after).max(RETRY),
+            _ => RETRY
+                .saturating_mul(1 << memory.failures.saturating_sub(1).min(10))
+                .min(every),
+        },
+    };
+    since(asked_at, now).map_or(Duration::ZERO, |passed| wait.saturating_sub(passed))
+}
+
+fn since(then: Timestamp, now: Timestamp) -> Option<Duration> {
+    Duration::try_from(now.duration_since(then)).ok()
+}
+
+/// Generation of its spec.
+pub(super) fn generation(provider: &Provider) -> i64 {
+    provider.metadata.generation.unwrap_or_default()
+}
+
+/// The plan, and what to remember.
+pub(super) fn plan(observed: &Observed<'_>, mut memory: Memory, now: Timestamp) -> (Plan, Memory) {
+    let provider = observed.provider;
+    let mut plan = Plan::default();
+    learn(&mut memory, observed, now);
+    let deleting = provider.metadata.deletion_timestamp.is_some();
+    let ours = provider
+        .metadata
+        .finalizers
+        .iter()
+        .flatten()
+        .any(|name| name == labels::FINALIZER);
+    plan.add_finalizer = !deleting && !ours;
+
+    let unusable = memory
+        .problem
+        .as_ref()
+        .is_some_and(|problem| problem.kind.class() == ErrorClass::Config);
+    let catalogue = match &observed.answer {
+        _ if deleting || unusable => Some(Catalogue::default()),
+        Answer::Complete { offers, .. } => Some(catalogue::catalogue(provider, offers, observed.offers)),
+        Answer::NotAsked | Answer::Failed(_) => None,
+    };
+    if let Some(catalogue) = catalogue {
+        memory.offers = catalogue.wanted;
+        memory.left_out = catalogue.left_out;
+        (plan.apply, plan.delete) = catalogue::difference(provider, catalogue, observed.offers);
+    }
+    plan.remove_finalizer = deleting && ours && observed.machines == 0;
+    plan.again = if deleting {
+        refresh_every(&provider.spec)
+    } else {
+        due_in(provider, &memory, now)
+    };
+
+    let status = status(observed, &memory, deleting, now);
+    let old = provider.status.clone().unwrap_or_default();
+    match worth_writing(&old, &status, provider, &memory, deleting, now) {
+        // An object without finalizer vanishes with its last write.
+        Write::Now if !plan.remove_finalizer => {
+            memory.written_at = Some(now);
+            plan.status = Some(status);
+        }
+        Write::Now | Write::No => {}
+        Write::In(wait) => plan.again = plan.again.min(wait),
+    }
+    (plan, memory)
+}
+
+/// Takes the answer into memory.
+fn learn(memory: &mut Memory, observed: &Observed<'_>, now: Timestamp) {
+    let generation = generation(observed.provider);
+    if memory.asked_at.is_none() {
+        // After a restart the object itself says what was known.
+        let status = observed.provider.status.clone().unwrap_or_default();
+        memory.refreshed_at = status.refreshed_at.map(|time| time.0);
+        memory.account = status.account;
+        memory.offers = status.offers;
+    }
+    match &observed.answer {
+        Answer::NotAsked => {}
+        Answer::Complete {
+            account,
+            capabilities,
+            ..
+        } => {
+            memory.asked_at = Some(now);
+            memory.generation = generation;
+            memory.failures = 0;
+            memory.problem = None;
+            memory.refreshed_at = Some(now);
+            memory.account.clone_from(account);
+            memory.capabilities = Some(capabilities.clone());
+        }
+        Answer::Failed(problem) => {
+            memory.asked_at = Some(now);
+            memory.failures = if memory.generation == generation {
+                memory.failures.saturating_add(1)
+            } else {
+                1
+            };
+            memory.generation = generation;
+            memory.problem = Some(problem.clone());
+        }
+    }
+}
+
+fn status(observed: &Observed<'_>, memory: &Memory, deleting: bool, now: Timestamp) -> ProviderStatus {
+    let provider = observed.provider;
+    let old = provider.status.clone().unwrap_or_default();
+    let drafts = conditions(observed, memory, deleting, &old);
+    let (type_, self_stop) = match &memory.capabilities {
+        Some(capabilities) => (
+            capabilities.kind.to_owned(),
+            Some(self_stop(capabilities.self_stop)),
+        ),
+        None => (old.type_.clone(), old.self_stop),
+    };
+    ProviderStatus {
+        type_,
+        account: cut(&memory.account, 256),
+        offers: memory.offers,
+        machines: observed.machines,
+        refreshed_at: memory.refreshed_at.map(Time),
+        self_stop,
+        conditions: condition::apply(&old.conditions, &drafts, provider.metadata.generation, now),
+        observed_generation: provider.metadata.generation,
+    }
+}
+
+fn conditions(observed: &Observed<'_>, memory: &Memory, deleting: bool, old: &ProviderStatus) -> Vec<Draft> {
+    if deleting {
+        let (count, are) = match observed.machines {
+            1 => ("1 machine".to_owned(), "uses"),
+            many => (format!("{many} machines"), "use"),
+        };
+        return vec![Draft::new(
+            READY,
+            false,
+            reason::MACHINES_REMAIN,
+            format!(
+                "{count} still {are} this Provider; it goes when they are gone. Delete their Pools, or wait for them to shrink"
+            ),
+        )];
+    }
+    let Some(problem) = &memory.problem else {
+        return if memory.asked_at.is_some() {
+            vec![connected(memory)]
+        } else {
+            Vec::new()
+        };
+    };
+    let was_ready = condition::is_true(&old.conditions, READY)
+        && old.observed_generation == observed.provider.metadata.generation;
+    match (problem.kind.class(), &problem.kind) {
+        (ErrorClass::Config, ErrorKind::Credentials | ErrorKind::Permission) => vec![
+            Draft::new(READY, false, reason::CREDENTIALS_REFUSED, problem.to_string()),
+            Draft::new(STALLED, true, reason::CREDENTIALS_REFUSED, problem.to_string()),
+        ],
+        (ErrorClass::Config, _) => vec![
+            Draft::new(READY, false, reason::INVALID_SPEC, problem.to_string()),
+            Draft::new(STALLED, true, reason::INVALID_SPEC, problem.to_string()),
+        ],
+        _ if was_ready && memory.failures < PATIENCE => vec![connected(memory)],
+        (ErrorClass::Retryable | ErrorClass::Capacity | ErrorClass::Terminal | ErrorClass::Signal, _) => {
+            vec![Draft::new(
+                READY,
+                false,
+                reason::PROVIDER_UNAVAILABLE,
+                format!("{problem}. It is tried again by itself; machines that exist are kept"),
+            )]
+        }
+    }
+}
+
+fn connected(memory: &Memory) -> Draft {
+    let message = match (memory.offers, memory.left_out) {
+        (0, _) => "the account answers, but offers nothing that these settings admit now".to_owned(),
+        (1, 0) => "the account answers and offers 1 kind of machine".to_owned(),
+        (many, 0) => format!("the account answers and offers {many} kinds of machines"),
+        (many, more) => format!(
+            "the account answers and offers {} kinds of machines; the cheapest {many} of them are Offers",
+            many as usize + more
+        ),
+    };
+    Draft::new(READY, true, reason::CONNECTED, message)
+}
+
+const fn self_stop(core: CoreSelfStop) -> SelfStop {
+    match core {
+        CoreSelfStop::EndsBilling => SelfStop::EndsBilling,
+        CoreSelfStop::Partial => SelfStop::Partial,
+        CoreSelfStop::None => SelfStop::None,
+    }
+}
+
+/// Whether a status is worth a write.
+#[derive(Debug, PartialEq, Eq)]
+enum Write {
+    No,
+    Now,
+    In(Duration),
+}
+
+fn worth_writing(
+    old: &ProviderStatus,
+    new: &ProviderStatus,
+    provider: &Provider,
+    memory: &Memory,
+    deleting: bool,
+    now: Timestamp,
+) -> Write {
+    // Nothing was learnt yet, so there is nothing to say.
+    if new.conditions.is_empty() {
+        return Write::No;
+    }
+    let timeless = |status: &ProviderStatus| ProviderStatus {
+        refreshed_at: None,
+        ..status.clone()
+    };
+    if timeless(old) == timeless(new) {
+        let told = old.refreshed_at.as_ref().map(|time| time.0);
+        let stale = match (told, memory.refreshed_at) {
+            (None, Some(_)) => true,
+            (Some(told), Some(known)) => {
+                // A refresh that comes a moment early still counts as the one that was due.
+                let patience =
+                    SignedDuration::try_from(tell_every(&provider.spec)).unwrap_or(SignedDuration::MAX);
+                known.duration_since(told) >= patience.saturating_sub(SignedDuration::from_secs(1))
+            }
+            (_, None) => false,
+        };
+        return if stale { Write::Now } else { Write::No };
+    }
+    let uncounted = |status: &ProviderStatus| ProviderStatus {
+        machines: 0,
+        ..timeless(status)
+    };
+    if uncounted(old) == uncounted(new) && !deleting {
+        let passed = memory.written_at.and_then(|then| since(then, now));
+        if let Some(passed) = passed.filter(|passed| *passed < COUNT_EVERY) {
+            return Write::In(COUNT_EVERY.saturating_sub(passed));
+        }
+    }
+    Write::Now
+}
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;

@@ -1,0 +1,353 @@
+use std::sync::Arc;
+
+use kube::ResourceExt;
+use rstest::rstest;
+use rust_decimal::Decimal;
+use skyward_core::offer::{self, Architecture, Availability};
+
+use super::*;
+
+const NAME: &str = "local";
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(1_000_000 + second).unwrap()
+}
+
+fn provider() -> Provider {
+    let mut provider: Provider = serde_json::from_value(serde_json::json!({
+        "apiVersion": "skyward.dev/v1alpha1", "kind": "Provider",
+        "metadata": { "name": NAME, "uid": "u", "generation": 1, "finalizers": [labels::FINALIZER] },
+        "spec": { "container": {}, "allowedNamespaces": {} }
+    }))
+    .unwrap();
+    provider.metadata.resource_version = Some("7".into());
+    provider
+}
+
+fn offer(id: &str, price: i64) -> offer::Offer {
+    offer::Offer {
+        id: id.into(),
+        instance_type: id.to_uppercase(),
+        region: String::new(),
+        accelerators: None,
+        vcpus: 2.0,
+        memory_gb: 8.0,
+        disk_gb: None,
+        architecture: Architecture::X86_64,
+        on_demand: Some(Decimal::from(price)),
+        spot: None,
+        availability: Availability::Yes,
+        connected: true,
+    }
+}
+
+fn complete(offers: &[offer::Offer]) -> Answer {
+    Answer::Complete {
+        account: "cluster-uid".into(),
+        capabilities: Capabilities {
+            kind: "container",
+            settle_time: Duration::ZERO,
+            poll_interval: Duration::ZERO,
+            self_stop: CoreSelfStop::EndsBilling,
+            billing_step: Duration::from_secs(1),
+            connected: true,
+        },
+        offers: offers.to_vec(),
+    }
+}
+
+fn failed(kind: ErrorKind) -> Answer {
+    Answer::Failed(ProviderError::new(kind, "list the nodes", "no"))
+}
+
+/// One Provider with its objects, as the controller keeps them.
+struct World {
+    provider: Provider,
+    memory: Memory,
+    offers: Vec<Arc<Offer>>,
+    machines: u32,
+}
+
+impl World {
+    fn new() -> Self {
+        Self {
+            provider: provider(),
+            memory: Memory::default(),
+            offers: Vec::new(),
+            machines: 0,
+        }
+    }
+
+    /// Plans, and does what the plan says.
+    fn look(&mut self, answer: Answer, now: Timestamp) -> Plan {
+        let observed = Observed {
+            provider: &self.provider,
+            machines: self.machines,
+            offers: &self.offers,
+            answer,
+        };
+        let (plan, memory) = plan(&observed, std::mem::take(&mut self.memory), now);
+        self.memory = memory;
+        self.offers
+            .retain(|offer| !plan.delete.contains(&offer.name_any()));
+        for offer in &plan.apply {
+            self.offers.retain(|there| there.name_any() != offer.name_any());
+            self.offers.push(Arc::new(offer.clone()));
+        }
+        if let Some(status) = &plan.status {
+            self.provider.status = Some(status.clone());
+        }
+        plan
+    }
+
+    fn ready(&self) -> (String, String) {
+        let status = self.provider.status.clone().unwrap();
+        let ready = condition::find(&status.conditions, READY).unwrap().clone();
+        (ready.status, ready.reason)
+    }
+}
+
+fn writes(plan: &Plan) -> usize {
+    usize::from(plan.add_finalizer || plan.remove_finalizer)
+        + plan.apply.len()
+        + plan.delete.len()
+        + usize::from(plan.status.is_some())
+}
+
+#[test]
+fn a_new_provider_gets_its_finalizer_and_is_asked_at_once() {
+    let mut world = World::new();
+    world.provider.metadata.finalizers = None;
+    assert!(due_in(&world.provider, &world.memory, at(0)).is_zero());
+    assert!(world.look(complete(&[]), at(0)).add_finalizer);
+}
+
+#[test]
+fn everything_that_is_offered_becomes_an_offer_it_owns() {
+    let mut world = World::new();
+    world.look(complete(&[offer("small", 0), offer("big", 2)]), at(0));
+    let names: Vec<String> = world.offers.iter().map(|offer| offer.name_any()).collect();
+    assert_eq!(names, ["local-small", "local-big"]);
+    let owner = &world.offers[0].metadata.owner_references.as_ref().unwrap()[0];
+    assert_eq!((owner.kind.as_str(), owner.name.as_str()), ("Provider", NAME));
+    assert_eq!(world.ready(), ("True".into(), reason::CONNECTED.into()));
+    let status = world.provider.status.unwrap();
+    assert_eq!(
+        (status.offers, status.account.as_str(), status.type_.as_str()),
+        (2, "cluster-uid", "container")
+    );
+}
+
+#[test]
+fn at_rest_only_the_refresh_time_is_written_once_per_interval() {
+    let mut world = World::new();
+    let mut total = 0;
+    for minute in 0..60 {
+        total += writes(&world.look(complete(&[offer("small", 0)]), at(minute * 60)));
+    }
+    // The first look writes one Offer and one status; then one status in five minutes.
+    assert_eq!(total, 2 + 11);
+}
+
+#[test]
+fn its_own_status_write_wakes_nothing() {
+    let mut world = World::new();
+    world.look(complete(&[offer("small", 0)]), at(0));
+    let plan = world.look(Answer::NotAsked, at(1));
+    assert_eq!(writes(&plan), 0);
+    assert_eq!(plan.again, Duration::from_secs(59));
+}
+
+#[test]
+fn after_a_restart_the_same_status_is_not_written_again() {
+    let mut world = World::new();
+    world.look(complete(&[offer("small", 0)]), at(0));
+    world.memory = Memory::default();
+    assert_eq!(writes(&world.look(complete(&[offer("small", 0)]), at(30))), 0);
+}
+
+#[test]
+fn what_is_offered_no_more_is_deleted_and_what_changed_is_written() {
+    let mut world = World::new();
+    world.look(complete(&[offer("a", 1), offer("b", 1), offer("c", 1)]), at(0));
+    let plan = world.look(complete(&[offer("a", 1), offer("b", 2)]), at(60));
+    let applied: Vec<String> = plan.apply.iter().map(ResourceExt::name_any).collect();
+    assert_eq!(
+        (applied, plan.delete),
+        (vec!["local-b".to_owned()], vec!["local-c".to_owned()])
+    );
+}
+
+#[test]
+fn a_listing_that_failed_is_unknown_not_empty() {
+    let mut world = World::new();
+    world.look(complete(&[offer("a", 1)]), at(0));
+    for second in [60, 65, 75] {
+        let plan = world.look(failed(ErrorKind::Transient), at(second));
+        assert!(plan.delete.is_empty());
+    }
+    assert_eq!(world.offers.len(), 1);
+    assert_eq!(world.provider.status.unwrap().offers, 1);
+}
+
+#[test]
+fn one_lost_answer_is_no_news_and_two_are() {
+    let mut world = World::new();
+    world.look(complete(&[offer("a", 1)]), at(0));
+    assert_eq!(writes(&world.look(failed(ErrorKind::Transient), at(60))), 0);
+    assert_eq!(world.ready().0, "True");
+    world.look(failed(ErrorKind::Transient), at(65));
+    assert_eq!(
+        world.ready(),
+        ("False".into(), reason::PROVIDER_UNAVAILABLE.into())
+    );
+    world.look(complete(&[offer("a", 1)]), at(75));
+    assert_eq!(world.ready().0, "True");
+}
+
+#[test]
+fn failures_are_asked_again_ever_later_but_not_later_than_a_refresh() {
+    let mut world = World::new();
+    let waits: Vec<u64> = (0..6)
+        .map(|n| {
+            world
+                .look(failed(ErrorKind::Transient), at(n * 100))
+                .again
+                .as_secs()
+        })
+        .collect();
+    assert_eq!(waits, [5, 10, 20, 40, 60, 60]);
+}
+
+#[test]
+fn a_provider_that_says_when_to_come_back_is_believed() {
+    let mut world = World::new();
+    let plan = world.look(
+        failed(ErrorKind::RateLimited(Some(Duration::from_secs(90)))),
+        at(0),
+    );
+    assert_eq!(plan.again, Duration::from_secs(90));
+}
+
+#[rstest]
+#[case(ErrorKind::Credentials, reason::CREDENTIALS_REFUSED)]
+#[case(ErrorKind::Permission, reason::CREDENTIALS_REFUSED)]
+#[case(ErrorKind::InvalidOrder, reason::INVALID_SPEC)]
+#[case(ErrorKind::Unsupported, reason::INVALID_SPEC)]
+fn what_somebody_must_mend_stalls_it_and_takes_its_offers(#[case] kind: ErrorKind, #[case] want: &str) {
+    let mut world = World::new();
+    world.look(complete(&[offer("a", 1)]), at(0));
+    world.look(failed(kind), at(60));
+    assert_eq!(world.ready(), ("False".into(), want.to_owned()));
+    let conditions = world.provider.status.clone().unwrap().conditions;
+    assert!(condition::is_true(&conditions, STALLED));
+    assert!(world.offers.is_empty(), "nothing can be ordered");
+    world.look(complete(&[offer("a", 1)]), at(120));
+    assert!(condition::find(&world.provider.status.unwrap().conditions, STALLED).is_none());
+}
+
+#[test]
+fn a_changed_spec_is_asked_about_at_once() {
+    let mut world = World::new();
+    world.look(complete(&[]), at(0));
+    world.provider.metadata.generation = Some(2);
+    assert!(due_in(&world.provider, &world.memory, at(1)).is_zero());
+    world.look(failed(ErrorKind::Transient), at(1));
+    // What was true of the old spec says nothing about the new one.
+    assert_eq!(world.ready().0, "False");
+}
+
+#[test]
+fn a_deleted_provider_waits_for_its_machines_and_offers_nothing() {
+    let mut world = World::new();
+    world.machines = 2;
+    world.look(complete(&[offer("a", 1)]), at(0));
+    world.provider.metadata.deletion_timestamp = Some(Time(at(1)));
+    let plan = world.look(Answer::NotAsked, at(1));
+    assert!(!plan.remove_finalizer && world.offers.is_empty());
+    assert_eq!(world.ready(), ("False".into(), reason::MACHINES_REMAIN.into()));
+    let status = world.provider.status.clone().unwrap();
+    assert!(
+        condition::find(&status.conditions, READY)
+            .unwrap()
+            .message
+            .starts_with("2 machines still use")
+    );
+    // The count is told at once: somebody waits for it.
+    world.machines = 1;
+    assert!(world.look(Answer::NotAsked, at(2)).status.is_some());
+    world.machines = 0;
+    let last = world.look(Answer::NotAsked, at(3));
+    assert!(last.remove_finalizer && last.status.is_none());
+}
+
+#[test]
+fn machines_that_come_in_a_crowd_do_not_cost_a_write_each() {
+    let mut world = World::new();
+    world.look(complete(&[]), at(0));
+    let mut total = 0;
+    for second in 1..=20 {
+        world.machines += 10;
+        total += writes(&world.look(Answer::NotAsked, at(second)));
+    }
+    assert!(total <= 4, "{total}");
+    let plan = world.look(Answer::NotAsked, at(21));
+    assert!(plan.again <= COUNT_EVERY, "the last count is not forgotten");
+}
+
+#[test]
+fn the_cheapest_offers_are_kept_when_there_are_too_many() {
+    let mut world = World::new();
+    let all: Vec<offer::Offer> = (0..700).map(|n| offer(&format!("o{n:03}"), 700 - n)).collect();
+    world.look(complete(&all), at(0));
+    assert_eq!(world.offers.len(), 500);
+    assert!(
+        world
+            .offers
+            .iter()
+            .all(|offer| offer.name_any() >= "local-o200".to_owned())
+    );
+    let status = world.provider.status.clone().unwrap();
+    assert!(
+        status.conditions[0].message.contains("700 kinds"),
+        "{}",
+        status.conditions[0].message
+    );
+}
+
+#[test]
+fn two_providers_never_fight_for_one_name() {
+    let mut world = World::new();
+    let mut other = Offer::new(
+        "local-a",
+        catalogue::catalogue(&provider(), &[offer("a", 1)], &[]).objects[0]
+            .spec
+            .clone(),
+    );
+    other.spec.provider = "lo".into();
+    world.offers.push(Arc::new(other));
+    let plan = world.look(complete(&[offer("a", 1)]), at(0));
+    assert!(plan.delete.is_empty());
+    assert!(
+        plan.apply[0].name_any().starts_with("local-a-"),
+        "{}",
+        plan.apply[0].name_any()
+    );
+    assert_eq!(writes(&world.look(complete(&[offer("a", 1)]), at(60))), 0);
+}
+
+#[test]
+fn a_long_name_is_cut_and_stays_its_own() {
+    let mut provider = provider();
+    provider.metadata.name = Some("p".repeat(250));
+    let made = catalogue::catalogue(&provider, &[offer("aaaa", 1), offer("bbbb", 1)], &[]).objects;
+    assert!(made.iter().all(|offer| offer.name_any().len() <= 253));
+    assert_ne!(made[0].name_any(), made[1].name_any());
+}
+
+#[test]
+fn the_interval_of_the_provider_counts() {
+    let mut world = World::new();
+    world.provider.spec.refresh_interval = Some(skyward_api::Duration("20s".into()));
+    assert_eq!(world.look(complete(&[]), at(0)).again, Duration::from_secs(20));
+}
