@@ -86,16 +86,19 @@ values = {
     # The name that the samples use.
     "providers": {"local": {"container": {}}},
 }
-# The local cluster has no storage class: results go to a folder of its node.
+# The local cluster has no storage class: results go to a folder of its node,
+# which `cluster.sh up` made for the operator's user.
 if cluster == "local":
-    values["store"] = {"hostPath": state + "/store"}
+    values["store"] = {"hostPath": state + "/store", "hostPathPrepared": True}
 elif os.environ.get("STORE_HOSTPATH"):
     values["store"] = {"hostPath": os.environ["STORE_HOSTPATH"]}
+else:
+    values["store"] = {"storageClass": "default"}
 json.dump(values, sys.stdout, indent=1)
 PYTHON
 if [ "$CLUSTER" = given ] && [ -z "${STORE_HOSTPATH:-}" ] &&
   ! k get storageclass -o 'jsonpath={.items[*].metadata.annotations.storageclass\.kubernetes\.io/is-default-class}' | grep -q true; then
-  die "this cluster has no default storage class for the results' volume: make one the default, or add STORE_HOSTPATH=<a folder on its node that user 65532 may write to>"
+  die "this cluster has no default storage class for the results' volume: make one the default, or or, on a cluster of one node, add STORE_HOSTPATH=<a folder of that node>"
 fi
 quietly "helm upgrade --install" "$SKYWARD_BIN_DIR/helm" --kubeconfig "$DEMO/kubeconfig" upgrade --install "$RELEASE" charts/skyward \
   --namespace "$NAMESPACE" --create-namespace --values "$DEMO/values.yaml" --wait --timeout 240s ||

@@ -74,8 +74,9 @@ go_format() {
   [ -z "$unformatted" ] || die "not formatted, run 'gofmt -w hack/cluster': $unformatted"
 }
 chart_lint() {
-  local helm=$SKYWARD_BIN_DIR/helm
-  "$helm" lint --strict charts/skyward && "$helm" template skyward charts/skyward --namespace skyward-system >/dev/null
+  local helm=$SKYWARD_BIN_DIR/helm values=(--set 'store.storageClass=default' --set 'providers.local.container.imagePullPolicy=Never')
+  "$helm" lint --strict charts/skyward "${values[@]}" &&
+    "$helm" template skyward charts/skyward --namespace skyward-system "${values[@]}" >/dev/null
 }
 
 bring_cluster() {

@@ -49,12 +49,12 @@ cluster_parts() {
   done
 }
 
-# installed NAME PACKAGE@VERSION
+# installed NAME PACKAGE@VERSION [LINKER FLAGS]
 installed() {
   local key
-  key=$({ go env GOVERSION && echo "$2"; } | digest -)
+  key=$({ go env GOVERSION && echo "$*"; } | digest -)
   stamped "$1" "$key" && return
-  GOBIN=$SKYWARD_BIN_DIR/.new quietly "build $1 ${2##*@}" go install -buildvcs=false -trimpath -ldflags '-s -w' "$2"
+  GOBIN=$SKYWARD_BIN_DIR/.new quietly "build $1 ${2##*@}" go install -buildvcs=false -trimpath -ldflags "-s -w ${3:-}" "$2"
   place "$1" "$key"
 }
 
@@ -67,7 +67,13 @@ flock -n "$lock" || {
 mkdir -p "$SKYWARD_BIN_DIR/.new"
 command -v go >/dev/null || die "go is not installed; see hack/check-tools.sh"
 cluster_parts
-installed helm "helm.sh/helm/v3/cmd/helm@$HELM"
+# Without these Helm takes every cluster that it has not asked for Kubernetes 1.20,
+# so that `helm template` and `helm lint` refuse a chart for newer ones.
+helm_flags="-X helm.sh/helm/v3/internal/version.version=$HELM"
+for package in chartutil lint/rules; do
+  helm_flags+=" -X helm.sh/helm/v3/pkg/$package.k8sVersionMajor=1 -X helm.sh/helm/v3/pkg/$package.k8sVersionMinor=$(cut -d. -f2 <<<"$KUBERNETES")"
+done
+installed helm "helm.sh/helm/v3/cmd/helm@$HELM" "$helm_flags"
 installed crane "github.com/google/go-containerregistry/cmd/crane@$CRANE"
 for extra in "$@"; do
   case $extra in
