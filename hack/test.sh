@@ -11,6 +11,12 @@ set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/target-cluster.sh"
 cd "$SKYWARD_ROOT"
 
+# cargo runs each crate's tests in the crate's own folder.
+if [ -n "${SKYWARD_SPECS:-}" ]; then
+  SKYWARD_SPECS=$(realpath -m "$SKYWARD_SPECS")
+  export SKYWARD_SPECS
+fi
+
 WHAT=${1:-test}
 KUBECONFIG_TEST=$SKYWARD_CACHE/test/kubeconfig
 BEGUN=$SECONDS
