@@ -25,7 +25,7 @@ const OURS: &[(&str, &[&str])] = &[
     ),
     ("skyward-agent", &[]),
     ("skyward-api", &[]),
-    ("skyward-cli", &["skyward-api"]),
+    ("skyward-cli", &["skyward-api", "skyward-subresources"]),
     (
         "skyward-controller",
         &[
@@ -34,13 +34,14 @@ const OURS: &[(&str, &[&str])] = &[
             "skyward-core",
             "skyward-remote",
             "skyward-store",
+            "skyward-subresources",
         ],
     ),
     ("skyward-core", &[]),
     ("skyward-providers", &["skyward-api", "skyward-core"]),
     ("skyward-remote", &["skyward-agent", "skyward-core"]),
     ("skyward-store", &[]),
-    ("skyward-subresources", &["skyward-api"]),
+    ("skyward-subresources", &["skyward-agent", "skyward-api"]),
     ("xtask", &["skyward-api"]),
 ];
 

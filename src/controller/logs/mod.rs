@@ -1,8 +1,271 @@
-//! Stub; its owner replaces it.
+//! What the aggregated API asks the controller for: logs and results of runs.
+//!
+//! Only the leader serves it, because only the leader holds connections to machines and the
+//! result store; its address stands in the leader Lease. [`certs`] decides which
+//! certificates are made, [`trust`] puts them into the cluster, [`source`] joins what the
+//! store has and what the machine has. The contract is in `skyward-subresources::data`.
 
-use crate::context::Context;
+mod certs;
+mod source;
+#[cfg(test)]
+mod tests;
+mod trust;
 
-/// Runs until shutdown.
+use std::{collections::BTreeMap, io, sync::Arc, time::Duration};
+
+use axum::{
+    Json, Router,
+    body::{Body, Bytes},
+    extract::{Path, Query, State},
+    http::{StatusCode, header},
+    response::{IntoResponse, Response},
+    routing::get,
+};
+use futures::{StreamExt, TryStreamExt, stream::BoxStream};
+use jiff::Timestamp;
+use rustls::ServerConfig;
+use skyward_store::Store;
+use skyward_subresources::{
+    data::{KEEP_ALIVE, Run, Runs, parse_run_id},
+    reload::key,
+    serve,
+    tls::{self, Clients},
+};
+use tokio::{
+    net::TcpListener,
+    sync::{Semaphore, watch},
+    time::{sleep, timeout},
+};
+
+use crate::{
+    context::Context,
+    logs::source::{Fleet, Machines, Source},
+    task::live::Live,
+};
+
+/// Most logs and results read at once.
+const STREAMS: usize = 1024;
+/// Most connections at once: one for each stream, and some.
+const CONNECTIONS: usize = STREAMS + 128;
+/// How often certificates are looked at.
+const LOOK: Duration = Duration::from_secs(60);
+/// After a failure.
+const RETRY: Duration = Duration::from_secs(3);
+
+/// Makes certificates and serves logs and results, while this process leads.
 pub async fn run(context: Context) {
-    context.shutdown.cancelled().await;
+    let (send, receive) = watch::channel(None);
+    tokio::join!(keep_certificates(&context, send), listen(&context, receive));
+}
+
+async fn keep_certificates(context: &Context, ready: watch::Sender<Option<Arc<ServerConfig>>>) {
+    let namespace = &context.config.namespace;
+    let mut used = certs::Data::new();
+    loop {
+        let mut pause = LOOK;
+        match trust::refresh(&context.client, namespace, Timestamp::now()).await {
+            Err(error) => {
+                tracing::warn!(%error, "certificates of the logs API could not be looked after; trying again");
+                pause = RETRY;
+            }
+            Ok(data) => {
+                let get = |key: &str| data.get(key).map(Vec::as_slice).unwrap_or_default();
+                if data != used {
+                    let authorities = Some(get(key::AUTHORITIES));
+                    match tls::server(get(key::SERVER_CERTIFICATE), get(key::SERVER_KEY), authorities, Clients::Required)
+                    {
+                        Ok(config) => {
+                            ready.send_replace(Some(config));
+                            used.clone_from(&data);
+                        }
+                        Err(error) => tracing::error!(%error, "the certificates just made cannot be used"),
+                    }
+                }
+                if let Err(error) = trust::register(&context.client, namespace, get(key::AUTHORITIES)).await {
+                    tracing::warn!(%error, "the aggregated API could not be registered; trying again");
+                    pause = RETRY;
+                }
+            }
+        }
+        tokio::select! {
+            () = sleep(pause) => {}
+            () = context.shutdown.cancelled() => return,
+        }
+    }
+}
+
+async fn listen(context: &Context, mut ready: watch::Receiver<Option<Arc<ServerConfig>>>) {
+    let first = tokio::select! {
+        config = ready.wait_for(Option::is_some) => config.ok().and_then(|config| config.clone()),
+        () = context.shutdown.cancelled() => return,
+    };
+    let Some(first) = first else { return };
+    let (send, tls) = watch::channel(first);
+    let address = context.config.data_address;
+    let listener = loop {
+        match TcpListener::bind(address).await {
+            Ok(listener) => break listener,
+            // A predecessor in the same Pod may not have ended yet.
+            Err(error) => tracing::error!(%error, %address, "logs and results cannot be served; trying again"),
+        }
+        tokio::select! {
+            () = sleep(RETRY) => {}
+            () = context.shutdown.cancelled() => return,
+        }
+    };
+    tracing::info!(%address, "logs and results are served to the aggregated API");
+    let shared = Shared {
+        machines: Arc::new(Fleet { live: context.live.clone(), sessions: context.sessions.clone() }),
+        live: context.live.clone(),
+        store: context.store.clone(),
+        streams: Arc::new(Semaphore::new(STREAMS)),
+    };
+    let pass_on = async {
+        while ready.changed().await.is_ok() {
+            let config = ready.borrow_and_update().clone();
+            if let Some(config) = config {
+                send.send_replace(config);
+            }
+        }
+        context.shutdown.cancelled().await;
+    };
+    let serving = serve::serve(listener, tls, router(shared), CONNECTIONS, context.shutdown.clone());
+    tokio::join!(serving, async {
+        tokio::select! {
+            () = pass_on => {}
+            () = context.shutdown.cancelled() => {}
+        }
+    });
+}
+
+/// What the handlers use.
+#[derive(Clone)]
+struct Shared {
+    machines: Arc<dyn Machines>,
+    live: Arc<Live>,
+    store: Arc<Store>,
+    streams: Arc<Semaphore>,
+}
+
+fn router(shared: Shared) -> Router {
+    Router::new()
+        .route("/v1/tasks/{namespace}/{uid}/runs", get(runs))
+        .route("/v1/tasks/{namespace}/{uid}/log", get(log))
+        .route("/v1/tasks/{namespace}/{uid}/result", get(result))
+        .with_state(shared)
+}
+
+type Answer = Result<Response, (StatusCode, String)>;
+
+fn broken(error: impl std::fmt::Display) -> (StatusCode, String) {
+    tracing::warn!(%error, "the result store could not be read");
+    (StatusCode::INTERNAL_SERVER_ERROR, format!("the result store could not be read: {error}"))
+}
+
+fn not_found() -> (StatusCode, String) {
+    (StatusCode::NOT_FOUND, "nothing is known of that run".to_owned())
+}
+
+type Task = Path<(String, String)>;
+
+async fn runs(State(shared): State<Shared>, Path((_namespace, uid)): Task) -> Answer {
+    // Machines first, then the store: a run on its way from one to the other is in both.
+    let live = shared.live.lookup(&uid);
+    let mut ids: BTreeMap<(u32, u32), (String, bool)> = BTreeMap::new();
+    for run in &live {
+        ids.insert((run.attempt, run.rank), (run.run_id.clone(), true));
+    }
+    for id in shared.store.runs(&uid).await.map_err(broken)? {
+        if let Some(place) = parse_run_id(&uid, &id) {
+            ids.entry(place).or_insert((id, false));
+        }
+    }
+    let runs: Vec<Run> = futures::stream::iter(ids)
+        .map(|((attempt, rank), (id, live))| {
+            let (store, uid) = (shared.store.clone(), uid.clone());
+            async move {
+                let stored = store.log_end(&uid, &id).await?;
+                Ok::<_, skyward_store::Error>(Run { id, attempt, rank, live, stored })
+            }
+        })
+        .buffered(16)
+        .try_collect()
+        .await
+        .map_err(broken)?;
+    Ok(Json(Runs { runs }).into_response())
+}
+
+#[derive(serde::Deserialize)]
+struct LogQuery {
+    run: String,
+    #[serde(default)]
+    offset: u64,
+    #[serde(default)]
+    follow: bool,
+}
+
+async fn log(State(shared): State<Shared>, Path((_namespace, uid)): Task, Query(query): Query<LogQuery>) -> Answer {
+    let LogQuery { run, offset, follow } = query;
+    parse_run_id(&uid, &run).ok_or_else(not_found)?;
+    let permit = room(&shared)?;
+    let known = shared.machines.machine_of(&uid, &run).is_some()
+        || shared.store.log_end(&uid, &run).await.map_err(broken)? > 0;
+    if !known {
+        return Err(not_found());
+    }
+    let source = Source { machines: shared.machines, store: shared.store, task_uid: uid, run, follow };
+    Ok(body(kept_alive(source.stream(offset)), permit))
+}
+
+#[derive(serde::Deserialize)]
+struct ResultQuery {
+    run: String,
+}
+
+async fn result(
+    State(shared): State<Shared>,
+    Path((_namespace, uid)): Task,
+    Query(ResultQuery { run }): Query<ResultQuery>,
+) -> Answer {
+    parse_run_id(&uid, &run).ok_or_else(not_found)?;
+    let permit = room(&shared)?;
+    let stored = shared.store.get_result(&uid, &run).await.map_err(broken)?.ok_or_else(not_found)?;
+    Ok(body(stored.bytes.map_err(io::Error::other).boxed(), permit))
+}
+
+type Permit = tokio::sync::OwnedSemaphorePermit;
+
+fn room(shared: &Shared) -> Result<Permit, (StatusCode, String)> {
+    Arc::clone(&shared.streams)
+        .try_acquire_owned()
+        .map_err(|_| (StatusCode::SERVICE_UNAVAILABLE, format!("{STREAMS} logs are being read, which is the most; try again")))
+}
+
+fn body(chunks: BoxStream<'static, io::Result<Bytes>>, permit: Permit) -> Response {
+    // The permit lives as long as the stream.
+    let chunks = chunks.map(move |chunk| {
+        let _held = &permit;
+        chunk
+    });
+    ([(header::CONTENT_TYPE, "application/octet-stream")], Body::from_stream(chunks)).into_response()
+}
+
+/// Adds an empty line now and then while a log is silent, but only between records.
+fn kept_alive(chunks: BoxStream<'static, io::Result<Bytes>>) -> BoxStream<'static, io::Result<Bytes>> {
+    futures::stream::unfold((chunks, true), |(mut chunks, mut between)| async move {
+        loop {
+            match timeout(KEEP_ALIVE, chunks.next()).await {
+                Ok(chunk) => {
+                    let chunk = chunk?;
+                    if let Ok(bytes) = &chunk {
+                        between = bytes.last().map_or(between, |last| *last == b'\n');
+                    }
+                    return Some((chunk, (chunks, between)));
+                }
+                Err(_) if between => return Some((Ok(Bytes::from_static(b"\n")), (chunks, between))),
+                Err(_) => {}
+            }
+        }
+    })
+    .boxed()
 }

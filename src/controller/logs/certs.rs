@@ -1,0 +1,488 @@
+//! Which certificates of our own are made, when; and how they are made.
+//!
+//! One authority signs three leaves: the aggregated API's (the Kubernetes API server trusts
+//! it through the APIService's caBundle), the data endpoint's and that endpoint's client's.
+//! Authorities last ten years, leaves ninety days. [`plan`] decides from what the Secrets
+//! hold and the time; [`issue`] carries it out. An authority is replaced with overlap: the
+//! next one is trusted everywhere before it signs anything, and the one before stays trusted
+//! until nothing of it can be in use.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use jiff::{SignedDuration, Timestamp};
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, date_time_ymd,
+};
+use skyward_subresources::{SERVICE, reload::key, tls::DATA_SERVER_NAME};
+use x509_parser::{extensions::GeneralName, parse_x509_certificate, pem::parse_x509_pem};
+
+const HOUR: SignedDuration = SignedDuration::from_hours(1);
+const DAY: SignedDuration = SignedDuration::from_hours(24);
+/// Life of an authority.
+const AUTHORITY_LIFE: SignedDuration = SignedDuration::from_hours(24 * 3650);
+/// A new authority is made when the present one has this left.
+const AUTHORITY_RENEWAL: SignedDuration = SignedDuration::from_hours(24 * 365);
+/// A new authority signs only after this, when everybody trusts it (readers look every 30 s).
+const AUTHORITY_SPREAD: SignedDuration = HOUR;
+/// An authority that signs no more is trusted for this long.
+const AUTHORITY_LEAVES: SignedDuration = DAY;
+/// Life of a leaf.
+const LEAF_LIFE: SignedDuration = SignedDuration::from_hours(24 * 90);
+/// A leaf is made anew when it has this left.
+const LEAF_RENEWAL: SignedDuration = SignedDuration::from_hours(24 * 30);
+/// Certificates are valid from a little before: clocks differ.
+const CLOCK_SKEW: SignedDuration = SignedDuration::from_mins(5);
+
+/// Data of a Secret.
+pub(super) type Data = BTreeMap<String, Vec<u8>>;
+
+/// Keys of the authority's Secret, which only the controller reads.
+pub(super) mod authority {
+    /// The authority that signs.
+    pub(in super::super) const CERTIFICATE: &str = "ca.crt";
+    /// Its key.
+    pub(in super::super) const KEY: &str = "ca.key";
+    /// The one that will sign after it.
+    pub(in super::super) const NEXT_CERTIFICATE: &str = "next.crt";
+    /// Its key.
+    pub(in super::super) const NEXT_KEY: &str = "next.key";
+    /// The one that signed before it.
+    pub(in super::super) const PREVIOUS_CERTIFICATE: &str = "previous.crt";
+}
+
+/// A leaf: what it is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Leaf {
+    /// Serving certificate of the aggregated API.
+    Api,
+    /// Serving certificate of the data endpoint.
+    Server,
+    /// The aggregated API's certificate as a client of the data endpoint.
+    Client,
+}
+
+impl Leaf {
+    /// All of them.
+    pub(super) const ALL: [Self; 3] = [Self::Api, Self::Server, Self::Client];
+
+    /// Keys in the Secret: certificate and private key.
+    pub(super) const fn keys(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Api => (key::API_CERTIFICATE, key::API_KEY),
+            Self::Server => (key::SERVER_CERTIFICATE, key::SERVER_KEY),
+            Self::Client => (key::CLIENT_CERTIFICATE, key::CLIENT_KEY),
+        }
+    }
+
+    /// Names it is valid for.
+    pub(super) fn names(self, namespace: &str) -> BTreeSet<String> {
+        match self {
+            Self::Api => [
+                SERVICE.to_owned(),
+                format!("{SERVICE}.{namespace}"),
+                format!("{SERVICE}.{namespace}.svc"),
+                format!("{SERVICE}.{namespace}.svc.cluster.local"),
+                "localhost".to_owned(),
+            ]
+            .into(),
+            Self::Server => [DATA_SERVER_NAME.to_owned()].into(),
+            Self::Client => BTreeSet::new(),
+        }
+    }
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Plan {
+    /// About the authority.
+    pub(super) authority: Authority,
+    /// Leaves to make, with the authority as it is afterwards.
+    pub(super) leaves: BTreeSet<Leaf>,
+    /// The list of trusted authorities in the Secret is to be written anew.
+    pub(super) bundle: bool,
+}
+
+/// What is done about the authority, at most one step at a time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Authority {
+    /// Nothing.
+    #[default]
+    Keep,
+    /// There is none (or none that works): make one that signs at once.
+    Create,
+    /// Make the next one; it is trusted, but signs nothing yet.
+    Prepare,
+    /// The next one signs from now on; the present one stays trusted.
+    Promote,
+    /// The one before is trusted no more.
+    Forget,
+}
+
+/// Decides. `secrets` is the authority's Secret and that of the leaves.
+pub(super) fn plan(authority_secret: &Data, leaf_secret: &Data, namespace: &str, now: Timestamp) -> Plan {
+    use authority::{CERTIFICATE, KEY, NEXT_CERTIFICATE, NEXT_KEY, PREVIOUS_CERTIFICATE};
+    let current = facts(authority_secret, CERTIFICATE, KEY).filter(|facts| facts.not_after > now);
+    let next = facts(authority_secret, NEXT_CERTIFICATE, NEXT_KEY).filter(|facts| facts.not_after > now);
+    let step = match (&current, &next) {
+        (None, None) => Authority::Create,
+        (None, Some(_)) => Authority::Promote,
+        (Some(_), Some(next)) if has_passed(next.not_before, AUTHORITY_SPREAD + CLOCK_SKEW, now) => {
+            Authority::Promote
+        }
+        (Some(_), Some(_)) => Authority::Keep,
+        (Some(current), None) => {
+            if has_passed(now, AUTHORITY_RENEWAL, current.not_after) {
+                let old = authority_secret.contains_key(PREVIOUS_CERTIFICATE);
+                if old && has_passed(current.not_before, AUTHORITY_SPREAD + AUTHORITY_LEAVES, now) {
+                    Authority::Forget
+                } else {
+                    Authority::Keep
+                }
+            } else {
+                Authority::Prepare
+            }
+        }
+    };
+    let (signer, changes) = match step {
+        Authority::Create => (None, true),
+        Authority::Promote => (next, true),
+        Authority::Keep => (current, false),
+        Authority::Prepare | Authority::Forget => (current, true),
+    };
+    let leaves = Leaf::ALL
+        .into_iter()
+        .filter(|leaf| {
+            let (certificate, private_key) = leaf.keys();
+            let good = facts(leaf_secret, certificate, private_key).is_some_and(|facts| {
+                signer.as_ref().is_some_and(|signer| facts.authority_id == signer.key_id)
+                    && has_passed(now, LEAF_RENEWAL, facts.not_after)
+                    && facts.names == leaf.names(namespace)
+            });
+            !good
+        })
+        .collect();
+    let trusted = leaf_secret.get(key::AUTHORITIES);
+    let bundle = changes || trusted != Some(&bundle(authority_secret));
+    Plan { authority: step, leaves, bundle }
+}
+
+/// Whether `later` is more than `length` after `earlier`.
+fn has_passed(earlier: Timestamp, length: SignedDuration, later: Timestamp) -> bool {
+    later.duration_since(earlier) > length
+}
+
+/// The authorities to trust.
+pub(super) fn bundle(authority_secret: &Data) -> Vec<u8> {
+    [authority::CERTIFICATE, authority::NEXT_CERTIFICATE, authority::PREVIOUS_CERTIFICATE]
+        .into_iter()
+        .filter_map(|key| authority_secret.get(key))
+        .flatten()
+        .copied()
+        .collect()
+}
+
+/// What a certificate says about itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Facts {
+    not_before: Timestamp,
+    not_after: Timestamp,
+    key_id: Vec<u8>,
+    authority_id: Vec<u8>,
+    names: BTreeSet<String>,
+}
+
+/// Of a certificate with its key; `None` when there is none, or it cannot be read, or they
+/// do not belong together.
+fn facts(data: &Data, certificate: &str, private_key: &str) -> Option<Facts> {
+    use x509_parser::extensions::ParsedExtension;
+    let key_pair = KeyPair::from_pem(std::str::from_utf8(data.get(private_key)?).ok()?).ok()?;
+    let (_, pem) = parse_x509_pem(data.get(certificate)?).ok()?;
+    let (_, certificate) = parse_x509_certificate(&pem.contents).ok()?;
+    if certificate.public_key().subject_public_key.data.as_ref() != key_pair.public_key_raw() {
+        return None;
+    }
+    let mut found = Facts {
+        not_before: Timestamp::from_second(certificate.validity().not_before.timestamp()).ok()?,
+        not_after: Timestamp::from_second(certificate.validity().not_after.timestamp()).ok()?,
+        key_id: Vec::new(),
+        authority_id: Vec::new(),
+        names: BTreeSet::new(),
+    };
+    for extension in certificate.extensions() {
+        match extension.parsed_extension() {
+            ParsedExtension::SubjectKeyIdentifier(id) => found.key_id = id.0.to_vec(),
+            ParsedExtension::AuthorityKeyIdentifier(id) => {
+                found.authority_id = id.key_identifier.as_ref().map(|id| id.0.to_vec()).unwrap_or_default();
+            }
+            ParsedExtension::SubjectAlternativeName(names) => {
+                found.names = names
+                    .general_names
+                    .iter()
+                    .filter_map(|name| match name {
+                        GeneralName::DNSName(name) => Some((*name).to_owned()),
+                        _ => None,
+                    })
+                    .collect();
+            }
+            _ => {}
+        }
+    }
+    Some(found)
+}
+
+/// Carries a plan out on the Secrets' data; the caller writes them, the authority's first.
+pub(super) fn issue(
+    plan: &Plan,
+    authority_secret: &mut Data,
+    leaf_secret: &mut Data,
+    namespace: &str,
+    now: Timestamp,
+) -> Result<(), rcgen::Error> {
+    use authority::{CERTIFICATE, KEY, NEXT_CERTIFICATE, NEXT_KEY, PREVIOUS_CERTIFICATE};
+    match plan.authority {
+        Authority::Keep => {}
+        Authority::Create => {
+            let (certificate, private_key) = new_authority(now)?;
+            *authority_secret = [(CERTIFICATE.to_owned(), certificate), (KEY.to_owned(), private_key)].into();
+        }
+        Authority::Prepare => {
+            let (certificate, private_key) = new_authority(now)?;
+            authority_secret.insert(NEXT_CERTIFICATE.to_owned(), certificate);
+            authority_secret.insert(NEXT_KEY.to_owned(), private_key);
+        }
+        Authority::Promote => {
+            if let Some(previous) = authority_secret.remove(CERTIFICATE) {
+                authority_secret.insert(PREVIOUS_CERTIFICATE.to_owned(), previous);
+            }
+            for (from, to) in [(NEXT_CERTIFICATE, CERTIFICATE), (NEXT_KEY, KEY)] {
+                if let Some(value) = authority_secret.remove(from) {
+                    authority_secret.insert(to.to_owned(), value);
+                }
+            }
+        }
+        Authority::Forget => {
+            authority_secret.remove(PREVIOUS_CERTIFICATE);
+        }
+    }
+    let text = |key: &str| String::from_utf8_lossy(authority_secret.get(key).map_or(&[][..], Vec::as_slice)).into_owned();
+    let issuer = Issuer::from_ca_cert_pem(&text(CERTIFICATE), KeyPair::from_pem(&text(KEY))?)?;
+    for leaf in &plan.leaves {
+        let (certificate, private_key) = new_leaf(*leaf, &issuer, namespace, now)?;
+        let keys = leaf.keys();
+        leaf_secret.insert(keys.0.to_owned(), certificate);
+        leaf_secret.insert(keys.1.to_owned(), private_key);
+    }
+    if plan.bundle {
+        leaf_secret.insert(key::AUTHORITIES.to_owned(), bundle(authority_secret));
+    }
+    Ok(())
+}
+
+fn named(name: &str, now: Timestamp, life: SignedDuration) -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::OrganizationName, "Skyward");
+    params.distinguished_name.push(DnType::CommonName, name);
+    let at = |time: Timestamp| {
+        date_time_ymd(1970, 1, 1) + Duration::from_secs(u64::try_from(time.as_second()).unwrap_or_default())
+    };
+    params.not_before = at(now - CLOCK_SKEW);
+    params.not_after = at(now + life);
+    params.use_authority_key_identifier_extension = true;
+    params
+}
+
+fn new_authority(now: Timestamp) -> Result<(Vec<u8>, Vec<u8>), rcgen::Error> {
+    // Each has a name of its own, so that chains are never ambiguous while two are trusted.
+    let mut params = named(&format!("Skyward authority {}", now.as_second()), now, AUTHORITY_LIFE);
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    let private_key = KeyPair::generate()?;
+    let certificate = params.self_signed(&private_key)?;
+    Ok((certificate.pem().into_bytes(), private_key.serialize_pem().into_bytes()))
+}
+
+fn new_leaf(
+    leaf: Leaf,
+    issuer: &Issuer<'_, KeyPair>,
+    namespace: &str,
+    now: Timestamp,
+) -> Result<(Vec<u8>, Vec<u8>), rcgen::Error> {
+    let (name, purpose) = match leaf {
+        Leaf::Api => (SERVICE, ExtendedKeyUsagePurpose::ServerAuth),
+        Leaf::Server => (DATA_SERVER_NAME, ExtendedKeyUsagePurpose::ServerAuth),
+        Leaf::Client => ("skyward-subresources-client", ExtendedKeyUsagePurpose::ClientAuth),
+    };
+    let mut params = named(name, now, LEAF_LIFE);
+    params.subject_alt_names = CertificateParams::new(leaf.names(namespace).into_iter().collect::<Vec<_>>())?.subject_alt_names;
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.extended_key_usages = vec![purpose];
+    let private_key = KeyPair::generate()?;
+    let certificate = params.signed_by(&private_key, issuer)?;
+    Ok((certificate.pem().into_bytes(), private_key.serialize_pem().into_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The world of the certificates, with its clock.
+    struct World {
+        authority: Data,
+        leaves: Data,
+        now: Timestamp,
+    }
+
+    impl World {
+        fn new() -> Self {
+            Self { authority: Data::new(), leaves: Data::new(), now: Timestamp::from_second(1_800_000_000).unwrap() }
+        }
+
+        fn plan(&self) -> Plan {
+            plan(&self.authority, &self.leaves, "skyward-system", self.now)
+        }
+
+        fn step(&mut self) -> Plan {
+            let plan = self.plan();
+            issue(&plan, &mut self.authority, &mut self.leaves, "skyward-system", self.now).unwrap();
+            plan
+        }
+
+        fn after(&mut self, time: SignedDuration) -> &mut Self {
+            self.now += time;
+            self
+        }
+
+        fn authorities(&self) -> usize {
+            let text = String::from_utf8(self.leaves[key::AUTHORITIES].clone()).unwrap();
+            text.matches("BEGIN CERTIFICATE").count()
+        }
+    }
+
+    fn nothing() -> Plan {
+        Plan::default()
+    }
+
+    #[test]
+    fn the_first_leader_makes_everything_and_then_nothing() {
+        let mut world = World::new();
+        let first = world.step();
+        assert_eq!(first.authority, Authority::Create);
+        assert_eq!(first.leaves, Leaf::ALL.into());
+        assert_eq!(world.plan(), nothing());
+        assert_eq!(world.after(DAY * 59).plan(), nothing());
+    }
+
+    #[test]
+    fn leaves_are_renewed_a_month_before_they_expire() {
+        let mut world = World::new();
+        world.step();
+        let plan = world.after(DAY * 61).step();
+        assert_eq!(plan, Plan { authority: Authority::Keep, leaves: Leaf::ALL.into(), bundle: false });
+        assert_eq!(world.plan(), nothing());
+    }
+
+    #[test]
+    fn one_damaged_leaf_is_made_anew_alone() {
+        for damage in ["missing", "rubbish", "key of another"] {
+            let mut world = World::new();
+            world.step();
+            match damage {
+                "missing" => drop(world.leaves.remove(key::SERVER_CERTIFICATE)),
+                "rubbish" => drop(world.leaves.insert(key::SERVER_CERTIFICATE.into(), b"rubbish".to_vec())),
+                _ => {
+                    let other = world.leaves[key::CLIENT_KEY].clone();
+                    world.leaves.insert(key::SERVER_KEY.into(), other);
+                }
+            }
+            let plan = world.step();
+            assert_eq!(plan, Plan { leaves: [Leaf::Server].into(), ..nothing() }, "{damage}");
+            assert_eq!(world.plan(), nothing());
+        }
+    }
+
+    #[test]
+    fn another_namespace_needs_other_names() {
+        let mut world = World::new();
+        world.step();
+        let plan = plan(&world.authority, &world.leaves, "elsewhere", world.now);
+        assert_eq!(plan, Plan { leaves: [Leaf::Api].into(), ..nothing() });
+    }
+
+    #[test]
+    fn a_lost_authority_is_replaced_with_all_it_signed() {
+        let mut world = World::new();
+        world.step();
+        world.authority.clear();
+        let plan = world.step();
+        assert_eq!(plan, Plan { authority: Authority::Create, leaves: Leaf::ALL.into(), bundle: true });
+        assert_eq!(world.plan(), nothing());
+    }
+
+    #[test]
+    fn a_lost_bundle_is_written_again() {
+        let mut world = World::new();
+        world.step();
+        world.leaves.remove(key::AUTHORITIES);
+        assert_eq!(world.step(), Plan { bundle: true, ..nothing() });
+        assert_eq!(world.plan(), nothing());
+    }
+
+    #[test]
+    fn an_authority_is_replaced_with_overlap() {
+        let mut world = World::new();
+        world.step();
+        world.after(DAY * (3650 - 364));
+        world.leaves.clear();
+        // Trusted first …
+        assert_eq!(world.step().authority, Authority::Prepare);
+        assert_eq!(world.authorities(), 2);
+        let signed_by_the_old = world.leaves[key::API_CERTIFICATE].clone();
+        assert_eq!(world.after(HOUR / 2).plan(), nothing());
+        // … then it signs …
+        let plan = world.after(HOUR).step();
+        assert_eq!(plan, Plan { authority: Authority::Promote, leaves: Leaf::ALL.into(), bundle: true });
+        assert_ne!(world.leaves[key::API_CERTIFICATE], signed_by_the_old);
+        assert_eq!(world.authorities(), 2, "what the old one signed may still be in use");
+        assert_eq!(world.after(HOUR).plan(), nothing());
+        // … then the old one goes.
+        assert_eq!(world.after(DAY * 2).step(), Plan { authority: Authority::Forget, bundle: true, ..nothing() });
+        assert_eq!(world.authorities(), 1);
+        assert_eq!(world.plan(), nothing());
+    }
+
+    #[test]
+    fn a_crash_between_the_two_writes_is_made_good() {
+        // Only the authority's Secret was written, at each step of its life.
+        let mut world = World::new();
+        let mut never_written = Data::new();
+        let plan = world.plan();
+        issue(&plan, &mut world.authority, &mut never_written, "skyward-system", world.now).unwrap();
+        let plan = world.step();
+        assert_eq!(plan, Plan { authority: Authority::Keep, leaves: Leaf::ALL.into(), bundle: true });
+        world.after(DAY * (3650 - 364)).step();
+        world.after(HOUR * 2);
+        let mut never_written = world.leaves.clone();
+        let plan = world.plan();
+        assert_eq!(plan.authority, Authority::Promote);
+        issue(&plan, &mut world.authority, &mut never_written, "skyward-system", world.now).unwrap();
+        assert_eq!(world.step(), Plan { authority: Authority::Keep, leaves: Leaf::ALL.into(), bundle: true });
+        assert_eq!(world.plan(), nothing());
+    }
+
+    #[test]
+    fn what_is_made_works_in_tls() {
+        use skyward_subresources::tls::{self, Clients};
+        let mut world = World::new();
+        world.now = Timestamp::now();
+        world.step();
+        let get = |key: &str| world.leaves[key].as_slice();
+        tls::server(get(key::SERVER_CERTIFICATE), get(key::SERVER_KEY), Some(get(key::AUTHORITIES)), Clients::Required).unwrap();
+        tls::server(get(key::API_CERTIFICATE), get(key::API_KEY), Some(get(key::AUTHORITIES)), Clients::Optional).unwrap();
+        tls::client(get(key::CLIENT_CERTIFICATE), get(key::CLIENT_KEY), get(key::AUTHORITIES)).unwrap();
+    }
+}

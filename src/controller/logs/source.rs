@@ -1,0 +1,195 @@
+//! One run's log, wherever it is: first what the store has, then what the machine has.
+//!
+//! Offsets count bytes of the encoded log, which is the same at the agent and in the store,
+//! so the seam is a number. The order of the two looks matters: whether the run is on a
+//! machine is asked *before* how far the store goes. A run that left its machine before the
+//! first look has its whole log in the store by the second; the other way round, its last
+//! lines could arrive in between and be missed.
+
+use std::{io, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use axum::body::Bytes;
+use futures::{StreamExt, stream::BoxStream};
+use skyward_remote::{
+    MachineKey,
+    agent::{AgentApi, AgentError},
+    sessions::Sessions,
+};
+use skyward_store::Store;
+use tokio::{
+    sync::{mpsc, watch},
+    task::JoinSet,
+    time::{Instant, sleep, timeout},
+};
+
+use crate::task::live::Live;
+
+/// How long a machine that does not answer is waited for, when not following.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Between two looks when nothing tells of a change.
+const AGAIN: Duration = Duration::from_millis(250);
+
+/// Machines and their runs. Implemented by [`Fleet`]; tests bring their own.
+#[async_trait]
+pub(super) trait Machines: Send + Sync {
+    /// Where that run is, if it is on a machine.
+    fn machine_of(&self, task_uid: &str, run: &str) -> Option<MachineKey>;
+    /// The connection to that machine, if there is one.
+    fn agent(&self, machine: &MachineKey) -> Option<Arc<dyn AgentApi>>;
+    /// Woken when a connection changes.
+    fn changes(&self) -> watch::Receiver<u64>;
+}
+
+/// The real machines.
+pub(super) struct Fleet {
+    pub(super) live: Arc<Live>,
+    pub(super) sessions: Arc<Sessions>,
+}
+
+impl Machines for Fleet {
+    fn machine_of(&self, task_uid: &str, run: &str) -> Option<MachineKey> {
+        self.live.lookup(task_uid).into_iter().find(|live| live.run_id == run).map(|live| live.machine)
+    }
+
+    fn agent(&self, machine: &MachineKey) -> Option<Arc<dyn AgentApi>> {
+        self.sessions.agent(machine).map(|agent| Arc::new(agent) as Arc<dyn AgentApi>)
+    }
+
+    fn changes(&self) -> watch::Receiver<u64> {
+        self.sessions.subscribe()
+    }
+}
+
+/// Everything needed to read one run's log.
+pub(super) struct Source {
+    pub(super) machines: Arc<dyn Machines>,
+    pub(super) store: Arc<Store>,
+    pub(super) task_uid: String,
+    pub(super) run: String,
+    pub(super) follow: bool,
+}
+
+type Chunk = io::Result<Bytes>;
+
+impl Source {
+    /// The encoded log from an offset. It ends in order only when all of it was sent.
+    pub(super) fn stream(self, offset: u64) -> BoxStream<'static, Chunk> {
+        let (send, receive) = mpsc::channel(8);
+        let mut pump = JoinSet::new();
+        pump.spawn(async move {
+            if let Err(Stop::Broken(why)) = self.pump(offset, &send).await {
+                tracing::info!(run = self.run, why, "a log's stream was broken off; the reader goes on later");
+                let _ = send.send(Err(io::Error::other(why))).await;
+            }
+        });
+        // The stream owns the pump: a reader that leaves ends it.
+        futures::stream::unfold((receive, pump), |(mut receive, pump)| async move {
+            receive.recv().await.map(|chunk| (chunk, (receive, pump)))
+        })
+        .boxed()
+    }
+
+    async fn pump(&self, mut offset: u64, send: &mpsc::Sender<Chunk>) -> Result<(), Stop> {
+        let mut waiting_since: Option<Instant> = None;
+        loop {
+            let machine = self.machines.machine_of(&self.task_uid, &self.run);
+            if self.from_store(&mut offset, send).await? {
+                continue;
+            }
+            let Some(machine) = machine else { return Ok(()) };
+            match self.from_machine(&machine, &mut offset, send).await? {
+                Progress::Done => return Ok(()),
+                Progress::Some => waiting_since = None,
+                Progress::None => {
+                    let since = *waiting_since.get_or_insert_with(Instant::now);
+                    if !self.follow && since.elapsed() > PATIENCE {
+                        return Err(Stop::Broken(format!("the machine \"{}/{}\" does not answer", machine.namespace, machine.name)));
+                    }
+                    let mut changes = self.machines.changes();
+                    tokio::select! {
+                        _ = timeout(AGAIN, changes.changed()) => {}
+                        () = send.closed() => return Err(Stop::Left),
+                    }
+                    // A watch may be closed, or change all the time.
+                    sleep(Duration::from_millis(20)).await;
+                }
+            }
+        }
+    }
+
+    /// Sends what the store has from the offset; whether that was anything.
+    async fn from_store(&self, offset: &mut u64, send: &mpsc::Sender<Chunk>) -> Result<bool, Stop> {
+        let begin = *offset;
+        let mut pieces = self.store.read_log(&self.task_uid, &self.run, begin);
+        while let Some(piece) = pieces.next().await {
+            let piece = piece.map_err(|error| Stop::Broken(format!("the result store: {error}")))?;
+            *offset += piece.len() as u64;
+            send.send(Ok(piece)).await.map_err(|_| Stop::Left)?;
+        }
+        Ok(*offset > begin)
+    }
+
+    async fn from_machine(
+        &self,
+        machine: &MachineKey,
+        offset: &mut u64,
+        send: &mpsc::Sender<Chunk>,
+    ) -> Result<Progress, Stop> {
+        let Some(agent) = self.machines.agent(machine) else { return Ok(Progress::None) };
+        let begin = *offset;
+        let progress = |offset: u64| if offset > begin { Progress::Some } else { Progress::None };
+        let mut chunks = match agent.read_log(&self.run, begin, self.follow).await {
+            Ok(chunks) => chunks,
+            // Not started yet, or forgotten: then the store has all of it by now.
+            Err(AgentError::NotFound) => return Ok(Progress::None),
+            Err(error) => {
+                tracing::debug!(%error, run = self.run, "the agent does not give its log; trying again");
+                return Ok(Progress::None);
+            }
+        };
+        loop {
+            let chunk = tokio::select! {
+                chunk = chunks.next() => chunk,
+                () = send.closed() => return Err(Stop::Left),
+            };
+            match chunk {
+                None => return Ok(Progress::Done),
+                Some(Err(error)) => {
+                    tracing::debug!(%error, run = self.run, "the agent's log stream broke; going on where it was");
+                    return Ok(progress(*offset));
+                }
+                Some(Ok(chunk)) => {
+                    let data = Bytes::from(chunk.data);
+                    // Bytes that were sent already are left out; a gap is never passed over.
+                    let Some(known) = offset.checked_sub(chunk.offset) else { return Ok(progress(*offset)) };
+                    let known = usize::try_from(known).unwrap_or(usize::MAX).min(data.len());
+                    let data = data.slice(known..);
+                    if data.is_empty() {
+                        continue;
+                    }
+                    *offset += data.len() as u64;
+                    send.send(Ok(data)).await.map_err(|_| Stop::Left)?;
+                }
+            }
+        }
+    }
+}
+
+/// Why a stream ends early.
+enum Stop {
+    /// The reader has left.
+    Left,
+    /// It cannot go on.
+    Broken(String),
+}
+
+/// What came of asking a machine.
+enum Progress {
+    /// All was sent.
+    Done,
+    /// The connection broke after some bytes.
+    Some,
+    /// Nothing came.
+    None,
+}
