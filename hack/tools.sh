@@ -36,7 +36,7 @@ cluster_parts() {
   } | digest -)
   if ! stamped components "$key" || ! stamped dns "$key" || ! stamped pause "$key"; then
     say "  Kubernetes $KUBERNETES is built from its Go modules: 6 to 8 minutes on two cores, once."
-    quietly "build the parts of the local cluster" go -C "$SKYWARD_ROOT/hack/cluster" build -buildvcs=false -trimpath \
+    quietly "build the parts of the local cluster" go -C "$SKYWARD_ROOT/hack/cluster" build -v -buildvcs=false -trimpath \
       -ldflags "-s -w -X $version.gitVersion=$KUBERNETES -X $version.gitMajor=1 -X $version.gitMinor=34" \
       -o "$SKYWARD_BIN_DIR/.new/" ./components ./dns ./pause
     place components "$key"
@@ -54,7 +54,7 @@ installed() {
   local key
   key=$({ go env GOVERSION && echo "$*"; } | digest -)
   stamped "$1" "$key" && return
-  GOBIN=$SKYWARD_BIN_DIR/.new quietly "build $1 ${2##*@}" go install -buildvcs=false -trimpath -ldflags "-s -w ${3:-}" "$2"
+  GOBIN=$SKYWARD_BIN_DIR/.new quietly "build $1 ${2##*@}" go install -v -buildvcs=false -trimpath -ldflags "-s -w ${3:-}" "$2"
   place "$1" "$key"
 }
 
