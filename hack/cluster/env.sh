@@ -41,7 +41,7 @@ our_mounts() {
 # our_processes: everything that was started for this cluster, by the state
 # folder that its command line names. Containers are found by their cgroup.
 our_processes() {
-  local dir pid
+  local dir pid words
   for dir in /proc/[0-9]*; do
     pid=${dir#/proc/}
     [ "$pid" != $$ ] || continue
@@ -50,10 +50,8 @@ our_processes() {
       *) continue ;;
     esac
     # kubectl is part of the same program, but belongs to whoever runs it.
-    if tr '\0' '\n' <"$dir/cmdline" 2>/dev/null | grep -qF "$STATE/" &&
-      [ "$(tr '\0' '\n' <"$dir/cmdline" 2>/dev/null | head -n 1)" != kubectl ]; then
-      printf '%s\n' "$pid"
-    fi
+    words=$({ tr '\0' '\n' <"$dir/cmdline"; } 2>/dev/null) || continue
+    if [[ $words == *"$STATE/"* && ${words%%$'\n'*} != *kubectl ]]; then printf '%s\n' "$pid"; fi
   done
 }
 

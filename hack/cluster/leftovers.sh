@@ -7,7 +7,7 @@ PATH=$PATH:/usr/sbin:/sbin
 
 found() {
   for pid in $(our_processes); do
-    printf 'process: %s %s\n' "$pid" "$(tr '\0' ' ' <"/proc/$pid/cmdline" 2>/dev/null | cut -c1-120)"
+    printf 'process: %s %s\n' "$pid" "$({ tr '\0' ' ' <"/proc/$pid/cmdline"; } 2>/dev/null | cut -c1-120)"
   done
   our_cgroups | sed 's/^/cgroup: /'
   our_mounts | sed 's/^/mount: /'
