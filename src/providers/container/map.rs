@@ -59,7 +59,12 @@ pub fn pod(order: &Order, settings: &Settings, provider_label: &str) -> Result<P
         name: "machine".to_owned(),
         image: Some(settings.image.clone()),
         image_pull_policy: Some(settings.pull_policy.as_str().to_owned()),
-        command: Some(vec!["/bin/sh".to_owned(), "-c".to_owned(), START.to_owned()]),
+        // The script comes by a variable, so that every list of processes does not show it whole.
+        command: Some(
+            ["/bin/sh", "-c", "eval \"$SKYWARD_START\"", "skyward-machine"]
+                .map(str::to_owned)
+                .to_vec(),
+        ),
         env: Some(environment(order, settings)),
         ports: Some(vec![ContainerPort {
             name: Some("ssh".to_owned()),
@@ -182,6 +187,7 @@ pub fn mark(pod: &Pod) -> Option<Mark> {
 
 fn environment(order: &Order, settings: &Settings) -> Vec<EnvVar> {
     let mut all = vec![
+        ("SKYWARD_START", START.to_owned()),
         ("SKYWARD_AUTHORIZED_KEY", order.authorized_key.trim().to_owned()),
         ("SKYWARD_SSH_USER", settings.user.clone()),
         ("SKYWARD_SSH_PORT", SSH_PORT.to_string()),

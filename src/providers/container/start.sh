@@ -10,6 +10,7 @@
 # Exit codes: 0 asked to stop; 64 the image cannot be used; 65 sshd does not stay up.
 set -u
 umask 022
+unset SKYWARD_START
 
 image_path=${PATH:-/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin}
 PATH=$image_path:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin

@@ -220,3 +220,12 @@ fn pull_secrets_are_named_in_the_pod() {
     let (_, spec, _) = made(&order(), spec);
     assert_eq!(spec.image_pull_secrets.unwrap()[0].name, "registry");
 }
+
+#[test]
+fn nothing_in_the_script_is_a_reference_that_kubernetes_would_replace() {
+    let (.., container) = made(&order(), ContainerSettings::default());
+    for variable in container.env.unwrap() {
+        assert!(!START.contains(&format!("$({})", variable.name)));
+    }
+    assert!(!START.contains("$$"), "Kubernetes would halve it");
+}
