@@ -17,6 +17,8 @@ pub mod ssh;
 mod mask;
 mod quote;
 mod session;
+#[cfg(test)]
+mod testing;
 
 /// Messages of the agent's protocol, as generated.
 pub use skyward_agent::protocol;

@@ -75,6 +75,7 @@ pub(crate) async fn run(
         cancel: cancel.clone(),
         connection: None,
         deadline: None,
+        readied: 0,
     };
     tokio::select! {
         biased;
@@ -95,6 +96,8 @@ struct Session {
     connection: Option<Arc<Connection>>,
     /// End of the time for the bootstrap that is going on, over several connections.
     deadline: Option<Instant>,
+    /// How often the machine became Ready.
+    readied: u64,
 }
 
 /// Why a session does not go on as it was.
@@ -116,10 +119,10 @@ impl Session {
             let why = match self.connect(&spec).await {
                 Ok(connection) => {
                     refused_since = None;
-                    let was_ready = self.ready_times();
+                    let readied = self.readied;
                     let interruption = self.serve(&spec, connection).await;
                     self.connection = None;
-                    if self.ready_times() > was_ready {
+                    if self.readied > readied {
                         attempt = 0;
                     }
                     match interruption {
@@ -294,6 +297,7 @@ impl Session {
         hello: HelloReply,
     ) -> Result<(Agent, CancellationToken), Interruption> {
         self.deadline = None;
+        self.readied += 1;
         let facts = AgentFacts {
             version: hello.agent_version,
             python: hello.python,
@@ -342,11 +346,6 @@ impl Session {
 
     fn state(&self) -> SessionState {
         lock(&self.published).state.clone()
-    }
-
-    /// A counter that grows when the machine became Ready.
-    fn ready_times(&self) -> u64 {
-        u64::from(self.deadline.is_none() && self.state().ready_at.is_some())
     }
 
     /// The machine is out of reach for now.

@@ -1,0 +1,125 @@
+//! Tests against a real OpenSSH server on this machine. What they do to "the machine"
+//! happens in a temporary directory: the server sets HOME to it.
+
+mod agent;
+mod bootstrap;
+mod connection;
+mod fake;
+mod sessions;
+mod sshd;
+
+use std::time::Duration;
+
+use skyward_core::machine::Endpoint;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    sync::mpsc,
+    time::timeout,
+};
+
+use crate::{
+    bootstrap::Spec,
+    session::Patience,
+    sessions::{Lease, MachineKey, SessionSpec, SessionState, Sessions, Stage},
+    testing::{fake::FakeAgent, sshd::Sshd},
+};
+
+/// Longest wait for anything in a test.
+const SOON: Duration = Duration::from_secs(30);
+
+/// A session spec for a machine on that server, with an agent's home in its directory.
+fn spec(sshd: &Sshd, name: &str) -> SessionSpec {
+    SessionSpec {
+        machine: MachineKey::new("tests", name),
+        endpoint: Endpoint {
+            dial: sshd.dial(),
+            user: sshd.user.clone(),
+        },
+        private_key: sshd.private_key.clone(),
+        host_key: None,
+        bootstrap: Spec {
+            home: Some(sshd.agent_home()),
+            authorized_key: sshd.public_key.clone(),
+            step_timeout: Duration::from_secs(20),
+            total_timeout: SOON,
+            ..Spec::default()
+        },
+        lease: Lease {
+            instance_timeout: Duration::from_secs(300),
+            orphan_timeout: Duration::from_secs(3600),
+        },
+        retry_interval: Duration::from_millis(500),
+        epoch: 7,
+    }
+}
+
+/// Sessions of a controller that uploads that fake.
+fn sessions(fake: &FakeAgent) -> (std::sync::Arc<Sessions>, mpsc::Receiver<MachineKey>) {
+    let (sender, receiver) = mpsc::channel(64);
+    let patience = Patience {
+        login: Duration::from_millis(300),
+        greeting: Duration::from_secs(2),
+        agent: Duration::from_secs(2),
+        ..Patience::default()
+    };
+    (
+        Sessions::with_patience(fake.binaries(), None, sender, patience),
+        receiver,
+    )
+}
+
+/// Waits until the state of a machine's session is as wanted.
+async fn wait(
+    sessions: &Sessions,
+    machine: &MachineKey,
+    wanted: impl Fn(&SessionState) -> bool,
+) -> SessionState {
+    let mut changes = sessions.subscribe();
+    let search = async {
+        loop {
+            changes.borrow_and_update();
+            if let Some(state) = sessions.state(machine)
+                && wanted(&state)
+            {
+                return state;
+            }
+            changes.changed().await.expect("sessions live on");
+        }
+    };
+    match timeout(SOON, search).await {
+        Ok(state) => state,
+        Err(_) => panic!(
+            "the session never became as wanted; it is {:?}",
+            sessions.state(machine)
+        ),
+    }
+}
+
+fn is_ready(state: &SessionState) -> bool {
+    state.stage == Stage::Ready
+}
+
+fn is_failed(state: &SessionState) -> bool {
+    matches!(state.stage, Stage::Failed(_))
+}
+
+/// Waits until a condition that nobody announces is true.
+async fn until(what: &str, condition: impl Fn() -> bool) {
+    let poll = async {
+        while !condition() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    assert!(timeout(SOON, poll).await.is_ok(), "never happened: {what}");
+}
+
+/// Sends bytes through a stream that gives them back.
+async fn echo(mut stream: Box<dyn crate::Stream>, bytes: &[u8]) -> Vec<u8> {
+    stream.write_all(bytes).await.unwrap();
+    let mut back = vec![0; bytes.len()];
+    timeout(SOON, stream.read_exact(&mut back))
+        .await
+        .expect("an echo in time")
+        .unwrap();
+    back
+}
