@@ -45,12 +45,14 @@ pub fn operator_values() -> Result<Vec<String>> {
         .context("SKYWARD_OPERATOR_IMAGE is not set; run `make test`")?;
     let node = std::env::var(NODE_IMAGE).context("SKYWARD_NODE_IMAGE is not set; run `make test`")?;
     let (repository, tag) = operator.rsplit_once(':').context("SKYWARD_OPERATOR_IMAGE needs a tag")?;
+    let store = std::env::var("SKYWARD_STORE_DIR").context("SKYWARD_STORE_DIR is not set; run `make test`")?;
     Ok(vec![
         format!("image.repository={repository}"),
         format!("image.tag={tag}"),
         "image.pullPolicy=IfNotPresent".to_owned(),
         format!("nodeImage={node}"),
-        "store.hostPath=/var/lib/skyward-store".to_owned(),
+        format!("store.hostPath={store}"),
+        "store.hostPathPrepared=true".to_owned(),
         format!("providers.{PROVIDER}.container.imagePullPolicy=IfNotPresent"),
     ])
 }
