@@ -1,1 +1,290 @@
-//! To come.
+//! What bootstrap leaves on a machine.
+
+use std::{collections::BTreeMap, fs, os::unix::fs::MetadataExt as _};
+
+use skyward_core::Secret;
+
+use super::{
+    fake::{FakeAgent, Server},
+    is_failed, is_ready, sessions, spec,
+    sshd::Sshd,
+    wait,
+};
+use crate::{
+    SessionSpec,
+    sessions::{FailureKind, SessionFailure, Stage},
+};
+
+/// Brings a machine to Ready with a controller of its own.
+async fn bootstrap(fake: &FakeAgent, spec: &SessionSpec) {
+    let (sessions, _changed) = sessions(fake);
+    sessions.ensure(spec.clone());
+    wait(&sessions, &spec.machine, |state| {
+        assert!(!is_failed(state), "{state:?}");
+        is_ready(state)
+    })
+    .await;
+    sessions.shutdown().await;
+}
+
+async fn failure(fake: &FakeAgent, spec: &SessionSpec) -> SessionFailure {
+    let (sessions, _changed) = sessions(fake);
+    sessions.ensure(spec.clone());
+    let state = wait(&sessions, &spec.machine, is_failed).await;
+    sessions.shutdown().await;
+    match state.stage {
+        Stage::Failed(failure) => failure,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn environment(sshd: &Sshd) -> BTreeMap<String, String> {
+    serde_json::from_str(&sshd.read("env.json")).unwrap()
+}
+
+#[tokio::test]
+async fn the_machine_has_our_key_alone_the_agent_and_an_environment() {
+    let (sshd, fake) = (Sshd::start(), FakeAgent::new());
+    let _server = Server::start(&sshd.agent_home(), "tests/m", &fake.digest(), 0);
+    let ssh = sshd.path("home/.ssh");
+    fs::create_dir(&ssh).unwrap();
+    fs::write(
+        ssh.join("authorized_keys"),
+        "ssh-ed25519 AAAA another key of the account\n",
+    )
+    .unwrap();
+    fs::write(ssh.join("authorized_keys2"), "ssh-ed25519 AAAA and one more\n").unwrap();
+
+    let mut spec = spec(&sshd, "m");
+    spec.bootstrap.worker_user = Some("root".into());
+    spec.bootstrap.stop_command = Some("echo it's over".into());
+    bootstrap(&fake, &spec).await;
+
+    assert_eq!(
+        fs::read_to_string(ssh.join("authorized_keys")).unwrap(),
+        format!("{}\n", sshd.public_key)
+    );
+    assert_eq!(
+        fs::metadata(ssh.join("authorized_keys")).unwrap().mode() & 0o777,
+        0o600
+    );
+    assert!(!ssh.join("authorized_keys2").exists());
+    let agent = sshd
+        .path("agent/bin")
+        .join(format!("skyward-agent-{}", &fake.digest()[..12]));
+    assert_eq!(fs::metadata(&agent).unwrap().mode() & 0o777, 0o755);
+    assert_eq!(
+        fs::read_dir(sshd.path("agent/bin")).unwrap().count(),
+        1,
+        "no half-written files"
+    );
+    assert_eq!(sshd.read("env.json"), "{}");
+    assert_eq!(
+        fs::metadata(sshd.path("agent/env.json")).unwrap().mode() & 0o777,
+        0o600
+    );
+    let user = if sshd.user == "root" { "root" } else { &sshd.user };
+    assert_eq!(
+        sshd.read("started").trim(),
+        format!(
+            "start --home {} --machine tests/m --user {user} --stop-command echo it's over",
+            sshd.agent_home()
+        )
+    );
+
+    // A second controller finds everything done: nothing is uploaded or started again.
+    let inode = |path: &std::path::Path| fs::metadata(path).unwrap().ino();
+    let before = (
+        inode(&agent),
+        inode(&ssh.join("authorized_keys")),
+        inode(&sshd.path("agent/env.json")),
+    );
+    bootstrap(&fake, &spec).await;
+    assert_eq!(
+        before,
+        (
+            inode(&agent),
+            inode(&ssh.join("authorized_keys")),
+            inode(&sshd.path("agent/env.json"))
+        )
+    );
+    assert_eq!(sshd.read("started").lines().count(), 1);
+
+    // A damaged agent is replaced.
+    fs::write(&agent, "damaged").unwrap();
+    bootstrap(&fake, &spec).await;
+    assert_ne!(fs::read_to_string(&agent).unwrap(), "damaged");
+}
+
+#[tokio::test]
+async fn an_agent_of_another_digest_is_told_to_start_anew() {
+    let (sshd, fake) = (Sshd::start(), FakeAgent::new());
+    let _server = Server::start(&sshd.agent_home(), "tests/m", "older", 0);
+    let spec = spec(&sshd, "m");
+    bootstrap(&fake, &spec).await;
+    bootstrap(&fake, &spec).await;
+    assert_eq!(sshd.read("started").lines().count(), 2);
+}
+
+#[tokio::test]
+async fn shell_variables_and_certificates_reach_every_run() {
+    let (sshd, fake) = (Sshd::start(), FakeAgent::new());
+    let _server = Server::start(&sshd.agent_home(), "tests/m", &fake.digest(), 0);
+    let mut spec = spec(&sshd, "m");
+    let captured = sshd.path("captured");
+    spec.bootstrap
+        .env_for_steps
+        .insert("GREETING".into(), "it's \"me\"\n$HOME".into());
+    spec.bootstrap.ca_bundle = Some("-----BEGIN CERTIFICATE-----\nabc\n-----END CERTIFICATE-----".into());
+    spec.bootstrap.shell_vars = BTreeMap::from([
+        ("PLAIN".to_owned(), "echo 1; cat".to_owned()),
+        (
+            "FROM_ENV".to_owned(),
+            format!("echo x >> {}; printf '%s' \"$GREETING\"", captured.display()),
+        ),
+        ("CERTIFICATES".to_owned(), "echo $SSL_CERT_FILE".to_owned()),
+        ("NOT UTF 8".to_owned(), "echo no".to_owned()),
+        ("ODD".to_owned(), "printf 'a\\377b'; echo noise >&2".to_owned()),
+    ]);
+    bootstrap(&fake, &spec).await;
+    let bundle = format!("{}/certificates/bundle.crt", sshd.agent_home());
+    let expected = [
+        ("PLAIN", "1"),
+        ("FROM_ENV", "it's \"me\"\n$HOME"),
+        ("CERTIFICATES", &bundle),
+        ("ODD", "a\u{fffd}b"),
+        ("SSL_CERT_FILE", &bundle),
+        ("PIP_CERT", &bundle),
+        ("REQUESTS_CA_BUNDLE", &bundle),
+        ("CURL_CA_BUNDLE", &bundle),
+    ];
+    let expected: BTreeMap<String, String> = expected.map(|(k, v)| (k.to_owned(), v.to_owned())).into();
+    assert_eq!(environment(&sshd), expected);
+    let installed = fs::read_to_string(&bundle).unwrap();
+    assert!(
+        installed.contains("\nabc\n") && installed.len() > 100,
+        "with the machine's own"
+    );
+
+    // Another controller takes the values as they were captured.
+    bootstrap(&fake, &spec).await;
+    assert_eq!(environment(&sshd), expected);
+    assert_eq!(fs::read_to_string(&captured).unwrap(), "x\n");
+    assert_eq!(sshd.read("started").lines().count(), 1);
+    // Another snippet is another digest.
+    spec.bootstrap.shell_vars.insert("PLAIN".into(), "echo 2".into());
+    bootstrap(&fake, &spec).await;
+    assert_eq!(environment(&sshd)["PLAIN"], "2");
+    assert_eq!(
+        sshd.read("started").lines().count(),
+        2,
+        "a changed environment reaches the agent"
+    );
+}
+
+#[tokio::test]
+async fn a_failed_step_says_which_and_what_it_said_last_without_secrets() {
+    let (sshd, fake) = (Sshd::start(), FakeAgent::new());
+    let mut spec = spec(&sshd, "m");
+    spec.bootstrap
+        .env_for_steps
+        .insert("TOKEN".into(), "canary-in-a-secret".into());
+    spec.bootstrap.masked = vec![Secret::new("canary-in-a-secret")];
+    let snippet =
+        "seq 2000; echo the token is $TOKEN >&2; echo at https://me:hunter2@index.example/x; exit 4";
+    // Only what goes to standard error is output; standard output is the value.
+    spec.bootstrap
+        .shell_vars
+        .insert("A".into(), format!("{{ {snippet}; }} >&2"));
+    let failure = failure(&fake, &spec).await;
+    assert_eq!(
+        (failure.kind, failure.step.as_deref()),
+        (FailureKind::StepFailed, Some("shell_vars"))
+    );
+    let message = failure.message;
+    assert!(
+        message.starts_with("step \"shell_vars\" failed (exit code 1): "),
+        "{message}"
+    );
+    assert!(message.ends_with("the token is ***\nat https://***@index.example/x\nthe snippet for variable \"A\" failed with exit code 4"), "{message}");
+    assert!(message.len() < 2200 && message.contains("2000") && !message.contains("\n100\n"));
+    assert!(!format!("{:?}", spec.bootstrap).contains("canary"));
+}
+
+#[tokio::test]
+async fn a_step_that_hangs_is_ended_on_the_machine_too() {
+    let (sshd, fake) = (Sshd::start(), FakeAgent::new());
+    let mut spec = spec(&sshd, "m");
+    spec.bootstrap.step_timeout = std::time::Duration::from_secs(1);
+    let pid = sshd.path("pid");
+    spec.bootstrap.shell_vars.insert(
+        "A".into(),
+        format!("echo $$ > {}; sleep 100; echo no", pid.display()),
+    );
+    let failure = failure(&fake, &spec).await;
+    assert_eq!(
+        (failure.kind, failure.step.as_deref()),
+        (FailureKind::StepTimedOut, Some("shell_vars"))
+    );
+    let pid = fs::read_to_string(pid).unwrap();
+    super::until("the snippet is gone", || {
+        !fs::exists(format!("/proc/{}", pid.trim())).unwrap()
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_cannot_work_is_said_plainly() {
+    let (sshd, fake) = (Sshd::start(), FakeAgent::new());
+    let mut certificates = spec(&sshd, "m");
+    certificates.bootstrap.ca_bundle = Some("nonsense".into());
+    let said = failure(&fake, &certificates).await;
+    assert_eq!(said.step.as_deref(), Some("certificates"));
+    assert!(said.message.contains("no PEM certificate"), "{}", said.message);
+
+    let mut home = spec(&sshd, "m");
+    home.bootstrap.home = Some("/dev/null/skyward".into());
+    let said = failure(&fake, &home).await;
+    assert_eq!(said.step.as_deref(), Some("probe"));
+    assert!(said.message.contains("cannot be made"), "{}", said.message);
+
+    let other = SessionSpec {
+        bootstrap: spec(&sshd, "m").bootstrap,
+        ..spec(&sshd, "m")
+    };
+    let nothing = tempfile::tempdir().unwrap();
+    fs::create_dir(nothing.path().join("riscv64")).unwrap();
+    fs::create_dir(nothing.path().join("arm64")).unwrap();
+    fs::write(nothing.path().join("arm64/skyward-agent"), "x").unwrap();
+    if std::env::consts::ARCH == "x86_64" {
+        let (sender, _receiver) = tokio::sync::mpsc::channel(8);
+        let binaries = crate::AgentBinaries::from_directory(nothing.path()).unwrap();
+        let sessions = crate::Sessions::new(binaries, None, sender);
+        sessions.ensure(other.clone());
+        let state = wait(&sessions, &other.machine, is_failed).await;
+        let Stage::Failed(said) = state.stage else {
+            unreachable!()
+        };
+        assert_eq!(said.kind, FailureKind::Unsupported);
+        assert!(
+            said.message.contains("x86_64") && said.message.contains("aarch64"),
+            "{}",
+            said.message
+        );
+        sessions.shutdown().await;
+    }
+}
+
+#[tokio::test]
+async fn installed_packages_need_no_apt_get() {
+    if !fs::exists("/usr/bin/dpkg-query").unwrap() {
+        eprintln!("skipped: this machine has no dpkg");
+        return;
+    }
+    let (sshd, fake) = (Sshd::start(), FakeAgent::new());
+    let _server = Server::start(&sshd.agent_home(), "tests/m", &fake.digest(), 0);
+    let mut spec = spec(&sshd, "m");
+    spec.bootstrap.apt = vec!["dpkg".into(), "openssh-server".into()];
+    bootstrap(&fake, &spec).await;
+    assert_eq!(sshd.read("bootstrap/apt.done").trim().len(), 64);
+}

@@ -1,1 +1,401 @@
-//! To come.
+//! Whole sessions: from nothing to Ready, losses, failures, removal.
+
+use std::{
+    sync::atomic::Ordering,
+    time::{Duration, Instant},
+};
+
+use futures::StreamExt as _;
+use tokio::time::timeout;
+
+use super::{
+    SOON,
+    fake::{FakeAgent, Server},
+    is_failed, is_ready, sessions, spec,
+    sshd::Sshd,
+    until, wait,
+};
+use crate::{
+    agent::AgentError,
+    bootstrap, key,
+    sessions::{FailureKind, Lease, MachineKey, SessionState, Stage},
+};
+
+fn serve(sshd: &Sshd, fake: &FakeAgent, machine: &str) -> Server {
+    Server::start(&sshd.agent_home(), &format!("tests/{machine}"), &fake.digest(), 7)
+}
+
+fn failure(state: &SessionState) -> (FailureKind, Option<&str>, &str) {
+    match &state.stage {
+        Stage::Failed(failure) => (failure.kind, failure.step.as_deref(), &failure.message),
+        other => panic!("not failed: {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_machine_becomes_ready_and_its_agent_answers() {
+    let (sshd, fake) = (Sshd::start(), FakeAgent::new());
+    let server = serve(&sshd, &fake, "m");
+    let (sessions, mut changed) = sessions(&fake);
+    let spec = spec(&sshd, "m");
+    let machine = spec.machine.clone();
+    let started = Instant::now();
+    sessions.ensure(spec.clone());
+    assert!(sessions.agent(&machine).is_none());
+    let state = wait(&sessions, &machine, is_ready).await;
+    println!(
+        "ensure to ready, nothing on the machine yet: {:?}",
+        started.elapsed()
+    );
+
+    assert_eq!(changed.recv().await, Some(machine.clone()));
+    assert!(state.reachable_at <= state.bootstrapped_at && state.bootstrapped_at <= state.ready_at);
+    let facts = state.agent.unwrap();
+    assert_eq!(
+        (facts.python.as_str(), facts.accelerators),
+        ("3.11.2", vec!["H100".to_owned()])
+    );
+
+    let agent = sessions.agent(&machine).unwrap();
+    let mut facts = agent.watch(41).await.unwrap();
+    assert_eq!(facts.next().await.unwrap().unwrap().seq, 42);
+    assert_eq!(
+        agent.stop("r", Duration::ZERO, "test").await,
+        Err(AgentError::NotFound)
+    );
+    let busy = agent.start(crate::protocol::RunSpec::default()).await;
+    assert_eq!(busy, Err(AgentError::Busy("the journal has no room".into())));
+    until("the lease was renewed at once", || {
+        server.leases.load(Ordering::Relaxed) >= 1
+    })
+    .await;
+
+    // What was learnt and reported comes back pinned: nothing changes.
+    let hellos = server.hellos.load(Ordering::Relaxed);
+    sessions.ensure(crate::SessionSpec {
+        host_key: state.host_key,
+        ..spec
+    });
+    assert_eq!(sessions.agent(&machine).unwrap().connection, agent.connection);
+    assert_eq!(server.hellos.load(Ordering::Relaxed), hellos);
+
+    sessions.shutdown().await;
+    assert!(sessions.state(&machine).is_none());
+    let end = timeout(SOON, facts.next()).await.unwrap();
+    assert!(matches!(end, Some(Err(AgentError::Disconnected(_)))), "{end:?}");
+    until("the server ended the connection", || sshd.connections() == 0).await;
+}
+
+#[tokio::test]
+async fn a_machine_that_is_not_there_yet_is_dialled_until_it_is() {
+    let (mut sshd, fake) = (Sshd::prepared("ed25519", ""), FakeAgent::new());
+    let _server = serve(&sshd, &fake, "m");
+    let (sessions, _changed) = sessions(&fake);
+    let spec = spec(&sshd, "m");
+    sessions.ensure(spec.clone());
+    let refused = |state: &SessionState| matches!(&state.stage, Stage::Dialing { last_error: Some(e) } if e.contains("could not connect to 127.0.0.1"));
+    wait(&sessions, &spec.machine, refused).await;
+    sshd.run();
+    wait(&sessions, &spec.machine, is_ready).await;
+    sessions.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_killed_server_is_reconnected_with_the_key_that_was_learnt() {
+    let (mut sshd, fake) = (Sshd::start(), FakeAgent::new());
+    let _server = serve(&sshd, &fake, "m");
+    let (sessions, _changed) = sessions(&fake);
+    let spec = spec(&sshd, "m");
+    let machine = spec.machine.clone();
+    sessions.ensure(spec);
+    let first = wait(&sessions, &machine, is_ready).await;
+    let agent = sessions.agent(&machine).unwrap();
+
+    sshd.kill();
+    wait(&sessions, &machine, |state| {
+        matches!(state.stage, Stage::Reconnecting { .. })
+    })
+    .await;
+    assert!(sessions.agent(&machine).is_none());
+    assert!(matches!(agent.hello().await, Err(AgentError::Disconnected(_))));
+    sshd.run();
+    let started = Instant::now();
+    let again = wait(&sessions, &machine, is_ready).await;
+    println!("server back to ready: {:?}", started.elapsed());
+    assert_eq!(
+        (again.ready_at, again.reachable_at),
+        (first.ready_at, first.reachable_at)
+    );
+    assert_ne!(sessions.agent(&machine).unwrap().connection, agent.connection);
+    // The agent was there all the time: it was started once.
+    assert_eq!(sshd.read("started").lines().count(), 1);
+
+    sshd.kill();
+    sshd.new_host_key("ed25519");
+    sshd.run();
+    let state = wait(&sessions, &machine, is_failed).await;
+    assert_eq!(failure(&state).0, FailureKind::HostKeyChanged);
+    assert!(failure(&state).2.contains("SHA256:"));
+    sessions.shutdown().await;
+}
+
+#[tokio::test]
+async fn an_agent_that_died_is_started_again_over_the_same_connection() {
+    let (sshd, fake) = (Sshd::start(), FakeAgent::new());
+    let server = serve(&sshd, &fake, "m");
+    let (sessions, _changed) = sessions(&fake);
+    let spec = spec(&sshd, "m");
+    sessions.ensure(spec.clone());
+    wait(&sessions, &spec.machine, is_ready).await;
+    assert_eq!(sshd.read("started").lines().count(), 1);
+
+    std::fs::write(sshd.path("agent/broken"), "out of order").unwrap();
+    drop(server);
+    let state = wait(&sessions, &spec.machine, is_failed).await;
+    let (kind, step, message) = failure(&state);
+    assert_eq!((kind, step), (FailureKind::StepFailed, Some("start")));
+    assert!(
+        message.contains("out of order") && message.contains("exit code"),
+        "{message}"
+    );
+
+    // Somebody mended it: a failed session begins anew when it is removed and wanted again.
+    std::fs::remove_file(sshd.path("agent/broken")).unwrap();
+    let server = serve(&sshd, &fake, "m");
+    sessions.remove(&spec.machine);
+    sessions.ensure(spec.clone());
+    wait(&sessions, &spec.machine, is_ready).await;
+    let agent = sessions.agent(&spec.machine).unwrap();
+    let path = sshd.agent_home();
+    drop(server);
+    wait(&sessions, &spec.machine, |state| !is_ready(state)).await;
+    let _server = Server::start(&path, "tests/m", &fake.digest(), 7);
+    wait(&sessions, &spec.machine, is_ready).await;
+    assert_ne!(
+        sessions.agent(&spec.machine).unwrap().connection,
+        agent.connection
+    );
+    assert!(sshd.connections() >= 1);
+    sessions.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_server_that_forwards_no_sockets_is_no_obstacle() {
+    let (sshd, fake) = (
+        Sshd::with("AllowStreamLocalForwarding no\nAllowTcpForwarding no"),
+        FakeAgent::new(),
+    );
+    let _server = serve(&sshd, &fake, "m");
+    let (sessions, _changed) = sessions(&fake);
+    let spec = spec(&sshd, "m");
+    sessions.ensure(spec.clone());
+    wait(&sessions, &spec.machine, is_ready).await;
+    let agent = sessions.agent(&spec.machine).unwrap();
+    assert_eq!(download(&agent, 3).await, 3 << 20);
+    sessions.shutdown().await;
+}
+
+async fn download(agent: &crate::Agent, mebibytes: u64) -> usize {
+    let mut stream = agent.read_result("r", mebibytes).await.unwrap();
+    let mut count = 0;
+    while let Some(chunk) = stream.next().await {
+        count += chunk.unwrap().data.len();
+    }
+    count
+}
+
+#[tokio::test]
+async fn a_key_that_is_refused_fails_after_some_patience() {
+    let (sshd, fake) = (Sshd::start(), FakeAgent::new());
+    let (sessions, _changed) = sessions(&fake);
+    let spec = crate::SessionSpec {
+        private_key: key::generate_keypair("x").unwrap().0,
+        ..spec(&sshd, "m")
+    };
+    sessions.ensure(spec.clone());
+    let state = wait(&sessions, &spec.machine, is_failed).await;
+    assert_eq!(failure(&state).0, FailureKind::AuthRefused);
+    assert!(
+        failure(&state).2.contains(&format!("user \"{}\"", sshd.user)),
+        "{state:?}"
+    );
+    assert!(!format!("{state:?}{spec:?}").contains("PRIVATE"));
+    // The same again is not a new attempt; another key is.
+    sessions.ensure(spec.clone());
+    assert!(is_failed(&sessions.state(&spec.machine).unwrap()));
+    let _server = serve(&sshd, &fake, "m");
+    sessions.ensure(crate::SessionSpec {
+        private_key: sshd.private_key.clone(),
+        ..spec.clone()
+    });
+    wait(&sessions, &spec.machine, is_ready).await;
+    sessions.shutdown().await;
+}
+
+#[tokio::test]
+async fn an_agent_of_a_newer_leader_or_of_another_machine_is_left_alone() {
+    for (name, epoch, expected) in [
+        ("m", 8, "newer controller"),
+        ("other", 7, "belongs to machine \"tests/other\""),
+    ] {
+        let (sshd, fake) = (Sshd::start(), FakeAgent::new());
+        let _server = Server::start(
+            &sshd.agent_home(),
+            &format!("tests/{name}"),
+            &fake.digest(),
+            epoch,
+        );
+        let (sessions, _changed) = sessions(&fake);
+        let spec = spec(&sshd, "m");
+        sessions.ensure(spec.clone());
+        let state = wait(&sessions, &spec.machine, is_failed).await;
+        assert_eq!(failure(&state).0, FailureKind::AgentRefused);
+        assert!(failure(&state).2.contains(expected), "{state:?}");
+        sessions.shutdown().await;
+    }
+}
+
+#[tokio::test]
+async fn the_lease_is_renewed_and_its_times_can_change_without_a_new_connection() {
+    let (sshd, fake) = (Sshd::start(), FakeAgent::new());
+    let server = serve(&sshd, &fake, "m");
+    let (sessions, _changed) = sessions(&fake);
+    let slow = spec(&sshd, "m");
+    sessions.ensure(slow.clone());
+    wait(&sessions, &slow.machine, is_ready).await;
+    let connection = sessions.agent(&slow.machine).unwrap().connection;
+    until("first lease", || server.leases.load(Ordering::Relaxed) == 1).await;
+    let lease = Lease {
+        instance_timeout: Duration::from_millis(400),
+        ..slow.lease
+    };
+    sessions.ensure(crate::SessionSpec {
+        lease,
+        ..slow.clone()
+    });
+    until("renewals at the new pace", || {
+        server.leases.load(Ordering::Relaxed) >= 4
+    })
+    .await;
+    assert_eq!(sessions.agent(&slow.machine).unwrap().connection, connection);
+    sessions.shutdown().await;
+}
+
+#[tokio::test]
+async fn removal_ends_a_session_within_a_second_wherever_it_is() {
+    let (sshd, fake) = (Sshd::start(), FakeAgent::new());
+    let (sessions, _changed) = sessions(&fake);
+    let mut hanging = spec(&sshd, "hanging");
+    hanging.bootstrap.shell_vars.insert("A".into(), "sleep 5".into());
+    // 192.0.2.0/24 leads nowhere.
+    let mut nowhere = spec(&sshd, "nowhere");
+    nowhere.endpoint.dial = skyward_core::machine::Dial::Host("192.0.2.1".into(), 22);
+    sessions.ensure(hanging.clone());
+    sessions.ensure(nowhere.clone());
+    let in_step = |state: &SessionState| matches!(&state.stage, Stage::Bootstrapping { step, index: 3, total: 5 } if step == "shell_vars");
+    wait(&sessions, &hanging.machine, in_step).await;
+    assert_eq!(sessions.machines().len(), 2);
+    let started = Instant::now();
+    sessions.remove(&hanging.machine);
+    sessions.remove(&nowhere.machine);
+    assert!(sessions.state(&hanging.machine).is_none());
+    until("the connection is closed", || sshd.connections() == 0).await;
+    sessions.shutdown().await;
+    assert!(
+        started.elapsed() < Duration::from_secs(1),
+        "{:?}",
+        started.elapsed()
+    );
+}
+
+#[tokio::test]
+async fn changes_are_told_once_each_to_a_receiver_that_is_slow() {
+    let (sshd, fake) = (Sshd::prepared("ed25519", ""), FakeAgent::new());
+    let (sender, mut receiver) = tokio::sync::mpsc::channel(1);
+    let sessions = crate::Sessions::new(fake.binaries(), None, sender);
+    for number in 0..50 {
+        sessions.ensure(spec(&sshd, &format!("m{number:02}")));
+    }
+    let wanted = |state: &SessionState| matches!(&state.stage, Stage::Dialing { last_error: Some(_) });
+    for machine in sessions.machines() {
+        wait(&sessions, &machine, wanted).await;
+    }
+    let mut seen = std::collections::BTreeSet::new();
+    while seen.len() < 50 {
+        seen.insert(timeout(SOON, receiver.recv()).await.unwrap().unwrap());
+    }
+    let none = MachineKey::new("tests", "unknown");
+    sessions.remove(&none);
+    assert!(sessions.state(&none).is_none());
+    sessions.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn large_results_come_at_a_useful_rate() {
+    let (sshd, fake) = (Sshd::start(), FakeAgent::new());
+    let _server = serve(&sshd, &fake, "m");
+    let (sessions, _changed) = sessions(&fake);
+    let spec = spec(&sshd, "m");
+    sessions.ensure(spec.clone());
+    wait(&sessions, &spec.machine, is_ready).await;
+    let agent = sessions.agent(&spec.machine).unwrap();
+    for mebibytes in [10, 128] {
+        let started = Instant::now();
+        assert_eq!(download(&agent, mebibytes).await, mebibytes as usize * (1 << 20));
+        let rate = mebibytes as f64 * 1.048_576 / started.elapsed().as_secs_f64();
+        println!("a result of {mebibytes} MiB through gRPC, SSH and a socket: {rate:.0} MB/s");
+    }
+    sessions.shutdown().await;
+}
+
+/// Prints what a live session costs; not a gate, as the allocator keeps what it wants.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "prints figures only"]
+async fn what_fifty_sessions_cost() {
+    let fake = FakeAgent::new();
+    let machines: Vec<(Sshd, Server)> = (0..50)
+        .map(|number| {
+            let sshd = Sshd::start();
+            let server = serve(&sshd, &fake, &format!("m{number}"));
+            (sshd, server)
+        })
+        .collect();
+    let (sessions, _changed) = sessions(&fake);
+    let resident = || {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse::<i64>().unwrap()
+    };
+    let before = resident();
+    let started = Instant::now();
+    for (number, (sshd, _)) in machines.iter().enumerate() {
+        sessions.ensure(spec(sshd, &format!("m{number}")));
+    }
+    for machine in sessions.machines() {
+        wait(&sessions, &machine, is_ready).await;
+    }
+    println!("50 machines at once to ready: {:?}", started.elapsed());
+    println!(
+        "resident memory for each session, both ends of its gRPC: {} KiB",
+        (resident() - before) / 50
+    );
+    sessions.shutdown().await;
+}
+
+#[tokio::test]
+async fn the_longest_bootstrap_is_bounded_as_a_whole() {
+    let (sshd, fake) = (Sshd::start(), FakeAgent::new());
+    let (sessions, _changed) = sessions(&fake);
+    let mut spec = spec(&sshd, "m");
+    spec.bootstrap = bootstrap::Spec {
+        shell_vars: [("A".to_owned(), "echo waiting >&2; sleep 60".to_owned())].into(),
+        total_timeout: Duration::from_secs(2),
+        ..spec.bootstrap
+    };
+    sessions.ensure(spec.clone());
+    let state = wait(&sessions, &spec.machine, is_failed).await;
+    let (kind, step, message) = failure(&state);
+    assert_eq!((kind, step), (FailureKind::StepTimedOut, Some("shell_vars")));
+    assert!(message.contains("waiting"), "{message}");
+    sessions.shutdown().await;
+}
