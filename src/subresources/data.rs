@@ -118,7 +118,8 @@ pub trait Data: Send + Sync {
 
 /// The leader, wherever it is.
 pub struct Leader {
-    leases: Api<Lease>,
+    /// Where its address stands; `None` = the address is known and stays.
+    leases: Option<Api<Lease>>,
     tls: watch::Receiver<Option<Arc<ClientConfig>>>,
     /// Where it was last.
     address: Mutex<Option<String>>,
@@ -132,15 +133,28 @@ impl Leader {
         tls: watch::Receiver<Option<Arc<ClientConfig>>>,
     ) -> Self {
         Self {
-            leases: Api::namespaced(client, namespace),
+            leases: Some(Api::namespaced(client, namespace)),
             tls,
             address: Mutex::default(),
         }
     }
 
+    /// At a known address.
+    pub fn at(address: &str, tls: Arc<ClientConfig>) -> Self {
+        let address = Mutex::new(Some(address.to_owned()));
+        Self {
+            leases: None,
+            tls: watch::channel(Some(tls)).1,
+            address,
+        }
+    }
+
     async fn lookup(&self) -> Result<String, DataError> {
         let unavailable = |text: String| DataError::Unavailable(text);
-        let lease = timeout(LOOKUP, self.leases.get_opt(LEASE))
+        let Some(leases) = &self.leases else {
+            return Err(unavailable("it does not answer".to_owned()));
+        };
+        let lease = timeout(LOOKUP, leases.get_opt(LEASE))
             .await
             .map_err(|_| unavailable(format!("reading the Lease {LEASE:?} took too long; try again")))?
             .map_err(|error| unavailable(format!("the Lease {LEASE:?} cannot be read: {error}")))?;
@@ -167,6 +181,9 @@ impl Leader {
     }
 
     fn remember(&self, address: Option<String>) {
+        if self.leases.is_none() {
+            return;
+        }
         *self.address.lock().unwrap_or_else(PoisonError::into_inner) = address;
     }
 

@@ -47,7 +47,7 @@ const CONNECTIONS: usize = 512;
 
 /// Settings of the aggregated API.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct Config {
     /// The operator's namespace: certificates and the leader Lease are there.
     pub namespace: String,
     /// Where to listen (HTTPS).
@@ -55,8 +55,8 @@ pub struct Options {
 }
 
 /// Serves until shutdown.
-pub async fn run(options: Options, client: kube::Client, shutdown: CancellationToken) -> anyhow::Result<()> {
-    let Options { namespace, address } = options;
+pub async fn run(client: kube::Client, config: Config, shutdown: CancellationToken) -> anyhow::Result<()> {
+    let Config { namespace, address } = config;
     let listener = TcpListener::bind(address)
         .await
         .with_context(|| format!("listening on {address}"))?;

@@ -14,8 +14,8 @@ use std::{
 
 use jiff::{SignedDuration, Timestamp};
 use rcgen::{
-    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose, date_time_ymd,
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
+    KeyPair, KeyUsagePurpose, date_time_ymd,
 };
 use skyward_subresources::{SERVICE, reload::key, tls::DATA_SERVER_NAME};
 use x509_parser::{extensions::GeneralName, parse_x509_certificate, pem::parse_x509_pem};
@@ -158,7 +158,9 @@ pub(super) fn plan(authority_secret: &Data, leaf_secret: &Data, namespace: &str,
         .filter(|leaf| {
             let (certificate, private_key) = leaf.keys();
             let good = facts(leaf_secret, certificate, private_key).is_some_and(|facts| {
-                signer.as_ref().is_some_and(|signer| facts.authority_id == signer.key_id)
+                signer
+                    .as_ref()
+                    .is_some_and(|signer| facts.authority_id == signer.key_id)
                     && has_passed(now, LEAF_RENEWAL, facts.not_after)
                     && facts.names == leaf.names(namespace)
             });
@@ -167,7 +169,11 @@ pub(super) fn plan(authority_secret: &Data, leaf_secret: &Data, namespace: &str,
         .collect();
     let trusted = leaf_secret.get(key::AUTHORITIES);
     let bundle = changes || trusted != Some(&bundle(authority_secret));
-    Plan { authority: step, leaves, bundle }
+    Plan {
+        authority: step,
+        leaves,
+        bundle,
+    }
 }
 
 /// Whether `later` is more than `length` after `earlier`.
@@ -177,12 +183,16 @@ fn has_passed(earlier: Timestamp, length: SignedDuration, later: Timestamp) -> b
 
 /// The authorities to trust.
 pub(super) fn bundle(authority_secret: &Data) -> Vec<u8> {
-    [authority::CERTIFICATE, authority::NEXT_CERTIFICATE, authority::PREVIOUS_CERTIFICATE]
-        .into_iter()
-        .filter_map(|key| authority_secret.get(key))
-        .flatten()
-        .copied()
-        .collect()
+    [
+        authority::CERTIFICATE,
+        authority::NEXT_CERTIFICATE,
+        authority::PREVIOUS_CERTIFICATE,
+    ]
+    .into_iter()
+    .filter_map(|key| authority_secret.get(key))
+    .flatten()
+    .copied()
+    .collect()
 }
 
 /// What a certificate says about itself.
@@ -216,7 +226,11 @@ fn facts(data: &Data, certificate: &str, private_key: &str) -> Option<Facts> {
         match extension.parsed_extension() {
             ParsedExtension::SubjectKeyIdentifier(id) => found.key_id = id.0.to_vec(),
             ParsedExtension::AuthorityKeyIdentifier(id) => {
-                found.authority_id = id.key_identifier.as_ref().map(|id| id.0.to_vec()).unwrap_or_default();
+                found.authority_id = id
+                    .key_identifier
+                    .as_ref()
+                    .map(|id| id.0.to_vec())
+                    .unwrap_or_default();
             }
             ParsedExtension::SubjectAlternativeName(names) => {
                 found.names = names
@@ -247,7 +261,11 @@ pub(super) fn issue(
         Authority::Keep => {}
         Authority::Create => {
             let (certificate, private_key) = new_authority(now)?;
-            *authority_secret = [(CERTIFICATE.to_owned(), certificate), (KEY.to_owned(), private_key)].into();
+            *authority_secret = [
+                (CERTIFICATE.to_owned(), certificate),
+                (KEY.to_owned(), private_key),
+            ]
+            .into();
         }
         Authority::Prepare => {
             let (certificate, private_key) = new_authority(now)?;
@@ -268,7 +286,9 @@ pub(super) fn issue(
             authority_secret.remove(PREVIOUS_CERTIFICATE);
         }
     }
-    let text = |key: &str| String::from_utf8_lossy(authority_secret.get(key).map_or(&[][..], Vec::as_slice)).into_owned();
+    let text = |key: &str| {
+        String::from_utf8_lossy(authority_secret.get(key).map_or(&[][..], Vec::as_slice)).into_owned()
+    };
     let issuer = Issuer::from_ca_cert_pem(&text(CERTIFICATE), KeyPair::from_pem(&text(KEY))?)?;
     for leaf in &plan.leaves {
         let (certificate, private_key) = new_leaf(*leaf, &issuer, namespace, now)?;
@@ -285,7 +305,9 @@ pub(super) fn issue(
 fn named(name: &str, now: Timestamp, life: SignedDuration) -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();
-    params.distinguished_name.push(DnType::OrganizationName, "Skyward");
+    params
+        .distinguished_name
+        .push(DnType::OrganizationName, "Skyward");
     params.distinguished_name.push(DnType::CommonName, name);
     let at = |time: Timestamp| {
         date_time_ymd(1970, 1, 1) + Duration::from_secs(u64::try_from(time.as_second()).unwrap_or_default())
@@ -298,12 +320,19 @@ fn named(name: &str, now: Timestamp, life: SignedDuration) -> CertificateParams 
 
 fn new_authority(now: Timestamp) -> Result<(Vec<u8>, Vec<u8>), rcgen::Error> {
     // Each has a name of its own, so that chains are never ambiguous while two are trusted.
-    let mut params = named(&format!("Skyward authority {}", now.as_second()), now, AUTHORITY_LIFE);
+    let mut params = named(
+        &format!("Skyward authority {}", now.as_second()),
+        now,
+        AUTHORITY_LIFE,
+    );
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     let private_key = KeyPair::generate()?;
     let certificate = params.self_signed(&private_key)?;
-    Ok((certificate.pem().into_bytes(), private_key.serialize_pem().into_bytes()))
+    Ok((
+        certificate.pem().into_bytes(),
+        private_key.serialize_pem().into_bytes(),
+    ))
 }
 
 fn new_leaf(
@@ -318,12 +347,16 @@ fn new_leaf(
         Leaf::Client => ("skyward-subresources-client", ExtendedKeyUsagePurpose::ClientAuth),
     };
     let mut params = named(name, now, LEAF_LIFE);
-    params.subject_alt_names = CertificateParams::new(leaf.names(namespace).into_iter().collect::<Vec<_>>())?.subject_alt_names;
+    params.subject_alt_names =
+        CertificateParams::new(leaf.names(namespace).into_iter().collect::<Vec<_>>())?.subject_alt_names;
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.extended_key_usages = vec![purpose];
     let private_key = KeyPair::generate()?;
     let certificate = params.signed_by(&private_key, issuer)?;
-    Ok((certificate.pem().into_bytes(), private_key.serialize_pem().into_bytes()))
+    Ok((
+        certificate.pem().into_bytes(),
+        private_key.serialize_pem().into_bytes(),
+    ))
 }
 
 #[cfg(test)]
@@ -339,7 +372,11 @@ mod tests {
 
     impl World {
         fn new() -> Self {
-            Self { authority: Data::new(), leaves: Data::new(), now: Timestamp::from_second(1_800_000_000).unwrap() }
+            Self {
+                authority: Data::new(),
+                leaves: Data::new(),
+                now: Timestamp::from_second(1_800_000_000).unwrap(),
+            }
         }
 
         fn plan(&self) -> Plan {
@@ -348,7 +385,14 @@ mod tests {
 
         fn step(&mut self) -> Plan {
             let plan = self.plan();
-            issue(&plan, &mut self.authority, &mut self.leaves, "skyward-system", self.now).unwrap();
+            issue(
+                &plan,
+                &mut self.authority,
+                &mut self.leaves,
+                "skyward-system",
+                self.now,
+            )
+            .unwrap();
             plan
         }
 
@@ -382,7 +426,14 @@ mod tests {
         let mut world = World::new();
         world.step();
         let plan = world.after(DAY * 61).step();
-        assert_eq!(plan, Plan { authority: Authority::Keep, leaves: Leaf::ALL.into(), bundle: false });
+        assert_eq!(
+            plan,
+            Plan {
+                authority: Authority::Keep,
+                leaves: Leaf::ALL.into(),
+                bundle: false
+            }
+        );
         assert_eq!(world.plan(), nothing());
     }
 
@@ -393,14 +444,25 @@ mod tests {
             world.step();
             match damage {
                 "missing" => drop(world.leaves.remove(key::SERVER_CERTIFICATE)),
-                "rubbish" => drop(world.leaves.insert(key::SERVER_CERTIFICATE.into(), b"rubbish".to_vec())),
+                "rubbish" => drop(
+                    world
+                        .leaves
+                        .insert(key::SERVER_CERTIFICATE.into(), b"rubbish".to_vec()),
+                ),
                 _ => {
                     let other = world.leaves[key::CLIENT_KEY].clone();
                     world.leaves.insert(key::SERVER_KEY.into(), other);
                 }
             }
             let plan = world.step();
-            assert_eq!(plan, Plan { leaves: [Leaf::Server].into(), ..nothing() }, "{damage}");
+            assert_eq!(
+                plan,
+                Plan {
+                    leaves: [Leaf::Server].into(),
+                    ..nothing()
+                },
+                "{damage}"
+            );
             assert_eq!(world.plan(), nothing());
         }
     }
@@ -410,7 +472,13 @@ mod tests {
         let mut world = World::new();
         world.step();
         let plan = plan(&world.authority, &world.leaves, "elsewhere", world.now);
-        assert_eq!(plan, Plan { leaves: [Leaf::Api].into(), ..nothing() });
+        assert_eq!(
+            plan,
+            Plan {
+                leaves: [Leaf::Api].into(),
+                ..nothing()
+            }
+        );
     }
 
     #[test]
@@ -419,7 +487,14 @@ mod tests {
         world.step();
         world.authority.clear();
         let plan = world.step();
-        assert_eq!(plan, Plan { authority: Authority::Create, leaves: Leaf::ALL.into(), bundle: true });
+        assert_eq!(
+            plan,
+            Plan {
+                authority: Authority::Create,
+                leaves: Leaf::ALL.into(),
+                bundle: true
+            }
+        );
         assert_eq!(world.plan(), nothing());
     }
 
@@ -428,7 +503,13 @@ mod tests {
         let mut world = World::new();
         world.step();
         world.leaves.remove(key::AUTHORITIES);
-        assert_eq!(world.step(), Plan { bundle: true, ..nothing() });
+        assert_eq!(
+            world.step(),
+            Plan {
+                bundle: true,
+                ..nothing()
+            }
+        );
         assert_eq!(world.plan(), nothing());
     }
 
@@ -445,12 +526,30 @@ mod tests {
         assert_eq!(world.after(HOUR / 2).plan(), nothing());
         // … then it signs …
         let plan = world.after(HOUR).step();
-        assert_eq!(plan, Plan { authority: Authority::Promote, leaves: Leaf::ALL.into(), bundle: true });
+        assert_eq!(
+            plan,
+            Plan {
+                authority: Authority::Promote,
+                leaves: Leaf::ALL.into(),
+                bundle: true
+            }
+        );
         assert_ne!(world.leaves[key::API_CERTIFICATE], signed_by_the_old);
-        assert_eq!(world.authorities(), 2, "what the old one signed may still be in use");
+        assert_eq!(
+            world.authorities(),
+            2,
+            "what the old one signed may still be in use"
+        );
         assert_eq!(world.after(HOUR).plan(), nothing());
         // … then the old one goes.
-        assert_eq!(world.after(DAY * 2).step(), Plan { authority: Authority::Forget, bundle: true, ..nothing() });
+        assert_eq!(
+            world.after(DAY * 2).step(),
+            Plan {
+                authority: Authority::Forget,
+                bundle: true,
+                ..nothing()
+            }
+        );
         assert_eq!(world.authorities(), 1);
         assert_eq!(world.plan(), nothing());
     }
@@ -461,16 +560,44 @@ mod tests {
         let mut world = World::new();
         let mut never_written = Data::new();
         let plan = world.plan();
-        issue(&plan, &mut world.authority, &mut never_written, "skyward-system", world.now).unwrap();
+        issue(
+            &plan,
+            &mut world.authority,
+            &mut never_written,
+            "skyward-system",
+            world.now,
+        )
+        .unwrap();
         let plan = world.step();
-        assert_eq!(plan, Plan { authority: Authority::Keep, leaves: Leaf::ALL.into(), bundle: true });
+        assert_eq!(
+            plan,
+            Plan {
+                authority: Authority::Keep,
+                leaves: Leaf::ALL.into(),
+                bundle: true
+            }
+        );
         world.after(DAY * (3650 - 364)).step();
         world.after(HOUR * 2);
         let mut never_written = world.leaves.clone();
         let plan = world.plan();
         assert_eq!(plan.authority, Authority::Promote);
-        issue(&plan, &mut world.authority, &mut never_written, "skyward-system", world.now).unwrap();
-        assert_eq!(world.step(), Plan { authority: Authority::Keep, leaves: Leaf::ALL.into(), bundle: true });
+        issue(
+            &plan,
+            &mut world.authority,
+            &mut never_written,
+            "skyward-system",
+            world.now,
+        )
+        .unwrap();
+        assert_eq!(
+            world.step(),
+            Plan {
+                authority: Authority::Keep,
+                leaves: Leaf::ALL.into(),
+                bundle: true
+            }
+        );
         assert_eq!(world.plan(), nothing());
     }
 
@@ -481,8 +608,25 @@ mod tests {
         world.now = Timestamp::now();
         world.step();
         let get = |key: &str| world.leaves[key].as_slice();
-        tls::server(get(key::SERVER_CERTIFICATE), get(key::SERVER_KEY), Some(get(key::AUTHORITIES)), Clients::Required).unwrap();
-        tls::server(get(key::API_CERTIFICATE), get(key::API_KEY), Some(get(key::AUTHORITIES)), Clients::Optional).unwrap();
-        tls::client(get(key::CLIENT_CERTIFICATE), get(key::CLIENT_KEY), get(key::AUTHORITIES)).unwrap();
+        tls::server(
+            get(key::SERVER_CERTIFICATE),
+            get(key::SERVER_KEY),
+            Some(get(key::AUTHORITIES)),
+            Clients::Required,
+        )
+        .unwrap();
+        tls::server(
+            get(key::API_CERTIFICATE),
+            get(key::API_KEY),
+            Some(get(key::AUTHORITIES)),
+            Clients::Optional,
+        )
+        .unwrap();
+        tls::client(
+            get(key::CLIENT_CERTIFICATE),
+            get(key::CLIENT_KEY),
+            get(key::AUTHORITIES),
+        )
+        .unwrap();
     }
 }

@@ -49,11 +49,17 @@ pub(super) struct Fleet {
 
 impl Machines for Fleet {
     fn machine_of(&self, task_uid: &str, run: &str) -> Option<MachineKey> {
-        self.live.lookup(task_uid).into_iter().find(|live| live.run_id == run).map(|live| live.machine)
+        self.live
+            .lookup(task_uid)
+            .into_iter()
+            .find(|live| live.run_id == run)
+            .map(|live| live.machine)
     }
 
     fn agent(&self, machine: &MachineKey) -> Option<Arc<dyn AgentApi>> {
-        self.sessions.agent(machine).map(|agent| Arc::new(agent) as Arc<dyn AgentApi>)
+        self.sessions
+            .agent(machine)
+            .map(|agent| Arc::new(agent) as Arc<dyn AgentApi>)
     }
 
     fn changes(&self) -> watch::Receiver<u64> {
@@ -79,7 +85,11 @@ impl Source {
         let mut pump = JoinSet::new();
         pump.spawn(async move {
             if let Err(Stop::Broken(why)) = self.pump(offset, &send).await {
-                tracing::info!(run = self.run, why, "a log's stream was broken off; the reader goes on later");
+                tracing::info!(
+                    run = self.run,
+                    why,
+                    "a log's stream was broken off; the reader goes on later"
+                );
                 let _ = send.send(Err(io::Error::other(why))).await;
             }
         });
@@ -104,7 +114,10 @@ impl Source {
                 Progress::None => {
                     let since = *waiting_since.get_or_insert_with(Instant::now);
                     if !self.follow && since.elapsed() > PATIENCE {
-                        return Err(Stop::Broken(format!("the machine \"{}/{}\" does not answer", machine.namespace, machine.name)));
+                        return Err(Stop::Broken(format!(
+                            "the machine \"{}/{}\" does not answer",
+                            machine.namespace, machine.name
+                        )));
                     }
                     let mut changes = self.machines.changes();
                     tokio::select! {
@@ -136,9 +149,17 @@ impl Source {
         offset: &mut u64,
         send: &mpsc::Sender<Chunk>,
     ) -> Result<Progress, Stop> {
-        let Some(agent) = self.machines.agent(machine) else { return Ok(Progress::None) };
+        let Some(agent) = self.machines.agent(machine) else {
+            return Ok(Progress::None);
+        };
         let begin = *offset;
-        let progress = |offset: u64| if offset > begin { Progress::Some } else { Progress::None };
+        let progress = |offset: u64| {
+            if offset > begin {
+                Progress::Some
+            } else {
+                Progress::None
+            }
+        };
         let mut chunks = match agent.read_log(&self.run, begin, self.follow).await {
             Ok(chunks) => chunks,
             // Not started yet, or forgotten: then the store has all of it by now.
@@ -162,7 +183,9 @@ impl Source {
                 Some(Ok(chunk)) => {
                     let data = Bytes::from(chunk.data);
                     // Bytes that were sent already are left out; a gap is never passed over.
-                    let Some(known) = offset.checked_sub(chunk.offset) else { return Ok(progress(*offset)) };
+                    let Some(known) = offset.checked_sub(chunk.offset) else {
+                        return Ok(progress(*offset));
+                    };
                     let known = usize::try_from(known).unwrap_or(usize::MAX).min(data.len());
                     let data = data.slice(known..);
                     if data.is_empty() {
