@@ -6,3 +6,12 @@ use crate::context::Context;
 pub async fn run(context: Context) {
     context.shutdown.cancelled().await;
 }
+
+pub mod live;
+
+mod dispatcher;
+mod message;
+mod model;
+mod placement;
+mod status;
+mod tail;

@@ -1,0 +1,425 @@
+//! How an attempt begins and ends. It ends as one: only when each of its runs has ended
+//! and is collected, or its machine is gone, is it decided what comes next.
+
+use std::{sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+use skyward_api::{Task, TaskPhase, condition::reason};
+use skyward_remote::protocol::finished::Ending;
+
+use super::{
+    AGAIN, Attempt, Collect, Dispatcher, References, Run, RunStage, Stage, StopWhy, WORTH_TELLING, Waiting,
+    queue_key,
+};
+use crate::{
+    events,
+    task::{
+        message::{Collected, Effect},
+        model::{Entry, Place, RunId, Uid},
+        status::{self, Counts, Rank, Why},
+    },
+};
+
+/// What an attempt came to.
+#[derive(Debug, PartialEq, Eq)]
+enum Outcome {
+    /// Its runs say it.
+    Ended,
+    /// Another attempt, because a machine was lost; it counts.
+    Retry,
+    /// Another attempt later, because it was stopped; it does not count.
+    Later(&'static str),
+    /// The end: why.
+    Failed(Why),
+}
+
+impl Dispatcher {
+    /// Keeps the places and puts the attempt on record; nothing is started before.
+    pub(super) fn begin_attempt(&mut self, uid: &Uid, places: Vec<Place>, now: Timestamp) {
+        let Some(task) = self.tasks.get_mut(uid) else {
+            return;
+        };
+        let Stage::Waiting(waiting) = &mut task.stage else {
+            return;
+        };
+        let resolved = match std::mem::replace(&mut waiting.references, References::Unread) {
+            References::Read(resolved, _) => Some(resolved),
+            References::Unread | References::Reading | References::Missing(_) => None,
+        };
+        let number = task.counts.attempt + 1;
+        self.queue.remove(&queue_key(&task.entry));
+        let names: Vec<Arc<str>> = places
+            .iter()
+            .map(|place| {
+                self.machines
+                    .get(place)
+                    .map_or_else(|| Arc::from(""), |machine| machine.name.clone())
+            })
+            .collect();
+        for (rank, (place, name)) in places.iter().zip(&names).enumerate() {
+            let id = RunId {
+                uid: uid.clone(),
+                attempt: number,
+                rank: rank as u32,
+            };
+            self.runs
+                .insert(id, Run::new(*place, name.clone(), RunStage::Reserved));
+        }
+        let names: Vec<&str> = names.iter().map(|name| &**name).collect();
+        let counts = Counts {
+            attempt: number,
+            ..task.counts
+        };
+        let status = status::placed(&task.entry, counts, &places, &names, now);
+        task.stage = Stage::Placing(Attempt {
+            number,
+            places,
+            started_at: now,
+            resolved,
+            task: None,
+            stop: None,
+        });
+        self.started_since_tick += 1;
+        self.write(uid, status);
+    }
+
+    /// The placement is on record: start.
+    pub(super) fn placement_is_recorded(
+        &mut self,
+        uid: &Uid,
+        entry: Entry,
+        object: Arc<Task>,
+        now: Timestamp,
+    ) {
+        let Some(task) = self.tasks.get_mut(uid) else {
+            return;
+        };
+        let stage = std::mem::replace(&mut task.stage, Stage::Waiting(Waiting::new(&entry, None, now)));
+        let Stage::Placing(mut attempt) = stage else {
+            task.stage = stage;
+            return;
+        };
+        attempt.task = Some(object);
+        task.counts.attempt = attempt.number;
+        if let Some(started) = &entry.status.started_at {
+            attempt.started_at = started.0;
+        }
+        let number = attempt.number;
+        let places = attempt.places.len() as u32;
+        let mut event = events::EventSpec::normal(
+            events::reason::TASK_STARTED,
+            "Start",
+            entry
+                .status
+                .conditions
+                .iter()
+                .find(|c| c.type_ == "Running")
+                .map(|c| c.message.clone())
+                .unwrap_or_default(),
+        );
+        if let Some(pool) = &self.pool {
+            event = event.merged_into(pool.reference.clone());
+        }
+        self.effects.push(Effect::Publish {
+            uid: uid.clone(),
+            name: entry.name.clone(),
+            event: Box::new(event),
+        });
+        self.effects.push(Effect::Entered(TaskPhase::Running));
+        task.stage = Stage::Running(attempt);
+        if !entry.is_older_than(&task.entry) {
+            task.entry = entry;
+        }
+        for rank in 0..places {
+            let id = RunId {
+                uid: uid.clone(),
+                attempt: number,
+                rank,
+            };
+            if let Some(run) = self.runs.get_mut(&id)
+                && matches!(run.stage, RunStage::Reserved)
+            {
+                run.stage = RunStage::Starting;
+            }
+        }
+        self.live(uid);
+        // A Pool or Task that changed meanwhile stops it before it begins.
+        self.steer(uid, now);
+        for run in self.runs_of(uid) {
+            self.drive(&run, now);
+        }
+        self.look_for_lost();
+    }
+
+    /// The placement is not on record and never will be: the places are free again.
+    pub(super) fn abandon_placement(&mut self, uid: &Uid, now: Timestamp) {
+        let Some(task) = self.tasks.get_mut(uid) else {
+            return;
+        };
+        let Stage::Placing(attempt) = &task.stage else {
+            return;
+        };
+        let number = attempt.number;
+        let mut waiting = Waiting::new(&task.entry, None, now);
+        waiting.not_before = task.write_at;
+        task.stage = Stage::Waiting(waiting);
+        if !task.entry.suspend {
+            self.queue.insert(queue_key(&task.entry));
+        }
+        for id in self.runs_of(uid) {
+            if id.attempt == number {
+                self.runs.remove(&id);
+            }
+        }
+        self.dirty = true;
+    }
+
+    /// Asks every run of the attempt to end. The gravest reason counts.
+    pub(super) fn stop_attempt(&mut self, uid: &Uid, why: StopWhy, now: Timestamp) {
+        let Some(task) = self.tasks.get_mut(uid) else {
+            return;
+        };
+        let Stage::Running(attempt) = &mut task.stage else {
+            return;
+        };
+        if attempt.stop.is_some_and(|stop| stop >= why) {
+            return;
+        }
+        attempt.stop = Some(why);
+        let number = attempt.number;
+        let shutdown = self
+            .pool
+            .as_ref()
+            .map_or(super::super::model::SHUTDOWN, |pool| pool.shutdown);
+        let grace: Duration = match why {
+            StopWhy::Interrupted | StopWhy::Suspended => task.entry.grace,
+            StopWhy::PoolOff | StopWhy::PoolDeleted => shutdown,
+        };
+        for id in self.runs_of(uid) {
+            if id.attempt == number {
+                if let Some(run) = self.runs.get_mut(&id) {
+                    run.stop.get_or_insert((grace, why.as_str()));
+                }
+                self.drive(&id, now);
+            }
+        }
+        self.conclude(uid, now);
+    }
+
+    /// Decides what comes after the attempt, once all of it has ended.
+    pub(super) fn conclude(&mut self, uid: &Uid, now: Timestamp) {
+        let Some(task) = self.tasks.get(uid) else { return };
+        let Stage::Running(attempt) = &task.stage else {
+            return;
+        };
+        let number = attempt.number;
+        let ids: Vec<RunId> = (0..attempt.places.len() as u32)
+            .map(|rank| RunId {
+                uid: uid.clone(),
+                attempt: number,
+                rank,
+            })
+            .collect();
+        let runs: Vec<&Run> = ids.iter().filter_map(|id| self.runs.get(id)).collect();
+        let interrupted = runs.iter().any(|run| match &run.stage {
+            RunStage::Lost => true,
+            RunStage::Finished(finished) => finished.ending() == Ending::MachineRestarted,
+            RunStage::Reserved | RunStage::Starting | RunStage::Running => false,
+        });
+        let settled = runs.len() == ids.len() && runs.iter().all(|run| run.is_settled());
+        if !settled {
+            if interrupted && attempt.stop.is_none() {
+                self.stop_attempt(uid, StopWhy::Interrupted, now);
+            }
+            return;
+        }
+        let stopped = runs.iter().any(
+            |run| matches!(&run.stage, RunStage::Finished(finished) if finished.ending() == Ending::Stopped),
+        );
+        let limit = task.entry.retries.unwrap_or_else(|| {
+            self.pool
+                .as_ref()
+                .map_or(super::super::model::RETRIES, |pool| pool.retries)
+        });
+        let outcome = outcome(
+            attempt.stop,
+            interrupted,
+            stopped,
+            task.counts.interruptions,
+            limit,
+            &task.entry.pool,
+        );
+        match outcome {
+            Outcome::Ended => self.end_attempt(uid, &ids, None, now),
+            Outcome::Failed(why) => {
+                if why.reason == reason::INTERRUPTED
+                    && let Some(task) = self.tasks.get_mut(uid)
+                {
+                    task.counts.interruptions += 1;
+                }
+                self.end_attempt(uid, &ids, Some(why), now);
+            }
+            Outcome::Retry => {
+                let lost = runs
+                    .iter()
+                    .find(|run| matches!(run.stage, RunStage::Lost | RunStage::Finished(_)));
+                let machine = runs
+                    .iter()
+                    .find(|run| matches!(run.stage, RunStage::Lost))
+                    .or(lost)
+                    .map(|run| run.machine.to_string())
+                    .unwrap_or_default();
+                let message = format!("machine \"{machine}\" was lost; attempt {} follows", number + 1);
+                self.put_back(uid, Some(Why::new(reason::RETRYING, message.clone())), now);
+                if let Some(task) = self.tasks.get_mut(uid) {
+                    task.counts.interruptions += 1;
+                    let name = task.entry.name.clone();
+                    let event = events::EventSpec::warning(events::reason::TASK_RETRIED, "Retry", message);
+                    self.effects.push(Effect::Publish {
+                        uid: uid.clone(),
+                        name,
+                        event: Box::new(event),
+                    });
+                }
+            }
+            Outcome::Later(message) => self.put_back(uid, Some(Why::new(reason::RETRYING, message)), now),
+        }
+    }
+
+    /// The Task ends with what its runs came to.
+    fn end_attempt(&mut self, uid: &Uid, ids: &[RunId], because: Option<Why>, now: Timestamp) {
+        let started_at = match self.tasks.get(uid).map(|task| &task.stage) {
+            Some(Stage::Running(attempt)) => Some(attempt.started_at),
+            _ => None,
+        };
+        let parts: Vec<(Place, Arc<str>, Option<Box<Collected>>)> = ids
+            .iter()
+            .filter_map(|id| self.runs.get(id))
+            .map(|run| {
+                let collected = match &run.collect {
+                    Collect::Done(collected) => Some(collected.clone()),
+                    Collect::Not | Collect::InFlight => None,
+                };
+                (run.place, run.machine.clone(), collected)
+            })
+            .collect();
+        let ranks: Vec<Rank<'_>> = parts
+            .iter()
+            .map(|(place, machine, collected)| Rank {
+                place: *place,
+                machine,
+                collected: collected.as_deref(),
+            })
+            .collect();
+        self.end_task(uid, &ranks, started_at, because, now);
+        self.live(uid);
+    }
+
+    /// The attempt is over and its runs need nobody; the Task waits for the next one.
+    fn put_back(&mut self, uid: &Uid, again: Option<Why>, now: Timestamp) {
+        let Some(task) = self.tasks.get_mut(uid) else {
+            return;
+        };
+        let mut waiting = Waiting::new(&task.entry, again, now);
+        waiting.tell_at = now + WORTH_TELLING;
+        task.stage = Stage::Waiting(waiting);
+        if !task.entry.suspend {
+            self.queue.insert(queue_key(&task.entry));
+        }
+        for id in self.runs_of(uid) {
+            if let Some(run) = self.runs.get_mut(&id) {
+                run.discard = true;
+            }
+            self.drive(&id, now);
+        }
+        self.live(uid);
+        self.dirty = true;
+        self.tell_wait(uid, now);
+        self.steer(uid, now);
+    }
+
+    /// When something that failed is tried again.
+    pub(super) fn again(now: Timestamp) -> Option<Timestamp> {
+        Some(now + AGAIN)
+    }
+}
+
+fn outcome(
+    stop: Option<StopWhy>,
+    interrupted: bool,
+    stopped: bool,
+    interruptions: u32,
+    limit: u32,
+    pool: &str,
+) -> Outcome {
+    match stop {
+        // It ended by itself before anybody could stop it.
+        _ if !interrupted && !stopped => Outcome::Ended,
+        Some(StopWhy::PoolDeleted) => Outcome::Failed(Why::new(
+            reason::POOL_DELETED,
+            format!("Pool \"{pool}\" was deleted while the Task ran; create the Task again for another Pool"),
+        )),
+        Some(StopWhy::Suspended) => {
+            Outcome::Later("it was suspended; another attempt starts when it is resumed")
+        }
+        Some(StopWhy::PoolOff) => {
+            Outcome::Later("its Pool was turned off; another attempt starts when it is on")
+        }
+        Some(StopWhy::Interrupted) | None if interrupted => {
+            if interruptions >= limit {
+                Outcome::Failed(Why::new(
+                    reason::INTERRUPTED,
+                    format!(
+                        "a machine was lost in {} attempts, and retries.onInterruption allows {limit}",
+                        interruptions + 1
+                    ),
+                ))
+            } else {
+                Outcome::Retry
+            }
+        }
+        // Stopped by a leader that did not live to say why.
+        Some(StopWhy::Interrupted) | None => Outcome::Later("it was stopped; another attempt follows"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_ended_by_itself_counts_although_a_stop_was_on_its_way() {
+        for stop in [
+            None,
+            Some(StopWhy::Suspended),
+            Some(StopWhy::PoolOff),
+            Some(StopWhy::PoolDeleted),
+        ] {
+            assert_eq!(outcome(stop, false, false, 0, 3, "p"), Outcome::Ended);
+        }
+    }
+
+    #[test]
+    fn a_lost_machine_is_a_retry_until_the_limit() {
+        assert_eq!(outcome(None, true, false, 2, 3, "p"), Outcome::Retry);
+        assert!(
+            matches!(outcome(None, true, false, 3, 3, "p"), Outcome::Failed(why) if why.reason == reason::INTERRUPTED)
+        );
+        assert!(matches!(
+            outcome(None, true, false, 0, 0, "p"),
+            Outcome::Failed(_)
+        ));
+    }
+
+    #[test]
+    fn a_pool_turned_off_does_not_count_as_an_interruption() {
+        assert!(matches!(
+            outcome(Some(StopWhy::PoolOff), true, true, 9, 3, "p"),
+            Outcome::Later(_)
+        ));
+        assert!(matches!(
+            outcome(Some(StopWhy::Suspended), false, true, 9, 3, "p"),
+            Outcome::Later(_)
+        ));
+    }
+}

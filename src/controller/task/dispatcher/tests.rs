@@ -1,0 +1,23 @@
+//! A world of Task objects, machines and agents that loses answers, machines and
+//! controllers at any moment; whatever happens, each Task ends once and with its result.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use proptest::prelude::*;
+use rand::{Rng, SeedableRng, rngs::StdRng};
+use serde_json::json;
+use skyward_api::{
+    TaskPhase,
+    condition::{self, reason},
+    task::RunResult,
+};
+use skyward_remote::{
+    AgentError,
+    protocol::{Fact, Finished, RunState, fact, finished::Ending, run_state},
+};
+
+use super::*;
+use crate::task::message::{StartError, StartOrder, WriteError};
+
+mod stories;
+mod world;

@@ -1,0 +1,428 @@
+//! One story each, without chance.
+
+use super::{world::World, *};
+
+fn only_run(world: &World) -> (Place, RunId) {
+    let active = world.active();
+    assert_eq!(active.len(), 1, "{active:?}");
+    active[0].clone()
+}
+
+#[test]
+fn a_task_costs_two_status_writes() {
+    let mut world = World::new(1, 1);
+    world.quiet();
+    let uid = world.create("t", json!("one"));
+    world.quiet();
+    assert_eq!(world.status(&uid).phase, Some(TaskPhase::Running));
+    assert_eq!(world.status(&uid).done, "0/1");
+    let (place, run) = only_run(&world);
+    world.finish(place, &run, 0);
+    world.quiet();
+    let status = world.status(&uid);
+    assert_eq!(
+        (
+            status.phase,
+            status.done.as_str(),
+            status.succeeded_ranks.as_str()
+        ),
+        (Some(TaskPhase::Succeeded), "1/1", "0")
+    );
+    assert_eq!(world.writes[&uid], 2);
+    assert!(world.dispatcher.is_empty());
+    assert!(world.machines[&place].runs.is_empty());
+    assert_eq!(world.published, ["TaskStarted", "TaskCompleted"]);
+}
+
+#[test]
+fn nothing_is_placed_before_all_tasks_are_known() {
+    let mut world = World::new(1, 1);
+    world.watch.retain(|event| !matches!(event, Event::Synced));
+    world.create("t", json!("one"));
+    world.quiet();
+    assert!(world.active().is_empty());
+    assert!(world.dispatcher.load().is_none());
+    world.tell(Event::Synced);
+    world.quiet();
+    assert_eq!(world.active().len(), 1);
+    assert_eq!(world.dispatcher.load().unwrap().running, 1);
+}
+
+#[test]
+fn higher_priority_starts_first_then_the_older_one() {
+    let mut world = World::new(1, 1);
+    world.quiet();
+    let first = world.create("first", json!("one"));
+    world.quiet();
+    world.now += Duration::from_secs(1);
+    let old = world.create("old", json!("one"));
+    world.now += Duration::from_secs(1);
+    let urgent = world.create_with(
+        "urgent",
+        json!({ "pool": "p", "command": ["true"], "priority": 5 }),
+    );
+    world.quiet();
+    let mut order = Vec::new();
+    for _ in 0..3 {
+        let (place, run) = only_run(&world);
+        order.push(run.uid.clone());
+        world.finish(place, &run, 0);
+        world.quiet();
+    }
+    assert_eq!(order, [first, urgent, old]);
+}
+
+#[test]
+fn a_broadcast_is_not_starved_by_single_tasks() {
+    let mut world = World::new(1, 2);
+    world.quiet();
+    world.create("a", json!("one"));
+    world.create("b", json!("one"));
+    world.quiet();
+    world.now += Duration::from_secs(1);
+    let all = world.create("all", json!("all"));
+    world.now += Duration::from_secs(1);
+    world.create("late", json!("one"));
+    world.quiet();
+    for _ in 0..2 {
+        let (place, run) = world.active()[0].clone();
+        world.finish(place, &run, 0);
+        world.quiet();
+    }
+    let running: Vec<Uid> = world.active().into_iter().map(|(_, run)| run.uid).collect();
+    assert_eq!(running, [all.clone(), all.clone()]);
+    assert_eq!(world.status(&all).placed.len(), 2);
+}
+
+#[test]
+fn a_lost_machine_is_one_interruption_and_another_attempt() {
+    let mut world = World::new(1, 1);
+    world.quiet();
+    let uid = world.create("t", json!("one"));
+    world.quiet();
+    let (place, _) = only_run(&world);
+    world.lose_machine(place);
+    world.quiet();
+    world.pass(6);
+    let status = world.status(&uid);
+    assert_eq!(
+        (status.phase, status.interruptions),
+        (Some(TaskPhase::Pending), 1)
+    );
+    world.add_machine(0);
+    world.show_views();
+    world.quiet();
+    let status = world.status(&uid);
+    assert_eq!(
+        (
+            status.phase,
+            status.attempt,
+            status.restarts,
+            status.interruptions
+        ),
+        (Some(TaskPhase::Running), 2, 1, 1)
+    );
+    world.calm();
+    assert_eq!(world.status(&uid).phase, Some(TaskPhase::Succeeded));
+    assert!(world.published.contains(&"TaskRetried"));
+}
+
+#[test]
+fn a_machine_that_only_the_cache_lost_is_not_lost() {
+    let mut world = World::new(1, 1);
+    world.quiet();
+    let uid = world.create("t", json!("one"));
+    world.quiet();
+    let views = Event::Views {
+        pool: world.pool.clone().map(Arc::new),
+        machines: Vec::new(),
+    };
+    world.tell(views);
+    world.quiet();
+    world.pass(10);
+    assert_eq!(world.status(&uid).attempt, 1);
+    world.show_views();
+    world.calm();
+    assert_eq!(world.status(&uid).attempt, 1);
+    assert_eq!(world.status(&uid).phase, Some(TaskPhase::Succeeded));
+}
+
+#[test]
+fn too_many_interruptions_fail_the_task() {
+    let mut world = World::new(1, 1);
+    world.quiet();
+    let uid = world.create_with(
+        "t",
+        json!({ "pool": "p", "command": ["true"], "retries": { "onInterruption": 0 } }),
+    );
+    world.quiet();
+    let (place, _) = only_run(&world);
+    world.lose_machine(place);
+    world.quiet();
+    let status = world.status(&uid);
+    assert_eq!(
+        (status.phase, status.reason.as_str(), status.interruptions),
+        (Some(TaskPhase::Failed), "Interrupted", 1)
+    );
+    assert_eq!(status.failed_ranks, "0");
+}
+
+#[test]
+fn all_ranks_restart_together_and_only_after_the_others_stopped() {
+    let mut world = World::new(1, 2);
+    world.quiet();
+    let uid = world.create("t", json!("all"));
+    world.quiet();
+    let (lost, _) = world.active()[0].clone();
+    world.lose_machine(lost);
+    world.add_machine(lost.slot);
+    world.show_views();
+    world.quiet();
+    // The other rank was asked to stop and has not yet: nothing starts.
+    assert_eq!(world.status(&uid).attempt, 1);
+    let (place, run) = only_run(&world);
+    world.finish(place, &run, 143);
+    world.quiet();
+    assert_eq!(world.status(&uid).attempt, 2);
+    assert_eq!(world.active().len(), 2);
+    assert_eq!(world.status(&uid).interruptions, 1);
+}
+
+#[test]
+fn a_deleted_task_is_stopped_forgotten_and_its_data_deleted() {
+    let mut world = World::new(1, 1);
+    world.quiet();
+    let uid = world.create("t", json!("one"));
+    world.quiet();
+    world.delete(&uid);
+    world.quiet();
+    assert!(world.deleted_stored.is_empty());
+    let (place, run) = only_run(&world);
+    world.finish(place, &run, 143);
+    world.quiet();
+    assert!(world.machines[&place].runs.is_empty());
+    assert_eq!(world.deleted_stored, [uid]);
+    assert!(world.dispatcher.is_empty());
+}
+
+#[test]
+fn a_task_that_left_the_watch_but_is_there_goes_on() {
+    let mut world = World::new(1, 1);
+    world.quiet();
+    let uid = world.create("t", json!("one"));
+    world.quiet();
+    world.tell(Event::Left(uid.clone()));
+    world.calm();
+    assert_eq!(world.status(&uid).phase, Some(TaskPhase::Succeeded));
+    assert_eq!(world.status(&uid).attempt, 1);
+}
+
+#[test]
+fn a_suspended_task_is_stopped_and_resumes_with_another_attempt() {
+    let mut world = World::new(1, 1);
+    world.quiet();
+    let uid = world.create("t", json!("one"));
+    world.quiet();
+    world.edit(&uid, |task| task.spec.suspend = Some(true));
+    world.quiet();
+    let (place, run) = only_run(&world);
+    world.finish(place, &run, 143);
+    world.quiet();
+    let status = world.status(&uid);
+    assert_eq!(status.phase, Some(TaskPhase::Suspended));
+    assert!(condition::is_true(&status.conditions, condition::SUSPENDED));
+    assert!(!condition::is_true(&status.conditions, condition::RUNNING));
+    world.edit(&uid, |task| task.spec.suspend = Some(false));
+    world.quiet();
+    let status = world.status(&uid);
+    assert_eq!(
+        (status.phase, status.attempt, status.interruptions),
+        (Some(TaskPhase::Running), 2, 0)
+    );
+    assert!(!condition::is_true(&status.conditions, condition::SUSPENDED));
+}
+
+#[test]
+fn a_task_suspended_from_the_start_says_so_at_once_and_never_runs() {
+    let mut world = World::new(1, 1);
+    world.quiet();
+    let uid = world.create_with("t", json!({ "pool": "p", "command": ["true"], "suspend": true }));
+    world.pass(2);
+    assert_eq!(world.status(&uid).phase, Some(TaskPhase::Suspended));
+    world.pass(20);
+    assert_eq!(world.writes[&uid], 1);
+    assert!(world.active().is_empty());
+}
+
+#[test]
+fn a_deleted_pool_stops_its_runs_and_fails_every_task_it_had() {
+    let mut world = World::new(1, 1);
+    world.quiet();
+    let runs = world.create("runs", json!("one"));
+    world.quiet();
+    let waits = world.create("waits", json!("one"));
+    world.quiet();
+    world.pool.as_mut().unwrap().deleted_at = Some(world.now);
+    world.show_views();
+    world.quiet();
+    assert_eq!(world.status(&waits).reason, "PoolDeleted");
+    assert_eq!(world.status(&runs).phase, Some(TaskPhase::Running));
+    let (place, run) = only_run(&world);
+    world.finish(place, &run, 143);
+    world.quiet();
+    assert_eq!(
+        (world.status(&runs).phase, world.status(&runs).reason.as_str()),
+        (Some(TaskPhase::Failed), "PoolDeleted")
+    );
+    assert!(world.dispatcher.load().unwrap().runs.is_empty());
+    // One that comes later is meant for the next Pool of that name.
+    world.now += Duration::from_secs(1);
+    let next = world.create("next", json!("one"));
+    world.pass(6);
+    assert_eq!(
+        (world.status(&next).phase, world.status(&next).reason.as_str()),
+        (Some(TaskPhase::Pending), "PoolNotReady")
+    );
+}
+
+#[test]
+fn a_pool_turned_off_puts_its_tasks_back_without_counting() {
+    let mut world = World::new(1, 1);
+    world.quiet();
+    let uid = world.create("t", json!("one"));
+    world.quiet();
+    world.pool.as_mut().unwrap().off = Some("nodes.desired of the Pool is 0");
+    world.show_views();
+    world.quiet();
+    let (place, run) = only_run(&world);
+    world.finish(place, &run, 143);
+    world.quiet();
+    let status = world.status(&uid);
+    assert_eq!(
+        (status.phase, status.reason.as_str(), status.interruptions),
+        (Some(TaskPhase::Pending), "PoolOff", 0)
+    );
+    world.pool.as_mut().unwrap().off = None;
+    world.show_views();
+    world.calm();
+    assert_eq!(
+        (world.status(&uid).phase, world.status(&uid).attempt),
+        (Some(TaskPhase::Succeeded), 2)
+    );
+}
+
+#[test]
+fn a_wait_is_told_after_five_seconds_and_once() {
+    let mut world = World::new(1, 1);
+    world.pool = None;
+    world.machines.clear();
+    world.show_views();
+    world.quiet();
+    let uid = world.create("t", json!("one"));
+    world.pass(4);
+    assert_eq!(world.writes.get(&uid), None);
+    world.pass(20);
+    assert_eq!(world.writes[&uid], 1);
+    assert_eq!(world.status(&uid).reason, "PoolNotFound");
+    world.pool = Some(super::world::view(1, 1));
+    world.pool.as_mut().unwrap().not_ready = Some(("NoOfferFits".into(), "nothing has 9 GPUs".into()));
+    world.show_views();
+    world.pass(20);
+    assert_eq!(world.writes[&uid], 2);
+    let status = world.status(&uid);
+    let message = &condition::find(&status.conditions, condition::SCHEDULED)
+        .unwrap()
+        .message;
+    assert_eq!(status.reason, "PoolNotReady");
+    assert!(message.contains("nothing has 9 GPUs (NoOfferFits)"), "{message}");
+    // A new leader does not write the same again.
+    world.restart();
+    world.quiet();
+    world.pass(20);
+    assert_eq!(world.writes[&uid], 2);
+}
+
+#[test]
+fn a_missing_secret_holds_only_its_own_task() {
+    let mut world = World::new(1, 1);
+    world.quiet();
+    world.missing_references = true;
+    let spec = json!({ "pool": "p", "command": ["true"], "envFrom": [{ "secretRef": { "name": "s" } }] });
+    let held = world.create_with("held", spec);
+    let free = world.create("free", json!("one"));
+    world.quiet();
+    assert_eq!(world.status(&free).phase, Some(TaskPhase::Running));
+    world.pass(6);
+    assert_eq!(world.status(&held).reason, "ReferenceNotFound");
+    world.missing_references = false;
+    world.calm();
+    assert_eq!(world.status(&held).phase, Some(TaskPhase::Succeeded));
+}
+
+#[test]
+fn a_rank_that_the_pool_never_has_is_said() {
+    let mut world = World::new(1, 1);
+    world.quiet();
+    let uid = world.create("t", json!(7));
+    world.pass(6);
+    assert_eq!(world.status(&uid).reason, "RankOutOfRange");
+}
+
+#[test]
+fn a_run_that_nobody_claims_is_stopped_and_forgotten() {
+    let mut world = World::new(1, 1);
+    world.quiet();
+    let uid = world.create("t", json!("one"));
+    world.quiet();
+    let (place, run) = only_run(&world);
+    // The Task goes while no controller is there.
+    world.objects.remove(&uid);
+    world.restart();
+    world.quiet();
+    world.pass(11);
+    world.finish(place, &run, 143);
+    world.quiet();
+    assert!(world.machines[&place].runs.is_empty());
+}
+
+#[test]
+fn an_end_whose_answer_was_lost_is_written_once() {
+    let mut world = World::new(1, 1);
+    world.quiet();
+    let uid = world.create("t", json!("one"));
+    world.quiet();
+    let (place, run) = only_run(&world);
+    world.finish(place, &run, 0);
+    loop {
+        if let Some(event) = world.watch.pop_front().or_else(|| world.answers.pop_front()) {
+            world.tell(event);
+        } else if world.effects.is_empty() {
+            break;
+        } else {
+            let effect = world.effects.remove(0);
+            let end = matches!(&effect, Effect::Write { .. });
+            world.carry_out(effect, false, end);
+        }
+    }
+    assert_eq!(world.ends[&uid], 1);
+    assert!(world.dispatcher.is_empty());
+    assert!(world.published.contains(&"TaskCompleted"));
+}
+
+#[test]
+fn a_status_edited_to_finished_by_hand_stops_what_runs() {
+    let mut world = World::new(1, 1);
+    world.quiet();
+    let uid = world.create("t", json!("one"));
+    world.quiet();
+    world.edit(&uid, |task| {
+        task.status.as_mut().unwrap().phase = Some(TaskPhase::Succeeded)
+    });
+    world.quiet();
+    let (place, run) = only_run(&world);
+    world.finish(place, &run, 143);
+    world.quiet();
+    assert!(world.machines[&place].runs.is_empty());
+    assert!(world.dispatcher.is_empty());
+    assert!(world.deleted_stored.is_empty());
+}

@@ -1,0 +1,286 @@
+//! What a dispatcher knows: slim forms of Tasks, the Pool and its Machines.
+//!
+//! Objects are kept only while they matter and without what nobody asks for again: a
+//! Task's source is read back from the answer to the placement write.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::{Resource, ResourceExt};
+use skyward_api::{
+    Machine, MachinePhase, Pool, Task, TaskPhase, TaskStatus, condition,
+    shared::{Accelerator, EnvFrom, EnvVar},
+    task::Placement,
+};
+
+/// UID of a Task.
+pub(crate) type Uid = Arc<str>;
+
+/// Which machine of a Pool: slots and attempts are never used twice together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Place {
+    /// Its slot.
+    pub(crate) slot: u32,
+    /// Which try to fill the slot.
+    pub(crate) attempt: u32,
+}
+
+impl Place {
+    /// From `slot.attempt`, as a Task's status records it.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let (slot, attempt) = text.split_once('.')?;
+        Some(Self {
+            slot: slot.parse().ok()?,
+            attempt: attempt.parse().ok()?,
+        })
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.slot, self.attempt)
+    }
+}
+
+/// One run: one rank of one attempt of a Task.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct RunId {
+    /// UID of the Task.
+    pub(crate) uid: Uid,
+    /// Which attempt.
+    pub(crate) attempt: u32,
+    /// Which rank.
+    pub(crate) rank: u32,
+}
+
+impl RunId {
+    /// From `<task uid>-<attempt>-<rank>`, as agents know it.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let (rest, rank) = text.rsplit_once('-')?;
+        let (uid, attempt) = rest.rsplit_once('-')?;
+        Some(Self {
+            uid: uid.into(),
+            attempt: attempt.parse().ok()?,
+            rank: rank.parse().ok()?,
+        })
+    }
+}
+
+impl fmt::Display for RunId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}-{}", self.uid, self.attempt, self.rank)
+    }
+}
+
+/// Time between SIGTERM and SIGKILL where a Task does not say.
+pub(crate) const GRACE: Duration = Duration::from_secs(30);
+/// What Tasks have when their Pool goes, where the Pool does not say.
+pub(crate) const SHUTDOWN: Duration = Duration::from_mins(2);
+/// Retries after a lost machine where neither Task nor Pool say.
+pub(crate) const RETRIES: u32 = 3;
+
+/// An active Task, slim.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    pub(crate) name: Arc<str>,
+    pub(crate) uid: Uid,
+    pub(crate) version: String,
+    pub(crate) generation: Option<i64>,
+    pub(crate) created: Timestamp,
+    pub(crate) deleting: bool,
+    pub(crate) pool: String,
+    pub(crate) priority: i32,
+    pub(crate) suspend: bool,
+    /// `None`: none of the admitted values; such a Task waits for a person.
+    pub(crate) placement: Option<Placement>,
+    pub(crate) mode: String,
+    pub(crate) env_from: Vec<EnvFrom>,
+    pub(crate) grace: Duration,
+    pub(crate) retries: Option<u32>,
+    pub(crate) ttl: Option<u32>,
+    /// Without results: an active Task has none.
+    pub(crate) status: TaskStatus,
+}
+
+impl Entry {
+    /// The slim form; `None` when the API server left out what it never leaves out.
+    pub(crate) fn of(task: &Task) -> Option<Self> {
+        let metadata = &task.metadata;
+        let spec = &task.spec;
+        let mut status = task.status.clone().unwrap_or_default();
+        status.results = Vec::new();
+        Some(Self {
+            name: metadata.name.as_deref()?.into(),
+            uid: metadata.uid.as_deref()?.into(),
+            version: metadata.resource_version.clone()?,
+            generation: metadata.generation,
+            created: metadata.creation_timestamp.as_ref()?.0,
+            deleting: metadata.deletion_timestamp.is_some(),
+            pool: spec.pool.clone(),
+            priority: spec.priority.unwrap_or_default(),
+            suspend: spec.suspend.unwrap_or_default(),
+            placement: spec.parsed_placement(),
+            mode: spec.mode(),
+            env_from: spec.env_from.clone(),
+            grace: skyward_api::Duration::or(spec.termination_grace_period.as_ref(), GRACE),
+            retries: spec.retries.as_ref().and_then(|retries| retries.on_interruption),
+            ttl: spec.ttl_seconds_after_finished,
+            status,
+        })
+    }
+
+    /// Its phase.
+    pub(crate) fn phase(&self) -> TaskPhase {
+        self.status.phase.unwrap_or_default()
+    }
+
+    /// Whether this is older than another view of the same Task.
+    pub(crate) fn is_older_than(&self, other: &Self) -> bool {
+        match (self.version.parse::<u64>(), other.version.parse::<u64>()) {
+            (Ok(mine), Ok(theirs)) => mine < theirs,
+            // Versions are opaque in principle; then the later message wins.
+            _ => false,
+        }
+    }
+}
+
+/// What a dispatcher needs of its Pool.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct PoolView {
+    pub(crate) name: String,
+    pub(crate) uid: String,
+    pub(crate) created: Timestamp,
+    pub(crate) deleted_at: Option<Timestamp>,
+    /// Why it has no machines by intention.
+    pub(crate) off: Option<&'static str>,
+    pub(crate) desired: u32,
+    pub(crate) min: u32,
+    pub(crate) concurrency: u32,
+    pub(crate) shutdown: Duration,
+    pub(crate) retries: u32,
+    /// Reason and message of its condition Ready while that is not True.
+    pub(crate) not_ready: Option<(String, String)>,
+    pub(crate) env: Vec<EnvVar>,
+    pub(crate) env_from: Vec<EnvFrom>,
+    pub(crate) user: Option<String>,
+    pub(crate) accelerator: Option<Accelerator>,
+    pub(crate) reference: ObjectReference,
+}
+
+impl PoolView {
+    /// From the object; `None` when the API server left out what it never leaves out.
+    pub(crate) fn of(pool: &Pool) -> Option<Self> {
+        let spec = &pool.spec;
+        let image = spec.image.clone().unwrap_or_default();
+        let worker = spec.worker.clone().unwrap_or_default();
+        let ready = pool
+            .status
+            .as_ref()
+            .and_then(|status| condition::find(&status.conditions, condition::READY));
+        let off = if spec.suspend.unwrap_or_default() {
+            Some("spec.suspend of the Pool is true")
+        } else if spec.nodes.desired == 0 {
+            Some("nodes.desired of the Pool is 0")
+        } else {
+            None
+        };
+        Some(Self {
+            name: pool.name_any(),
+            uid: pool.uid()?,
+            created: pool.metadata.creation_timestamp.as_ref()?.0,
+            deleted_at: pool.metadata.deletion_timestamp.as_ref().map(|time| time.0),
+            off,
+            desired: spec.nodes.desired,
+            min: spec
+                .nodes
+                .min
+                .unwrap_or(spec.nodes.desired)
+                .clamp(1, spec.nodes.desired.max(1)),
+            concurrency: worker.concurrency.unwrap_or(1).max(1),
+            shutdown: skyward_api::Duration::or(
+                spec.timeouts
+                    .as_ref()
+                    .and_then(|timeouts| timeouts.shutdown.as_ref()),
+                SHUTDOWN,
+            ),
+            retries: spec.retry_on_interruption.unwrap_or(RETRIES),
+            not_ready: ready
+                .filter(|condition| condition.status != "True")
+                .map(|condition| (condition.reason.clone(), condition.message.clone())),
+            env: image.env,
+            env_from: image.env_from,
+            user: worker.user,
+            accelerator: spec.accelerator.clone(),
+            reference: pool.object_ref(&()),
+        })
+    }
+}
+
+/// What a dispatcher needs of a Machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct MachineView {
+    pub(crate) place: Place,
+    pub(crate) name: Arc<str>,
+    /// It is Ready and stays; a draining one keeps its runs and gets no new ones.
+    pub(crate) ready: bool,
+    /// By which other machines of the Pool reach it.
+    pub(crate) address: String,
+    /// The connection to its agent.
+    pub(crate) connection: Option<u64>,
+}
+
+impl MachineView {
+    /// From the object and the connection that there is.
+    pub(crate) fn of(machine: &Machine, connection: Option<u64>) -> Option<Self> {
+        let status = machine.status.as_ref();
+        let phase = status.and_then(|status| status.phase).unwrap_or_default();
+        let address = status.map_or("", |status| {
+            if status.private_address.is_empty() {
+                &status.address
+            } else {
+                &status.private_address
+            }
+        });
+        Some(Self {
+            place: Place {
+                slot: machine.spec.slot,
+                attempt: machine.spec.attempt,
+            },
+            name: machine.metadata.name.as_deref()?.into(),
+            ready: phase == MachinePhase::Ready && machine.metadata.deletion_timestamp.is_none(),
+            address: address.to_owned(),
+            connection,
+        })
+    }
+
+    /// Whether it takes new runs.
+    pub(crate) fn takes_runs(&self) -> bool {
+        self.ready && self.connection.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_id_is_read_back() {
+        let run = RunId {
+            uid: "0b5c6f5e-0000-4000-8000-000000000001".into(),
+            attempt: 3,
+            rank: 12,
+        };
+        assert_eq!(RunId::parse(&run.to_string()), Some(run));
+        for bad in ["", "a", "a-b", "uid-1-x", "uid--1"] {
+            assert_eq!(RunId::parse(bad).filter(|run| !run.uid.is_empty()), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_place_is_read_back() {
+        let place = Place { slot: 7, attempt: 41 };
+        assert_eq!(Place::parse(&place.to_string()), Some(place));
+        assert_eq!(Place::parse("7"), None);
+    }
+}

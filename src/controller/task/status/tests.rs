@@ -1,0 +1,165 @@
+use serde_json::json;
+use skyward_api::Task;
+
+use super::*;
+
+fn entry() -> Entry {
+    let task: Task = serde_json::from_value(json!({
+        "apiVersion": "skyward.dev/v1alpha1", "kind": "Task",
+        "metadata": { "name": "t", "namespace": "n", "uid": "u", "resourceVersion": "7", "generation": 2,
+                      "creationTimestamp": "2026-01-01T00:00:00Z" },
+        "spec": { "pool": "p", "command": ["true"], "placement": "all" },
+    }))
+    .unwrap();
+    Entry::of(&task).unwrap()
+}
+
+fn time(second: i64) -> Timestamp {
+    Timestamp::from_second(second).unwrap()
+}
+
+fn place(slot: u32) -> Place {
+    Place { slot, attempt: 1 }
+}
+
+fn failed(text: &str) -> Collected {
+    Collected {
+        reason: reason::NON_ZERO_EXIT,
+        result: RunResult {
+            reason: reason::NON_ZERO_EXIT.into(),
+            exit_code: Some(1),
+            message: text.repeat(400),
+            log_tail: tail::end_of(&text.repeat(4000), tail::MAX).to_owned(),
+            value: Some(json!(text.repeat(1200))),
+            finished_at: Some(Time(time(172))),
+            ..RunResult::default()
+        },
+    }
+}
+
+const COUNTS: Counts = Counts {
+    attempt: 1,
+    interruptions: 0,
+};
+
+#[test]
+fn ranges_join_neighbours() {
+    for (numbers, text) in [
+        (vec![], ""),
+        (vec![3], "3"),
+        (vec![0, 1, 2, 3, 5, 7, 8], "0-3,5,7-8"),
+    ] {
+        assert_eq!(ranges(&numbers), text);
+    }
+}
+
+#[test]
+fn durations_are_read_at_a_glance() {
+    for (milliseconds, text) in [
+        (250, "0.2s"),
+        (59_999, "59.9s"),
+        (72_000, "1m12s"),
+        (3_661_000, "1h1m1s"),
+    ] {
+        let end = Timestamp::from_millisecond(milliseconds).unwrap();
+        assert_eq!(in_words(Timestamp::UNIX_EPOCH, end), text);
+    }
+}
+
+#[test]
+fn the_worst_broadcast_stays_below_the_limit() {
+    for text in ["\u{1}", "é", "\"", "x"] {
+        let collected = failed(text);
+        let ranks: Vec<Rank<'_>> = (0..500)
+            .map(|slot| Rank {
+                place: Place {
+                    slot: 4_000_000_000 + slot,
+                    attempt: 4_000_000_000,
+                },
+                machine: "m",
+                collected: (slot % 2 == 0).then_some(&collected),
+            })
+            .collect();
+        let status = ended(&entry(), COUNTS, &ranks, Some(time(100)), None, time(200));
+        assert!(serde_json::to_vec(&status).unwrap().len() <= MAX, "{text:?}");
+        assert_eq!(status.phase, Some(TaskPhase::Failed));
+        assert_eq!(status.done, "250/500");
+        assert_eq!(status.duration, "1m12s");
+    }
+}
+
+#[test]
+fn failed_results_are_shown_before_others() {
+    let good = Collected {
+        reason: reason::SUCCEEDED,
+        result: RunResult {
+            reason: reason::SUCCEEDED.into(),
+            ..RunResult::default()
+        },
+    };
+    let bad = failed("x");
+    let ranks: Vec<Rank<'_>> = (0..12)
+        .map(|slot| Rank {
+            place: place(slot),
+            machine: "m",
+            collected: Some(if slot == 11 { &bad } else { &good }),
+        })
+        .collect();
+    let status = ended(&entry(), COUNTS, &ranks, Some(time(0)), None, time(1));
+    assert_eq!(
+        status.results.iter().map(|r| r.rank).collect::<Vec<_>>(),
+        [0, 1, 2, 3, 4, 5, 6, 11]
+    );
+    assert_eq!(status.succeeded_ranks, "0-10");
+    assert_eq!(status.failed_ranks, "11");
+    assert!(condition::is_true(&status.conditions, condition::FAILED));
+    let message = &condition::find(&status.conditions, condition::FAILED)
+        .unwrap()
+        .message;
+    assert!(
+        message.starts_with("1 of 12 runs failed; rank 11 on \"m\""),
+        "{message}"
+    );
+}
+
+#[test]
+fn a_patch_names_every_field_so_that_nothing_old_remains() {
+    let mut full = serde_json::to_value(ended(
+        &entry(),
+        COUNTS,
+        &[Rank {
+            place: place(0),
+            machine: "m",
+            collected: Some(&failed("x")),
+        }],
+        Some(time(0)),
+        None,
+        time(1),
+    ))
+    .unwrap();
+    full["succeededRanks"] = json!("0");
+    for field in full.as_object().unwrap().keys() {
+        assert!(FIELDS.contains(&field.as_str()), "{field}");
+    }
+    let patch = patch("u", "7", &TaskStatus::default());
+    assert_eq!(patch["status"]["placed"], Value::Null);
+    assert!(patch["status"].as_object().unwrap().contains_key("results"));
+    assert_eq!(patch["metadata"]["resourceVersion"], "7");
+}
+
+#[test]
+fn a_wait_after_an_attempt_says_that_nothing_runs() {
+    let why = Why::new(reason::RETRYING, "a machine was lost");
+    let status = waiting(&entry(), COUNTS, &why, time(1));
+    assert_eq!(status.phase, Some(TaskPhase::Pending));
+    assert!(status.placed.is_empty());
+    assert!(!condition::is_true(&status.conditions, condition::RUNNING));
+    let held = waiting(
+        &entry(),
+        Counts::default(),
+        &Why::new(reason::SUSPENDED, "held"),
+        time(1),
+    );
+    assert_eq!(held.phase, Some(TaskPhase::Suspended));
+    assert!(condition::is_true(&held.conditions, condition::SUSPENDED));
+}
