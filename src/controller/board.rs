@@ -7,10 +7,12 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use tokio::sync::watch;
+
+use crate::wake::{Feed, Wakeups};
 
 /// Namespace and name of an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -50,11 +52,12 @@ pub struct PoolLoad {
 pub struct Board {
     pools: Mutex<HashMap<Key, PoolLoad>>,
     changed: watch::Sender<u64>,
+    idle: Feed<Key>,
 }
 
 impl Default for Board {
     fn default() -> Self {
-        Self { pools: Mutex::default(), changed: watch::Sender::new(0) }
+        Self { pools: Mutex::default(), changed: watch::Sender::new(0), idle: Feed::default() }
     }
 }
 
@@ -63,10 +66,20 @@ impl Board {
     pub fn publish(&self, pool: &Key, load: PoolLoad) {
         let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
         if pools.get(pool) != Some(&load) {
+            let news = pools.get(pool).is_none_or(|old| became_idle(old, &load));
             pools.insert(pool.clone(), load);
             drop(pools);
             self.changed.send_modify(|n| *n += 1);
+            if news {
+                self.idle.tell(pool);
+            }
         }
+    }
+
+    /// Pools of which something became known for the first time, or of which a machine
+    /// became idle: what those who give up machines wait for.
+    pub fn subscribe_idle(&self) -> Arc<Wakeups<Key>> {
+        self.idle.subscribe()
     }
 
     /// A Pool is gone.
@@ -88,5 +101,41 @@ impl Board {
     /// Woken at each change.
     pub fn subscribe(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
+    }
+}
+
+fn became_idle(old: &PoolLoad, new: &PoolLoad) -> bool {
+    old.runs.iter().any(|(machine, runs)| *runs > 0 && new.runs.get(machine).copied().unwrap_or(0) == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(runs: u32) -> PoolLoad {
+        PoolLoad { runs: BTreeMap::from([("m".to_owned(), runs)]), ..PoolLoad::default() }
+    }
+
+    #[test]
+    fn unknown_is_not_idle() {
+        let board = Board::default();
+        let pool = Key::new("team", "train");
+        assert_eq!(board.runs_on(&pool, "m"), None);
+        board.publish(&pool, load(2));
+        assert_eq!(board.runs_on(&pool, "m"), Some(2));
+        assert_eq!(board.runs_on(&pool, "other"), Some(0));
+    }
+
+    #[test]
+    fn those_who_wait_for_idle_machines_are_woken_only_by_them() {
+        let board = Board::default();
+        let pool = Key::new("team", "train");
+        let idle = board.subscribe_idle();
+        board.publish(&pool, load(2));
+        assert_eq!(idle.try_next(), Some(pool.clone()));
+        board.publish(&pool, load(1));
+        assert_eq!(idle.try_next(), None);
+        board.publish(&pool, load(0));
+        assert_eq!(idle.try_next(), Some(pool));
     }
 }

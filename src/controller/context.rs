@@ -39,6 +39,8 @@ pub struct Context {
     pub store: Arc<Store>,
     /// What dispatchers know.
     pub board: Arc<Board>,
+    /// Where Tasks run now: written by dispatchers, read for logs.
+    pub live: Arc<crate::task::live::Live>,
     /// Clients of the accounts, by name of the Provider object.
     pub providers: Arc<Accounts>,
     /// Makes such clients.

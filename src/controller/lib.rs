@@ -17,6 +17,7 @@ pub mod lease;
 pub mod logs;
 pub mod machine;
 pub mod metrics;
+pub mod newest;
 pub mod pool;
 pub mod provider;
 pub mod runtime;

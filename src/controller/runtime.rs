@@ -159,6 +159,7 @@ async fn control(parts: Parts, health: Arc<Health>, epoch: u64) -> Result<(), Er
         sessions: sessions.clone(),
         store,
         board: Arc::new(Board::default()),
+        live: Arc::default(),
         providers: Arc::new(Accounts::default()),
         factory,
         events,
@@ -278,8 +279,8 @@ where
     let what = format!("{}.{}", K::plural(&()), K::group(&()));
     let mut announced = false;
     loop {
-        let call = api.list_metadata(&ListParams::default().limit(1));
-        match timeout(Duration::from_secs(10), call).await {
+        let one = ListParams::default().limit(1);
+        match timeout(Duration::from_secs(10), api.list_metadata(&one)).await {
             Ok(Ok(_)) => return Ok(()),
             Ok(Err(kube::Error::Api(status))) if status.code == 403 => {
                 return Err(Error::Forbidden { what, message: status.message.clone() });

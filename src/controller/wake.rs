@@ -95,22 +95,30 @@ pub enum Changed {
     Offers(String),
 }
 
-/// Tells everyone who subscribed what the watches of [`crate::context::Caches`] saw,
-/// after the cache has it.
-#[derive(Clone, Debug, Default)]
-pub struct Feed(Arc<Mutex<Vec<Weak<Wakeups<Changed>>>>>);
+/// Tells everyone who subscribed. As [`Feed<Changed>`] of the context: what the watches
+/// of [`crate::context::Caches`] saw, after the cache has it.
+#[derive(Clone, Debug)]
+pub struct Feed<C = Changed>(Arc<Mutex<Subscribers<C>>>);
 
-impl Feed {
+type Subscribers<C> = Vec<Weak<Wakeups<C>>>;
+
+impl<C> Default for Feed<C> {
+    fn default() -> Self {
+        Self(Arc::default())
+    }
+}
+
+impl<C: Clone + Eq + Hash + Send + 'static> Feed<C> {
     /// From now on, every change; each at least once after it happened. Objects that are
     /// there already are not repeated: read the caches after subscribing.
-    pub fn subscribe(&self) -> Arc<Wakeups<Changed>> {
+    pub fn subscribe(&self) -> Arc<Wakeups<C>> {
         let wakeups = Wakeups::new();
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(&wakeups));
         wakeups
     }
 
     /// Tells all.
-    pub fn tell(&self, change: &Changed) {
+    pub fn tell(&self, change: &C) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|subscriber| match subscriber.upgrade() {
             Some(wakeups) => {
                 wakeups.wake(change.clone());

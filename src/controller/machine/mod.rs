@@ -1,14 +1,284 @@
 //! One machine from order to Ready to gone.
+//!
+//! Begin reading at [`plan`]. [`observe`] gathers what it may know, [`act`] carries it
+//! out, [`order`] makes orders and sessions from the record. This file says when a
+//! Machine is looked at: when it, its Pool or its session changes, when its provider
+//! tells of a change, and when a dispatcher says that it is idle.
 
+pub mod act;
 pub mod connector;
+pub mod observe;
+pub mod order;
+pub mod plan;
 
-use skyward_remote::sessions::Stage;
+#[cfg(test)]
+mod tests;
 
-use crate::context::Context;
+use std::{
+    collections::{BTreeMap, HashMap},
+    convert::Infallible,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use futures::StreamExt;
+use jiff::Timestamp;
+use kube::runtime::{
+    applier,
+    controller::{self, Action},
+    reflector::ObjectRef,
+};
+use skyward_api::Machine;
+use skyward_remote::{MachineKey, sessions::Stage};
+use tokio::{
+    task::JoinHandle,
+    time::{Instant, sleep},
+};
+
+use self::{
+    observe::{Memory, Outcomes, observe},
+    plan::{Next, plan},
+};
+pub use self::order::FINISH_RUNS;
+use crate::{board::Key, context::Context, newest::Newest, runtime::key_of, wake::Changed};
+
+/// Most plans in a row for one Machine before others get their turn.
+const ROUNDS: usize = 6;
+/// The next look after a plan that was made from an old view.
+const AFTER_CONFLICT: Duration = Duration::from_millis(50);
+
+struct Shared {
+    context: Context,
+    newest: Newest<Machine>,
+    memory: Mutex<HashMap<Key, (String, Memory)>>,
+    failures: Mutex<HashMap<Key, u32>>,
+}
 
 /// Runs until shutdown.
 pub async fn run(context: Context) {
-    context.shutdown.cancelled().await;
+    let shared = Arc::new(Shared {
+        context: context.clone(),
+        newest: Newest::default(),
+        memory: Mutex::default(),
+        failures: Mutex::default(),
+    });
+    let queue = context
+        .machine_wakeups
+        .clone()
+        .stream()
+        .map(|key| Ok::<_, Infallible>(ObjectRef::<Machine>::new(&key.name).within(&key.namespace)))
+        .take_until(context.shutdown.clone().cancelled_owned());
+    let reconciles = applier(
+        |machine, shared: Arc<Shared>| Box::pin(async move { shared.reconcile(machine).await }),
+        |_, error: &act::Error, _| Action::requeue(retry_after(error)),
+        shared.clone(),
+        context.caches.machines.clone(),
+        queue,
+        controller::Config::default().concurrency(context.config.concurrency),
+    )
+    .for_each(|outcome| {
+        if let Err(kube::runtime::controller::Error::ObjectNotFound(object)) = outcome {
+            shared.forget(&Key::new(object.namespace.clone().unwrap_or_default(), object.name.clone()));
+        }
+        futures::future::ready(())
+    });
+    tokio::select! {
+        () = reconciles => {}
+        () = async { tokio::join!(route(&context), listen(&context)); } => {}
+    }
+}
+
+fn retry_after(error: &act::Error) -> Duration {
+    match error {
+        act::Error::Stale => AFTER_CONFLICT,
+        act::Error::Late(_) => Duration::from_secs(1),
+        act::Error::Api(..) | act::Error::Key(_) | act::Error::Missing(_) => Duration::from_secs(3),
+    }
+}
+
+/// Wakes the Machines that a change is about.
+async fn route(context: &Context) {
+    let feed = context.feed.subscribe();
+    let idle = context.board.subscribe_idle();
+    let wakeups = &context.machine_wakeups;
+    let of_pool = |pool: &Key| {
+        for machine in context.caches.machines.state() {
+            let key = key_of(machine.as_ref());
+            if machine.spec.pool == pool.name && key.namespace == pool.namespace {
+                wakeups.wake(key);
+            }
+        }
+    };
+    let of_provider = |name: &str| {
+        for machine in context.caches.machines.state_filter(|machine| machine.spec.provider == name) {
+            wakeups.wake(key_of(machine.as_ref()));
+        }
+    };
+    for machine in context.caches.machines.state() {
+        wakeups.wake(key_of(machine.as_ref()));
+    }
+    // The status of a Pool or Provider changes often and means nothing to its Machines.
+    let mut generations: HashMap<Changed, (Option<i64>, bool)> = HashMap::new();
+    loop {
+        tokio::select! {
+            change = feed.next() => match &change {
+                Changed::Machine { machine, .. } => wakeups.wake(machine.clone()),
+                Changed::Pool(key) => {
+                    let pool = context.caches.pools.get(&ObjectRef::new(&key.name).within(&key.namespace));
+                    if is_news(&mut generations, &change, pool.as_deref()) {
+                        of_pool(key);
+                    }
+                }
+                Changed::Provider(name) => {
+                    let provider = context.caches.providers.get(&ObjectRef::new(name));
+                    if is_news(&mut generations, &change, provider.as_deref()) {
+                        of_provider(name);
+                    }
+                }
+                Changed::Offers(_) => {}
+            },
+            pool = idle.next() => of_pool(&pool),
+        }
+    }
+}
+
+/// Whether the spec changed, or the object went, or its deletion began.
+fn is_news<K: kube::Resource>(
+    generations: &mut HashMap<Changed, (Option<i64>, bool)>,
+    change: &Changed,
+    object: Option<&K>,
+) -> bool {
+    match object {
+        None => {
+            generations.remove(change);
+            true
+        }
+        Some(object) => {
+            let now = (object.meta().generation, object.meta().deletion_timestamp.is_some());
+            generations.insert(change.clone(), now) != Some(now)
+        }
+    }
+}
+
+/// Listens to each account that tells of changes of its machines.
+async fn listen(context: &Context) {
+    let mut changed = context.providers.subscribe();
+    let mut listeners: BTreeMap<String, (i64, Listener)> = BTreeMap::new();
+    loop {
+        let accounts = context.providers.all();
+        listeners.retain(|name, (generation, listener)| {
+            accounts.get(name).is_some_and(|account| account.generation == *generation) && !listener.0.is_finished()
+        });
+        for (name, account) in accounts {
+            if listeners.contains_key(&name) {
+                continue;
+            }
+            // Whatever happened while nobody listened.
+            for machine in context.caches.machines.state_filter(|machine| machine.spec.provider == name) {
+                context.machine_wakeups.wake(key_of(machine.as_ref()));
+            }
+            if let Some(mut changes) = account.provider.changes() {
+                let wakeups = context.machine_wakeups.clone();
+                let listener = tokio::spawn(async move {
+                    while let Some((namespace, machine)) = changes.next().await {
+                        wakeups.wake(Key::new(namespace, machine));
+                    }
+                });
+                listeners.insert(name, (account.generation, Listener(listener)));
+            }
+        }
+        tokio::select! {
+            result = changed.changed() => {
+                if result.is_err() {
+                    return;
+                }
+            }
+            // A stream that ended is opened again.
+            () = sleep(Duration::from_secs(5)), if !listeners.is_empty() => {}
+        }
+    }
+}
+
+/// A task that ends with its owner.
+struct Listener(JoinHandle<()>);
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Shared {
+    async fn reconcile(&self, cached: Arc<Machine>) -> Result<Action, act::Error> {
+        let started = Instant::now();
+        let key = key_of(cached.as_ref());
+        let uid = cached.metadata.uid.clone().unwrap_or_default();
+        let mut memory = self.recall(&key, &uid);
+        let result = self.rounds(&key, cached, &mut memory).await;
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone(), (uid, memory));
+        let error = result.as_ref().err();
+        self.context.metrics.reconciled("Machine", started.elapsed(), error.map(act::Error::category));
+        self.report(&key, error);
+        result
+    }
+
+    async fn rounds(&self, key: &Key, cached: Arc<Machine>, memory: &mut Memory) -> Result<Action, act::Error> {
+        let mut machine = self.newest.of(cached);
+        let mut outcomes = Outcomes::default();
+        for _ in 0..ROUNDS {
+            let seen = observe(&self.context, &machine, memory, std::mem::take(&mut outcomes)).await;
+            let plan = plan(&seen, Timestamp::now());
+            let actions = plan.actions.iter().map(|action| format!("{action:?}")).collect();
+            self.context.health.planned(format!("Machine {key}"), plan.reasons.clone(), actions);
+            let acted = act::act(&self.context, &machine, memory, &seen, &plan).await?;
+            if let Some(fresh) = acted.written {
+                self.newest.wrote(&machine, fresh.clone());
+                machine = fresh;
+            }
+            outcomes = acted.outcomes;
+            match plan.next {
+                Next::Again => {}
+                Next::Wait => return Ok(Action::await_change()),
+                Next::After(wait) => return Ok(Action::requeue(wait.max(Duration::from_millis(10)))),
+            }
+        }
+        Ok(Action::requeue(AFTER_CONFLICT))
+    }
+
+    fn recall(&self, key: &Key, uid: &str) -> Memory {
+        let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        match memory.remove(key) {
+            Some((known, memory)) if known == uid => memory,
+            _ => Memory::default(),
+        }
+    }
+
+    /// A conflict is daily business; what goes on failing is said, and not each time.
+    fn report(&self, key: &Key, error: Option<&act::Error>) {
+        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        match error {
+            None => {
+                failures.remove(key);
+            }
+            Some(act::Error::Stale) => {}
+            Some(error) => {
+                let count = failures.entry(key.clone()).or_default();
+                *count += 1;
+                if count.is_power_of_two() {
+                    let source = std::error::Error::source(error).map(ToString::to_string);
+                    tracing::warn!(machine = %key, %error, source, times = *count, "a Machine could not be brought further; trying again");
+                }
+            }
+        }
+    }
+
+    fn forget(&self, key: &Key) {
+        self.newest.forget(key);
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+        self.context.health.forget(&format!("Machine {key}"));
+        self.context.sessions.remove(&MachineKey::new(&key.namespace, &key.name));
+    }
 }
 
 /// Name of a stage, for metrics.

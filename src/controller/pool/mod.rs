@@ -1,10 +1,264 @@
 //! Which Machines a Pool should have.
+//!
+//! Begin reading at [`plan`]: what should happen next, as a pure function. [`observe`]
+//! gathers what it may know, [`act`] carries it out, [`fleet`] makes sure that a lagging
+//! cache never orders a machine twice, [`sweep`] finds machines that belong to nothing.
+//! This file only says when a Pool is looked at.
 
+pub mod act;
 pub mod fleet;
+pub mod observe;
+pub mod plan;
+pub mod sweep;
+pub mod template;
 
-use crate::context::Context;
+#[cfg(test)]
+mod simulation;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::HashMap,
+    convert::Infallible,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use futures::StreamExt;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{
+    Api, ResourceExt,
+    core::PartialObjectMeta,
+    runtime::{
+        WatchStreamExt, applier,
+        controller::{self, Action},
+        reflector::{ObjectRef, Store as Cache, store},
+        watcher::{self, watcher},
+    },
+};
+use skyward_api::Pool;
+use tokio::time::Instant;
+
+use self::{
+    observe::{ReferenceCheck, observe},
+    plan::{Next, audit::audit, plan},
+};
+use crate::{
+    board::Key,
+    context::Context,
+    newest::Newest,
+    runtime::key_of,
+    wake::{Changed, Wakeups},
+};
+
+/// Most plans in a row for one Pool before others get their turn.
+const ROUNDS: usize = 6;
+/// The next look after a plan that was made from an old view.
+const AFTER_CONFLICT: Duration = Duration::from_millis(50);
+
+struct Shared {
+    context: Context,
+    namespaces: Cache<PartialObjectMeta<Namespace>>,
+    newest: Newest<Pool>,
+    memory: Mutex<HashMap<Key, Memory>>,
+    failures: Mutex<HashMap<Key, u32>>,
+}
+
+/// Hints about one Pool; losing them costs a look or a refused write.
+#[derive(Default)]
+struct Memory {
+    references: Option<ReferenceCheck>,
+}
 
 /// Runs until shutdown.
 pub async fn run(context: Context) {
-    context.shutdown.cancelled().await;
+    let wakeups = Wakeups::new();
+    let (namespaces, mut namespaces_writer) = store::<PartialObjectMeta<Namespace>>();
+    let watch_namespaces = {
+        let (wakeups, pools) = (wakeups.clone(), context.caches.pools.clone());
+        let api: Api<PartialObjectMeta<Namespace>> = Api::all(context.client.clone());
+        async move {
+            let events = watcher(api, watcher::Config::default()).default_backoff();
+            let mut events = std::pin::pin!(events);
+            while let Some(event) = events.next().await {
+                match event {
+                    Ok(event) => {
+                        namespaces_writer.apply_watcher_event(&event);
+                        if let watcher::Event::Apply(object) | watcher::Event::Delete(object) = &event {
+                            let name = object.name_any();
+                            wake_where(&pools, &wakeups, |pool| pool.namespace().as_deref() == Some(&name));
+                        }
+                        if matches!(event, watcher::Event::InitDone) {
+                            wake_where(&pools, &wakeups, |_| true);
+                        }
+                    }
+                    Err(error) => tracing::warn!(%error, "the watch of namespaces broke; it begins again"),
+                }
+            }
+        }
+    };
+    let concurrency = context.config.concurrency;
+    let shutdown = context.shutdown.clone();
+    let shared = Arc::new(Shared {
+        context: context.clone(),
+        namespaces,
+        newest: Newest::default(),
+        memory: Mutex::default(),
+        failures: Mutex::default(),
+    });
+    let queue = wakeups
+        .clone()
+        .stream()
+        .map(|key| Ok::<_, Infallible>(ObjectRef::<Pool>::new(&key.name).within(&key.namespace)))
+        .take_until(shutdown.clone().cancelled_owned());
+    let reconciles = applier(
+        |pool, shared: Arc<Shared>| Box::pin(async move { shared.reconcile(pool).await }),
+        |_, error: &act::Error, _| Action::requeue(retry_after(error)),
+        shared.clone(),
+        context.caches.pools.clone(),
+        queue,
+        controller::Config::default().concurrency(concurrency),
+    )
+    .for_each(|outcome| {
+        if let Err(kube::runtime::controller::Error::ObjectNotFound(object)) = outcome {
+            shared.forget(&Key::new(object.namespace.clone().unwrap_or_default(), object.name.clone()));
+        }
+        futures::future::ready(())
+    });
+    let background = async {
+        tokio::join!(watch_namespaces, route(&context, &wakeups), sweep::run(context.clone()));
+    };
+    tokio::select! {
+        () = reconciles => {}
+        () = background => {}
+    }
+}
+
+fn retry_after(error: &act::Error) -> Duration {
+    match error {
+        act::Error::Stale | act::Error::LimitRace => AFTER_CONFLICT,
+        act::Error::Late(_) => Duration::from_secs(1),
+        act::Error::Api(..) | act::Error::Key(_) | act::Error::Provider(_) => Duration::from_secs(3),
+    }
+}
+
+fn wake_where(pools: &Cache<Pool>, wakeups: &Wakeups<Key>, is_meant: impl Fn(&Pool) -> bool) {
+    for pool in pools.state() {
+        if is_meant(&pool) {
+            wakeups.wake(key_of(pool.as_ref()));
+        }
+    }
+}
+
+/// Wakes the Pools that a change is about.
+async fn route(context: &Context, wakeups: &Wakeups<Key>) {
+    let feed = context.feed.subscribe();
+    let idle = context.board.subscribe_idle();
+    let mut accounts = context.providers.subscribe();
+    // Those that were there before we listened.
+    wake_where(&context.caches.pools, wakeups, |_| true);
+    loop {
+        tokio::select! {
+            change = feed.next() => match change {
+                Changed::Pool(pool) | Changed::Machine { pool, .. } => wakeups.wake(pool),
+                Changed::Provider(name) | Changed::Offers(name) => {
+                    wake_where(&context.caches.pools, wakeups, |pool| pool.spec.provider == name);
+                }
+            },
+            pool = idle.next() => wakeups.wake(pool),
+            changed = accounts.changed() => {
+                if changed.is_err() {
+                    return;
+                }
+                wake_where(&context.caches.pools, wakeups, |_| true);
+            }
+        }
+    }
+}
+
+impl Shared {
+    async fn reconcile(&self, cached: Arc<Pool>) -> Result<Action, act::Error> {
+        let started = Instant::now();
+        let result = self.rounds(cached).await;
+        let error = result.as_ref().err().map(act::Error::category);
+        self.context.metrics.reconciled("Pool", started.elapsed(), error);
+        result
+    }
+
+    async fn rounds(&self, cached: Arc<Pool>) -> Result<Action, act::Error> {
+        let key = key_of(cached.as_ref());
+        let mut pool = self.newest.of(cached);
+        for _ in 0..ROUNDS {
+            self.resolve_doubts(&pool).await;
+            let mut references = self.with_memory(&key, |memory| memory.references.take());
+            let seen = observe(&self.context, &self.namespaces, &mut references, &pool).await;
+            self.with_memory(&key, |memory| memory.references = references);
+            let now = Timestamp::now();
+            let plan = plan(&seen, now);
+            debug_assert_eq!(audit(&seen, &plan), Vec::<String>::new(), "{seen:#?}");
+            let actions: Vec<String> = plan.actions.iter().map(|action| format!("{action:?}")).collect();
+            if !actions.is_empty() {
+                tracing::debug!(pool = %key, ?actions, reasons = ?plan.reasons, "plan");
+            }
+            self.context.health.planned(format!("Pool {key}"), plan.reasons.clone(), actions);
+            let written = match act::act(&self.context, &pool, &seen, &plan).await {
+                Ok(written) => written,
+                Err(error) => {
+                    self.report(&key, &error);
+                    return Err(error);
+                }
+            };
+            self.failures.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
+            if let Some(fresh) = written {
+                self.newest.wrote(&pool, fresh.clone());
+                pool = fresh;
+            }
+            match plan.next {
+                Next::Again => {}
+                Next::Wait => return Ok(Action::await_change()),
+                Next::After(wait) => return Ok(Action::requeue(wait.max(Duration::from_millis(10)))),
+            }
+        }
+        Ok(Action::requeue(AFTER_CONFLICT))
+    }
+
+    /// A conflict is daily business; what goes on failing is said, and not each time.
+    fn report(&self, key: &Key, error: &act::Error) {
+        if matches!(error, act::Error::Stale | act::Error::LimitRace) {
+            return;
+        }
+        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = failures.entry(key.clone()).or_default();
+        *count += 1;
+        if count.is_power_of_two() {
+            let source = std::error::Error::source(error).map(ToString::to_string);
+            tracing::warn!(pool = %key, %error, source, times = *count, "a Pool could not be brought further; trying again");
+        }
+    }
+
+    /// Machines that we created and the watch has not shown for long: look.
+    async fn resolve_doubts(&self, pool: &Pool) {
+        let uid = pool.uid().unwrap_or_default();
+        let (_, reserved) = self.context.fleet.of_pool(&uid);
+        for (key, _) in reserved.into_iter().filter(|(_, r)| r.since.elapsed() > fleet::DOUBTFUL) {
+            match observe::look_up(&self.context, &key).await {
+                Some(Some(machine)) if machine.spec.pool_uid == uid => self.context.fleet.apply(&machine),
+                Some(_) => self.context.fleet.cancel(&key),
+                None => {}
+            }
+        }
+    }
+
+    fn with_memory<T>(&self, key: &Key, change: impl FnOnce(&mut Memory) -> T) -> T {
+        let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        change(memory.entry(key.clone()).or_default())
+    }
+
+    fn forget(&self, key: &Key) {
+        self.newest.forget(key);
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+        self.context.health.forget(&format!("Pool {key}"));
+    }
 }

@@ -1,0 +1,272 @@
+//! Carries out a Machine's plan; makes no choices. What the order and the deletion meet
+//! is handed back, for the next plan to judge.
+
+use std::{sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{
+    Api, Resource, ResourceExt,
+    api::{Patch, PatchParams, PostParams},
+    runtime::reflector::ObjectRef,
+};
+use skyward_api::{Machine, MachinePhase, MachineStatus, Pool, Provider as ProviderObject, labels};
+use skyward_core::{ErrorKind, ProviderError};
+use tokio::time::timeout;
+
+use super::{
+    observe::{Memory, Observed, Outcomes, SessionWish},
+    order::{SessionParts, order, session},
+    plan::{Action, Plan},
+};
+use crate::{
+    context::Context,
+    keys::{self, PoolKey},
+    pool::plan::elapsed,
+};
+
+/// Why acting stopped. The next plan starts from what is then.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The plan was made from an old view.
+    #[error("the Machine changed meanwhile")]
+    Stale,
+    /// The API server refused or is away.
+    #[error("could not {0}")]
+    Api(&'static str, #[source] kube::Error),
+    /// It did not answer.
+    #[error("could not {0}: the API server did not answer in time")]
+    Late(&'static str),
+    /// The Pool's key.
+    #[error(transparent)]
+    Key(#[from] keys::Error),
+    /// Something that the machine's preparation needs is missing.
+    #[error("{0}")]
+    Missing(String),
+}
+
+impl Error {
+    /// Stable name for metrics.
+    pub const fn category(&self) -> &'static str {
+        match self {
+            Self::Stale => "conflict",
+            Self::Api(..) => "api",
+            Self::Late(_) => "api_late",
+            Self::Key(_) => "key",
+            Self::Missing(_) => "missing",
+        }
+    }
+}
+
+/// Longest wait for one answer of the API server.
+const DEADLINE: Duration = Duration::from_secs(15);
+/// Longest wait for one answer of a provider.
+const PROVIDER_DEADLINE: Duration = Duration::from_secs(60);
+
+/// What acting led to.
+#[derive(Default)]
+pub struct Acted {
+    /// The Machine as last written.
+    pub written: Option<Arc<Machine>>,
+    /// What effects met.
+    pub outcomes: Outcomes,
+}
+
+/// Carries out.
+pub async fn act(
+    context: &Context,
+    machine: &Arc<Machine>,
+    memory: &mut Memory,
+    seen: &Observed,
+    plan: &Plan,
+) -> Result<Acted, Error> {
+    let mut acted = Acted::default();
+    memory.order_not_before = plan.order_not_before;
+    if let Some(status) = &plan.status {
+        let fresh = write_status(context, machine, status).await?;
+        memory.last_write = Some(Timestamp::now());
+        tell_metrics(context, seen, status);
+        acted.written = Some(Arc::new(fresh));
+        publish(context, machine, seen, plan);
+    }
+    for action in &plan.actions {
+        match action {
+            Action::Order => acted.outcomes.order = place_order(context, memory, seen).await?,
+            Action::Connect { endpoint, host_key } => {
+                let wish = SessionWish {
+                    endpoint: endpoint.clone(),
+                    host_key: host_key.clone(),
+                    generation: seen.pool.as_ref().and_then(|pool| pool.metadata.generation).unwrap_or(0),
+                };
+                connect(context, memory, seen, wish).await?;
+            }
+            Action::Disconnect => {
+                context.sessions.remove(&seen.machine.session_key());
+                memory.session = None;
+            }
+            Action::Delete => acted.outcomes.deletion = delete(context, seen).await,
+            Action::RemoveFinalizer => {
+                let newest = acted.written.clone().unwrap_or_else(|| machine.clone());
+                remove_finalizer(context, &newest).await?;
+            }
+        }
+    }
+    if plan.status.is_none() {
+        publish(context, machine, seen, plan);
+    }
+    Ok(acted)
+}
+
+fn publish(context: &Context, machine: &Machine, seen: &Observed, plan: &Plan) {
+    let about = machine.object_ref(&());
+    for event in &plan.events {
+        // Trouble of a machine is what people look for at its Pool.
+        if event.kind == crate::events::EventKind::Warning
+            && let Some(pool) = &seen.pool
+        {
+            context.events.publish(&pool.object_ref(&()), event.clone().about(about.clone()));
+        }
+        context.events.publish(&about, event.clone());
+    }
+}
+
+fn tell_metrics(context: &Context, seen: &Observed, status: &MachineStatus) {
+    let old = &seen.machine.status;
+    let name = &seen.machine.name;
+    let namespace = &seen.machine.namespace;
+    if let (None, Some(ready)) = (&old.ready_at, &status.ready_at) {
+        context.metrics.machine_ready(elapsed(seen.machine.created_at, ready.0));
+    }
+    if old.phase != status.phase {
+        let phase = status.phase.unwrap_or_default();
+        if phase == MachinePhase::Failed {
+            let why = status.conditions.last().map(|c| c.message.as_str()).unwrap_or_default();
+            tracing::warn!(namespace, machine = name, why, "machine failed");
+        } else {
+            tracing::info!(namespace, machine = name, phase = phase.as_str(), "machine entered a phase");
+        }
+    }
+}
+
+async fn write_status(context: &Context, machine: &Machine, status: &MachineStatus) -> Result<Machine, Error> {
+    let mut object = machine.clone();
+    object.status = Some(status.clone());
+    context.metrics.api_write("Machine");
+    let name = machine.name_any();
+    call("write the Machine's status", api(context, machine).replace_status(&name, &PostParams::default(), &object))
+        .await
+}
+
+async fn pool_key(context: &Context, memory: &mut Memory, seen: &Observed) -> Result<PoolKey, Error> {
+    if let Some(key) = &memory.key {
+        return Ok(key.clone());
+    }
+    let spec = &seen.machine.spec;
+    let key = keys::ensure(&context.client, &context.config.namespace, &spec.pool_uid, &spec.pool).await?;
+    memory.key = Some(key.clone());
+    Ok(key)
+}
+
+async fn place_order(
+    context: &Context,
+    memory: &mut Memory,
+    seen: &Observed,
+) -> Result<Option<Result<String, ProviderError>>, Error> {
+    let (Some(account), Some(pool)) = (context.providers.get(&seen.machine.spec.provider), &seen.pool) else {
+        return Ok(None);
+    };
+    let key = pool_key(context, memory, seen).await?;
+    let order = order(&context.cluster, &seen.machine, &pool.spec, &key.public);
+    let answer = match timeout(PROVIDER_DEADLINE, account.provider.create(&order)).await {
+        Ok(answer) => answer.map(|accepted| accepted.id),
+        Err(_) => Err(ProviderError::new(ErrorKind::Indeterminate, "order the machine", "no answer in time")),
+    };
+    Ok(Some(answer))
+}
+
+async fn connect(context: &Context, memory: &mut Memory, seen: &Observed, wish: SessionWish) -> Result<(), Error> {
+    let Some(pool) = &seen.pool else { return Ok(()) };
+    if let Some((made_from, spec)) = &memory.session {
+        // A machine of an older spec keeps the session it has.
+        let same_but_generation = made_from.endpoint == wish.endpoint && made_from.host_key == wish.host_key;
+        if *made_from == wish || (same_but_generation && !seen.current) {
+            context.sessions.ensure(spec.clone());
+            return Ok(());
+        }
+    }
+    let key = pool_key(context, memory, seen).await?;
+    let ca_bundle = ca_bundle(context, pool).await?;
+    let provider = context.caches.providers.get(&ObjectRef::<ProviderObject>::new(&seen.machine.spec.provider));
+    let parts = SessionParts {
+        endpoint: wish.endpoint.clone(),
+        host_key: wish.host_key.clone(),
+        key: &key,
+        ca_bundle,
+        provider: provider.as_deref().map(|provider| &provider.spec),
+        epoch: context.epoch,
+        current: seen.current,
+    };
+    let spec = session(&seen.machine, pool, seen.waits, parts);
+    context.sessions.ensure(spec.clone());
+    memory.session = Some((wish, spec));
+    Ok(())
+}
+
+async fn ca_bundle(context: &Context, pool: &Pool) -> Result<Option<String>, Error> {
+    let Some(reference) = pool.spec.image.as_ref().and_then(|image| image.ca_bundle_ref.as_ref()) else {
+        return Ok(None);
+    };
+    let namespace = pool.namespace().unwrap_or_default();
+    let maps: Api<ConfigMap> = Api::namespaced(context.client.clone(), &namespace);
+    let map = call("read the ConfigMap with certificates", maps.get_opt(&reference.name)).await?;
+    let bundle = map.and_then(|map| map.data).and_then(|mut data| data.remove("ca.crt"));
+    match bundle {
+        Some(bundle) => Ok(Some(bundle)),
+        None if reference.optional => Ok(None),
+        None => Err(Error::Missing(format!(
+            "ConfigMap \"{}\" of namespace \"{namespace}\" has no key ca.crt; add it, or remove image.caBundleRef",
+            reference.name
+        ))),
+    }
+}
+
+async fn delete(context: &Context, seen: &Observed) -> Option<Result<skyward_core::Deletion, ProviderError>> {
+    let account = context.providers.get(&seen.machine.spec.provider)?;
+    let machine = seen.machine.reference(&context.cluster);
+    Some(match timeout(PROVIDER_DEADLINE, account.provider.delete(&machine)).await {
+        Ok(answer) => answer,
+        Err(_) => Err(ProviderError::new(ErrorKind::Indeterminate, "delete the machine", "no answer in time")),
+    })
+}
+
+async fn remove_finalizer(context: &Context, machine: &Machine) -> Result<(), Error> {
+    let mut finalizers = machine.metadata.finalizers.clone().unwrap_or_default();
+    finalizers.retain(|name| name != labels::FINALIZER);
+    let patch = serde_json::json!({
+        "metadata": { "resourceVersion": machine.metadata.resource_version, "finalizers": finalizers }
+    });
+    context.metrics.api_write("Machine");
+    let name = machine.name_any();
+    let api = api(context, machine);
+    match call("let the Machine go", api.patch(&name, &PatchParams::default(), &Patch::Merge(patch))).await {
+        Ok(_) => {
+            tracing::info!(namespace = machine.namespace(), machine = name, "machine is gone");
+            Ok(())
+        }
+        Err(Error::Api(_, kube::Error::Api(status))) if status.code == 404 => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+fn api(context: &Context, machine: &Machine) -> Api<Machine> {
+    Api::namespaced(context.client.clone(), machine.metadata.namespace.as_deref().unwrap_or_default())
+}
+
+async fn call<T>(what: &'static str, call: impl Future<Output = Result<T, kube::Error>>) -> Result<T, Error> {
+    match timeout(DEADLINE, call).await {
+        Ok(Ok(value)) => Ok(value),
+        Ok(Err(kube::Error::Api(status))) if status.code == 409 => Err(Error::Stale),
+        Ok(Err(error)) => Err(Error::Api(what, error)),
+        Err(_) => Err(Error::Late(what)),
+    }
+}

@@ -1,0 +1,290 @@
+//! What a Machine's plan may know. Gathering it makes no decision.
+
+use std::{sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+use kube::{Resource, ResourceExt, runtime::reflector::ObjectRef};
+use skyward_api::{
+    Duration as Lasting, Machine, MachineStatus, Pool, Provider as ProviderObject,
+    machine::MachineSpec,
+    provider::HostKeyPolicy,
+};
+use skyward_core::{Deletion, MachineRef, Mark, ProviderError, ProviderMachine, machine::Endpoint};
+use skyward_remote::{
+    MachineKey,
+    sessions::{SessionState, Stage},
+};
+use tokio::time::timeout;
+
+use crate::{board::Key, context::Context, keys::PoolKey, pool::template::template_hash, runtime::key_of};
+
+/// Everything a Machine's plan may know.
+#[derive(Clone, Debug)]
+pub struct Observed {
+    /// The Machine.
+    pub machine: MachineFacts,
+    /// Its Pool; `None` = it does not exist any more.
+    pub pool: Option<Arc<Pool>>,
+    /// Whether the Pool's spec is still the one this machine was ordered by.
+    pub current: bool,
+    /// The account it was ordered from.
+    pub account: Account,
+    /// What the provider says of it.
+    pub provider: Answer,
+    /// What the order met, when it was just tried.
+    pub order: Option<Result<String, ProviderError>>,
+    /// Not to be ordered again before.
+    pub order_not_before: Option<Timestamp>,
+    /// What the deletion met, when it was just tried.
+    pub deletion: Option<Result<Deletion, ProviderError>>,
+    /// Its session.
+    pub session: Option<SessionState>,
+    /// Since when it is tried to connect to a machine that took runs before.
+    pub disconnected_since: Option<Timestamp>,
+    /// Runs on it; `None` = not known.
+    pub runs: Option<u32>,
+    /// When its status was last written by this process.
+    pub last_write: Option<Timestamp>,
+    /// Whether the account's machines tell of changes, so that none need be polled.
+    pub tells_changes: bool,
+    /// How often to look at a machine on its way, where they do not.
+    pub poll_interval: Duration,
+    /// How long the provider's answers may lag.
+    pub settle_time: Duration,
+    /// Waits of the Pool.
+    pub waits: Waits,
+}
+
+/// The Machine itself.
+#[derive(Clone, Debug)]
+pub struct MachineFacts {
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// UID.
+    pub uid: String,
+    /// The record.
+    pub spec: MachineSpec,
+    /// What was last written.
+    pub status: MachineStatus,
+    /// When it was recorded.
+    pub created_at: Timestamp,
+    /// When its deletion was asked for.
+    pub deleting_since: Option<Timestamp>,
+    /// Whether its runs may finish however long they take.
+    pub finish_runs: bool,
+    /// Whether our finalizer is on it.
+    pub finalizer: bool,
+}
+
+/// The account a machine was ordered from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Account {
+    /// Its client is there.
+    Ready {
+        /// What to do with a host key that nobody vouches for.
+        policy: HostKeyPolicy,
+    },
+    /// Its Provider exists and was not checked yet, or cannot be used now.
+    Waiting,
+    /// There is no such Provider any more.
+    Gone,
+}
+
+/// What the provider says of a machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// Nobody asked, or nobody answered: nothing is known.
+    Unknown(Option<String>),
+    /// It does not exist.
+    Absent,
+    /// It does.
+    There(Box<ProviderMachine>),
+}
+
+/// Waits of the Pool, with defaults.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Waits {
+    /// From the order to an address.
+    pub provision: Duration,
+    /// From the address to SSH.
+    pub ssh: Duration,
+    /// From SSH to Ready.
+    pub bootstrap: Duration,
+    /// Between SIGTERM and SIGKILL of runs when the Pool goes.
+    pub shutdown: Duration,
+    /// How long a machine whose connection is lost may keep its runs.
+    pub orphan: Duration,
+}
+
+impl Waits {
+    /// Those of a Pool; defaults where it is gone.
+    pub fn of(pool: Option<&Pool>) -> Self {
+        let timeouts = pool.and_then(|pool| pool.spec.timeouts.as_ref());
+        let or = |value: Option<&Lasting>, seconds| Lasting::or(value, Duration::from_secs(seconds));
+        Self {
+            provision: or(timeouts.and_then(|t| t.provision.as_ref()), 300),
+            ssh: or(timeouts.and_then(|t| t.ssh.as_ref()), 300),
+            bootstrap: or(timeouts.and_then(|t| t.bootstrap.as_ref()), 300),
+            shutdown: or(timeouts.and_then(|t| t.shutdown.as_ref()), 120),
+            orphan: or(pool.and_then(|pool| pool.spec.orphan_timeout.as_ref()), 24 * 3600),
+        }
+    }
+}
+
+impl MachineFacts {
+    /// Whose the machine is, for its provider.
+    pub fn mark(&self, cluster: &str) -> Mark {
+        Mark {
+            cluster: cluster.to_owned(),
+            namespace: self.namespace.clone(),
+            pool: self.spec.pool.clone(),
+            pool_uid: self.spec.pool_uid.clone(),
+            machine: self.name.clone(),
+            machine_uid: self.uid.clone(),
+            slot: self.spec.slot,
+            attempt: self.spec.attempt,
+        }
+    }
+
+    /// How its provider finds it.
+    pub fn reference(&self, cluster: &str) -> MachineRef {
+        MachineRef {
+            id: Some(self.status.id.clone()).filter(|id| !id.is_empty()),
+            mark: self.mark(cluster),
+            region: self.spec.region.clone(),
+        }
+    }
+
+    /// Its key in the table of sessions.
+    pub fn session_key(&self) -> MachineKey {
+        MachineKey::new(&self.namespace, &self.name)
+    }
+}
+
+/// What is remembered of a Machine between two looks; losing it costs a look.
+#[derive(Clone, Debug, Default)]
+pub struct Memory {
+    /// When its status was last written.
+    pub last_write: Option<Timestamp>,
+    /// Since when it is tried to connect to a machine that took runs before.
+    pub disconnected_since: Option<Timestamp>,
+    /// Not to be ordered again before.
+    pub order_not_before: Option<Timestamp>,
+    /// The Pool's key, once read.
+    pub key: Option<PoolKey>,
+    /// The session as last asked for.
+    pub session: Option<(SessionWish, skyward_remote::SessionSpec)>,
+}
+
+/// What a session was made from; the same again needs no look at Secrets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionWish {
+    /// How to reach the machine.
+    pub endpoint: Endpoint,
+    /// The host key it must show.
+    pub host_key: Option<String>,
+    /// Generation of the Pool it was made from.
+    pub generation: i64,
+}
+
+/// What effects met in this round, for the next plan to judge.
+#[derive(Clone, Debug, Default)]
+pub struct Outcomes {
+    /// Of the order.
+    pub order: Option<Result<String, ProviderError>>,
+    /// Of the deletion.
+    pub deletion: Option<Result<Deletion, ProviderError>>,
+}
+
+/// Longest wait for a provider's answer.
+const DEADLINE: Duration = Duration::from_secs(30);
+
+/// Gathers.
+pub async fn observe(
+    context: &Context,
+    machine: &Machine,
+    memory: &mut Memory,
+    outcomes: Outcomes,
+) -> Observed {
+    let facts = machine_facts(machine);
+    let pool = context
+        .caches
+        .pools
+        .get(&ObjectRef::new(&facts.spec.pool).within(&facts.namespace))
+        .filter(|pool| pool.uid().as_deref() == Some(facts.spec.pool_uid.as_str()));
+    let current = pool.as_ref().is_some_and(|pool| template_hash(&pool.spec) == facts.spec.template_hash);
+    let provider_object = context.caches.providers.get(&ObjectRef::<ProviderObject>::new(&facts.spec.provider));
+    let client = context.providers.get(&facts.spec.provider);
+    let account = match (&provider_object, &client) {
+        (Some(object), Some(_)) => {
+            Account::Ready { policy: object.spec.host_key_policy.unwrap_or(HostKeyPolicy::TrustOnFirstUse) }
+        }
+        (Some(_), None) => Account::Waiting,
+        (None, _) => Account::Gone,
+    };
+    // A failed machine is never asked about again, one that is gone cannot answer.
+    let ask = facts.finalizer && !facts.has_failed();
+    let provider = match client.as_ref().filter(|_| ask) {
+        None => Answer::Unknown(None),
+        Some(client) => match timeout(DEADLINE, client.provider.get(&facts.reference(&context.cluster))).await {
+            Ok(Ok(Some(found))) => Answer::There(Box::new(found)),
+            Ok(Ok(None)) => Answer::Absent,
+            Ok(Err(error)) => Answer::Unknown(Some(error.to_string())),
+            Err(_) => Answer::Unknown(Some("the provider did not answer in time".to_owned())),
+        },
+    };
+    let session = context.sessions.state(&facts.session_key());
+    let connected = session.as_ref().is_some_and(|state| state.stage == Stage::Ready);
+    if connected || facts.status.ready_at.is_none() {
+        memory.disconnected_since = None;
+    } else if memory.disconnected_since.is_none() {
+        memory.disconnected_since = Some(Timestamp::now());
+    }
+    let capabilities = client.as_ref().map(|client| client.provider.capabilities());
+    let waits = Waits::of(pool.as_deref());
+    let pool_key = Key::new(facts.namespace.clone(), facts.spec.pool.clone());
+    Observed {
+        runs: context.board.runs_on(&pool_key, &facts.name),
+        machine: facts,
+        pool,
+        current,
+        account,
+        provider,
+        order: outcomes.order,
+        order_not_before: memory.order_not_before,
+        deletion: outcomes.deletion,
+        session,
+        disconnected_since: memory.disconnected_since,
+        last_write: memory.last_write,
+        tells_changes: client.as_ref().is_some_and(|client| client.provider.changes().is_some()),
+        poll_interval: capabilities.map_or(Duration::from_secs(5), |c| c.poll_interval),
+        settle_time: capabilities.map_or(Duration::ZERO, |c| c.settle_time),
+        waits,
+    }
+}
+
+/// The Machine as the plan sees it.
+pub fn machine_facts(machine: &Machine) -> MachineFacts {
+    let key = key_of(machine);
+    let meta = machine.meta();
+    MachineFacts {
+        namespace: key.namespace,
+        name: key.name,
+        uid: machine.uid().unwrap_or_default(),
+        spec: machine.spec.clone(),
+        status: machine.status.clone().unwrap_or_default(),
+        created_at: meta.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0),
+        deleting_since: meta.deletion_timestamp.as_ref().map(|time| time.0),
+        finish_runs: machine.annotations().contains_key(super::order::FINISH_RUNS),
+        finalizer: machine.finalizers().iter().any(|name| name == skyward_api::labels::FINALIZER),
+    }
+}
+
+impl MachineFacts {
+    /// Whether it was given up as failed.
+    pub fn has_failed(&self) -> bool {
+        self.status.phase == Some(skyward_api::MachinePhase::Failed)
+    }
+}

@@ -1,0 +1,174 @@
+//! What is made from a Machine's record and its Pool: the order to its provider and the
+//! description of its session. Pure.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use skyward_api::{
+    Duration as Lasting, Pool,
+    machine::Market as RecordedMarket,
+    offer::Architecture,
+    pool::{Image, PoolSpec},
+    provider::ProviderSpec,
+    shared::Size,
+};
+use skyward_core::{Market, Order, machine::Endpoint};
+use skyward_remote::{
+    SessionSpec,
+    bootstrap::{PipIndex, Spec as Bootstrap},
+    sessions::Lease,
+};
+
+use super::observe::{MachineFacts, Waits};
+use crate::keys::PoolKey;
+
+/// Default of `shmSize`.
+const SHM_BYTES: u64 = 1 << 30;
+/// Default of `instanceTimeout`.
+const INSTANCE_TIMEOUT: Duration = Duration::from_secs(300);
+/// Default of `sshRetryInterval`.
+const SSH_RETRY: Duration = Duration::from_secs(5);
+/// User that Tasks run as by default.
+const WORKER_USER: &str = "skyward";
+
+/// The order of a machine.
+pub fn order(cluster: &str, machine: &MachineFacts, pool: &PoolSpec, authorized_key: &str) -> Order {
+    let spec = &machine.spec;
+    let architecture = match pool.architecture.unwrap_or(Architecture::X86_64) {
+        Architecture::X86_64 => "amd64",
+        Architecture::Arm64 => "arm64",
+    };
+    Order {
+        mark: machine.mark(cluster),
+        token: spec.token.clone(),
+        instance_type: spec.instance_type.clone(),
+        region: spec.region.clone(),
+        market: match spec.market {
+            RecordedMarket::OnDemand => Market::OnDemand,
+            RecordedMarket::Spot => Market::Spot,
+        },
+        price_ceiling: spec.hourly_price.parse().ok(),
+        accelerator: pool.accelerator.as_ref().map(|a| (a.name.clone(), a.count.unwrap_or(1))),
+        vcpus: pool.vcpus,
+        memory_gb: pool.memory_gb,
+        disk_gb: pool.disk_gb,
+        shm_bytes: Some(shm_bytes(pool)),
+        authorized_key: authorized_key.to_owned(),
+        labels: BTreeMap::from([("kubernetes.io/arch".to_owned(), architecture.to_owned())]),
+    }
+}
+
+fn shm_bytes(pool: &PoolSpec) -> u64 {
+    pool.shm_size.as_ref().and_then(bytes).unwrap_or_else(|| {
+        pool.memory_gb.map_or(SHM_BYTES, |gb| SHM_BYTES.min((gb * 1e9 / 2.0) as u64))
+    })
+}
+
+/// An amount as Kubernetes writes it, in bytes.
+fn bytes(size: &Size) -> Option<u64> {
+    let text = size.0.as_str();
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let factor: u64 = match text.get(digits.len()..)? {
+        "" => 1,
+        "k" => 1_000,
+        "M" => 1_000_000,
+        "G" => 1_000_000_000,
+        "T" => 1_000_000_000_000,
+        "Ki" => 1 << 10,
+        "Mi" => 1 << 20,
+        "Gi" => 1 << 30,
+        "Ti" => 1 << 40,
+        _ => return None,
+    };
+    digits.parse::<u64>().ok()?.checked_mul(factor)
+}
+
+/// What a session is made from, besides the machine.
+pub struct SessionParts<'a> {
+    /// How to reach it.
+    pub endpoint: Endpoint,
+    /// The host key it must show.
+    pub host_key: Option<String>,
+    /// The Pool's key.
+    pub key: &'a PoolKey,
+    /// Certificates to trust, from `image.caBundleRef`.
+    pub ca_bundle: Option<String>,
+    /// The Provider, for its `instanceTimeout`.
+    pub provider: Option<&'a ProviderSpec>,
+    /// The leader's epoch.
+    pub epoch: u64,
+    /// Whether the Pool still asks for what this machine was ordered by.
+    pub current: bool,
+}
+
+/// The description of a session.
+pub fn session(machine: &MachineFacts, pool: &Pool, waits: Waits, parts: SessionParts<'_>) -> SessionSpec {
+    let SessionParts { endpoint, host_key, key, ca_bundle, provider, epoch, current } = parts;
+    let empty = Image::default();
+    // A machine of an older spec that works on is not prepared by the newer one: that
+    // would change it under its runs. It is only connected.
+    let wanted = pool.spec.image.as_ref().filter(|_| current || machine.status.ready_at.is_none());
+    let image = wanted.unwrap_or(&empty);
+    let user = pool.spec.worker.as_ref().and_then(|worker| worker.user.as_deref()).unwrap_or(WORKER_USER);
+    let instance_timeout = provider.and_then(|p| p.container.as_ref()).and_then(|c| c.instance_timeout.as_ref());
+    SessionSpec {
+        machine: machine.session_key(),
+        endpoint,
+        private_key: key.private.clone(),
+        host_key,
+        bootstrap: Bootstrap {
+            python: image.python.clone(),
+            pip: image.pip.clone(),
+            pip_indexes: image
+                .pip_indexes
+                .iter()
+                .map(|index| PipIndex { url: index.url.clone(), packages: index.packages.clone() })
+                .collect(),
+            apt: image.apt.clone(),
+            env_for_steps: image.env.iter().map(|var| (var.name.clone(), var.value.clone())).collect(),
+            masked: Vec::new(),
+            shell_vars: image.shell_vars.clone(),
+            ca_bundle,
+            worker_user: Some(user.to_owned()).filter(|user| user != "root"),
+            authorized_key: key.public.clone(),
+            home: None,
+            stop_command: None,
+            step_timeout: waits.bootstrap,
+            total_timeout: waits.bootstrap,
+        },
+        lease: Lease {
+            instance_timeout: Lasting::or(instance_timeout, INSTANCE_TIMEOUT),
+            orphan_timeout: waits.orphan,
+        },
+        retry_interval: Lasting::or(pool.spec.ssh_retry_interval.as_ref(), SSH_RETRY),
+        epoch,
+    }
+}
+
+/// Annotation of a Machine that drains because fewer are wanted: its runs may finish,
+/// however long they take.
+pub const FINISH_RUNS: &str = "skyward.dev/finish-runs";
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case("512Mi", Some(536_870_912))]
+    #[case("1G", Some(1_000_000_000))]
+    #[case("7", Some(7))]
+    #[case("7X", None)]
+    #[case("99999999999999999999Ti", None)]
+    fn sizes(#[case] text: &str, #[case] expected: Option<u64>) {
+        assert_eq!(bytes(&Size(text.to_owned())), expected);
+    }
+
+    #[test]
+    fn shared_memory_is_at_most_half_of_a_small_machine() {
+        let pool = |json: serde_json::Value| -> PoolSpec { serde_json::from_value(json).unwrap() };
+        assert_eq!(shm_bytes(&pool(serde_json::json!({ "provider": "a" }))), 1 << 30);
+        assert_eq!(shm_bytes(&pool(serde_json::json!({ "provider": "a", "memoryGB": 1.0 }))), 500_000_000);
+        assert_eq!(shm_bytes(&pool(serde_json::json!({ "provider": "a", "shmSize": "64Mi" }))), 64 << 20);
+    }
+}

@@ -1,0 +1,182 @@
+//! A machine is given up: it drains, its provider deletes it, its record goes.
+//!
+//! A machine that took runs waits until its dispatcher says that none is left: for ever
+//! when the Pool shrinks (its runs finish), else at most `timeouts.shutdown` and a little
+//! longer, for which the dispatcher stops them. The record goes only when the provider
+//! says that the machine is gone: then, and only then, its runs are lost.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use skyward_api::{
+    MachinePhase,
+    condition::{self, Draft, READY, cut, find, reason},
+};
+use skyward_core::{Deletion, ProviderPhase};
+
+use super::{Action, Next, Plan, status};
+use crate::{
+    events::{self, EventSpec},
+    machine::observe::{Account, Answer, Observed},
+    pool::plan::after,
+};
+
+/// What dispatchers have to collect results after `timeouts.shutdown`.
+const COLLECT: Duration = Duration::from_secs(15);
+/// A Provider that vanished may come back, as when a GitOps tool replaces it.
+const PROVIDER_GRACE: Duration = Duration::from_secs(20);
+/// Between two tries of a deletion that met a failure.
+const DELETE_AGAIN: Duration = Duration::from_secs(3);
+
+pub(super) fn plan(seen: &Observed, now: Timestamp) -> Plan {
+    let mut plan = Plan::default();
+    let machine = &seen.machine;
+    if !machine.finalizer {
+        plan.reasons.push("nothing of ours holds the record".to_owned());
+        return plan;
+    }
+    match &seen.deletion {
+        Some(Ok(Deletion::Gone)) => {
+            let_go(seen, &mut plan, "the provider says that it is gone");
+            return plan;
+        }
+        Some(Ok(Deletion::InProgress)) => {
+            plan.reasons.push("its end is ordered".to_owned());
+            plan.look_again(if seen.tells_changes { Duration::from_secs(5) } else { seen.poll_interval });
+            mark(seen, now, MachinePhase::Deleting, reason::DELETING, "Its deletion is ordered.".to_owned(), &mut plan);
+            return plan;
+        }
+        Some(Err(error)) => {
+            plan.reasons.push(format!("its deletion met: {error}"));
+            plan.look_again(DELETE_AGAIN);
+            let message = format!("{}; it is tried again.", cut(&error.to_string(), 1800));
+            mark(seen, now, MachinePhase::Deleting, reason::DELETING, message, &mut plan);
+            return plan;
+        }
+        None => {}
+    }
+    if let Some(until) = drains(seen, now) {
+        drain(seen, now, until, &mut plan);
+        return plan;
+    }
+    if seen.session.is_some() {
+        plan.actions.push(Action::Disconnect);
+    }
+    match &seen.account {
+        Account::Ready { .. } => {
+            plan.reasons.push("its provider is asked to delete it".to_owned());
+            plan.actions.push(Action::Delete);
+            plan.next = Next::Again;
+        }
+        Account::Waiting => {
+            plan.reasons.push("its Provider cannot be used now".to_owned());
+            plan.look_again(Duration::from_secs(5));
+            let message = format!(
+                "Provider \"{}\" cannot be used now, so it cannot be deleted there; it is as soon as the Provider is ready.",
+                machine.spec.provider
+            );
+            mark(seen, now, MachinePhase::Deleting, reason::PROVIDER_NOT_READY, message, &mut plan);
+        }
+        Account::Gone => provider_gone(seen, now, &mut plan),
+    }
+    plan
+}
+
+/// The Provider was removed by force: nobody can be asked, and waiting for ever helps
+/// nobody. Pods go with their Machine; for anything else people are told.
+fn provider_gone(seen: &Observed, now: Timestamp, plan: &mut Plan) {
+    let since = seen.machine.deleting_since.unwrap_or(now);
+    let due = after(since, PROVIDER_GRACE);
+    let was_ordered = !seen.machine.status.id.is_empty();
+    if was_ordered && now < due {
+        plan.reasons.push("its Provider is gone; it may come back".to_owned());
+        plan.look_again_at(now, due);
+        return;
+    }
+    let_go(seen, plan, "its Provider does not exist any more");
+    if was_ordered {
+        let note = format!(
+            "Provider \"{}\" does not exist any more: whether machine {} is gone there could not be asked",
+            seen.machine.spec.provider, seen.machine.status.id
+        );
+        plan.events.push(EventSpec::warning(events::reason::MACHINE_DESTROYED, "Delete", note));
+    }
+}
+
+fn let_go(seen: &Observed, plan: &mut Plan, why: &str) {
+    plan.reasons.push(why.to_owned());
+    if seen.session.is_some() {
+        plan.actions.push(Action::Disconnect);
+    }
+    plan.actions.push(Action::RemoveFinalizer);
+    let note = format!("Machine \"{}\" is gone", seen.machine.name);
+    plan.events.push(EventSpec::normal(events::reason::MACHINE_DESTROYED, "Delete", note));
+}
+
+/// Until when it drains: `None` = not at all (any more), `Some(None)` = as long as it takes.
+fn drains(seen: &Observed, now: Timestamp) -> Option<Option<Timestamp>> {
+    let machine = &seen.machine;
+    let lost = match &seen.provider {
+        Answer::Absent => true,
+        Answer::There(there) => {
+            matches!(there.phase, ProviderPhase::Failed(_) | ProviderPhase::Stopped(_) | ProviderPhase::Stopping)
+        }
+        Answer::Unknown(_) => false,
+    };
+    let nothing_to_wait_for = machine.status.ready_at.is_none() || machine.has_failed() || lost || seen.runs == Some(0);
+    let pool = seen.pool.as_ref()?;
+    if nothing_to_wait_for {
+        return None;
+    }
+    let pool_ends = pool.metadata.deletion_timestamp.as_ref().map(|time| time.0);
+    let since = match (machine.finish_runs, pool_ends) {
+        (true, None) => return Some(None),
+        (true, Some(pool_ends)) => pool_ends.max(machine.deleting_since.unwrap_or(pool_ends)),
+        (false, _) => machine.deleting_since.unwrap_or(now),
+    };
+    let until = after(since, seen.waits.shutdown + COLLECT);
+    (now < until).then_some(Some(until))
+}
+
+fn drain(seen: &Observed, now: Timestamp, until: Option<Timestamp>, plan: &mut Plan) {
+    let runs = seen.runs.map_or_else(|| "an unknown number of".to_owned(), |runs| runs.to_string());
+    plan.reasons.push(format!("drains, {runs} runs are left"));
+    if let Some(until) = until {
+        plan.look_again_at(now, until);
+    }
+    if let Answer::There(there) = &seen.provider
+        && let Some(endpoint) = &there.endpoint
+    {
+        let recorded = Some(seen.machine.status.host_key.clone()).filter(|key| !key.is_empty());
+        let host_key = recorded.or_else(|| there.host_key.clone());
+        plan.actions.push(Action::Connect { endpoint: endpoint.clone(), host_key });
+    }
+    let what = if until.is_some() { "Its runs are being stopped." } else { "It takes no new runs and finishes those it has." };
+    mark(seen, now, MachinePhase::Draining, reason::DRAINING, what.to_owned(), plan);
+}
+
+/// Phase and condition Ready; a failed machine stays Failed, for its Pool to see.
+fn mark(seen: &Observed, now: Timestamp, phase: MachinePhase, why: &'static str, message: String, plan: &mut Plan) {
+    if seen.machine.has_failed() {
+        return;
+    }
+    let old = &seen.machine.status;
+    let mut new = old.clone();
+    new.phase = Some(phase);
+    new.step.clear();
+    let ready = condition::apply(&old.conditions, &[Draft::new(READY, false, why, message)], Some(1), now);
+    let mut conditions: Vec<_> = old.conditions.iter().filter(|c| c.type_ != READY).cloned().collect();
+    conditions.extend(ready);
+    // The order of types stays what it was.
+    if let Some(at) = old.conditions.iter().position(|c| c.type_ == READY)
+        && let Some(ready) = conditions.pop()
+    {
+        conditions.insert(at.min(conditions.len()), ready);
+    }
+    new.conditions = conditions;
+    if find(&old.conditions, READY).is_some_and(|c| c.message != find(&new.conditions, READY).map_or("", |n| &n.message))
+        || old.phase != new.phase
+    {
+        status::commit(seen, now, new, plan);
+    }
+}

@@ -1,0 +1,198 @@
+//! How far a machine is: what its provider and its session say, and which step is next.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use skyward_api::{
+    condition::reason,
+    provider::HostKeyPolicy,
+};
+use skyward_core::{
+    ErrorKind, ProviderError, ProviderMachine, ProviderPhase,
+    error::ErrorClass,
+    machine::{Failure, FailureKind},
+};
+
+use super::{Action, Found, Next, Plan};
+use crate::{
+    machine::observe::{Account, Answer, Observed},
+    pool::plan::{after, elapsed},
+};
+
+/// Between two tries of an order that is refused as it is: somebody may mend the cause.
+const REFUSED_AGAIN: Duration = Duration::from_secs(5);
+/// Between two tries of an order that met a passing failure.
+const ORDER_AGAIN: Duration = Duration::from_secs(2);
+/// A machine on its way is looked at this often even where its provider tells of changes.
+const SAFETY_NET: Duration = Duration::from_secs(20);
+
+pub(super) fn find(seen: &Observed, now: Timestamp, plan: &mut Plan) -> Found {
+    let mut found = Found::default();
+    let on_its_way = seen.machine.status.ready_at.is_none();
+    match &seen.provider {
+        Answer::Unknown(why) => {
+            plan.reasons.push(match (why, &seen.account) {
+                (Some(why), _) => format!("the provider does not say: {why}"),
+                (None, Account::Gone) => "its Provider does not exist any more".to_owned(),
+                (None, _) => "its Provider was not checked yet".to_owned(),
+            });
+            accept(seen, &mut found);
+            plan.look_again(seen.poll_interval.max(Duration::from_secs(1)));
+        }
+        Answer::Absent => absent(seen, now, &mut found, plan),
+        Answer::There(machine) => there(seen, machine, &mut found, plan),
+    }
+    if on_its_way && found.failure.is_none() {
+        plan.look_again(if seen.tells_changes { SAFETY_NET } else { seen.poll_interval });
+    }
+    found
+}
+
+/// An order that was just accepted.
+fn accept(seen: &Observed, found: &mut Found) {
+    if let Some(Ok(id)) = &seen.order {
+        found.id = Some(id.clone());
+    }
+}
+
+fn absent(seen: &Observed, now: Timestamp, found: &mut Found, plan: &mut Plan) {
+    accept(seen, found);
+    let status = &seen.machine.status;
+    if found.id.is_some() {
+        plan.reasons.push("accepted, not listed yet".to_owned());
+        return;
+    }
+    if !status.id.is_empty() {
+        let accepted = status.accepted_at.as_ref().map_or(seen.machine.created_at, |time| time.0);
+        if elapsed(accepted, now) < seen.settle_time {
+            plan.reasons.push("accepted, not listed yet".to_owned());
+            plan.look_again_at(now, after(accepted, seen.settle_time));
+        } else {
+            let message = format!("Provider \"{}\" has no such machine any more; it is replaced.", seen.machine.spec.provider);
+            found.failure = Some((reason::MACHINE_LOST, message));
+        }
+        return;
+    }
+    match &seen.order {
+        Some(Err(error)) => refused(seen, now, error, found, plan),
+        Some(Ok(_)) | None => order(seen, now, found, plan),
+    }
+}
+
+fn order(seen: &Observed, now: Timestamp, found: &mut Found, plan: &mut Plan) {
+    if seen.pool.is_none() {
+        plan.reasons.push("its Pool does not exist any more".to_owned());
+        return;
+    }
+    if !seen.current {
+        plan.reasons.push("its Pool asks for another kind of machine now and gives it up".to_owned());
+        return;
+    }
+    if let Some(at) = seen.order_not_before.filter(|at| now < *at) {
+        plan.reasons.push("it is too early to order it again".to_owned());
+        plan.order_not_before = Some(at);
+        plan.look_again_at(now, at);
+        // What the last try met stays in the status.
+        found.waits_for = seen
+            .machine
+            .status
+            .conditions
+            .iter()
+            .find(|c| c.type_ == skyward_api::condition::READY && c.reason == reason::ORDER_REFUSED)
+            .map(|c| (reason::ORDER_REFUSED, c.message.clone()));
+        return;
+    }
+    plan.reasons.push("not ordered yet".to_owned());
+    plan.actions.push(Action::Order);
+    plan.next = Next::Again;
+}
+
+fn refused(seen: &Observed, now: Timestamp, error: &ProviderError, found: &mut Found, plan: &mut Plan) {
+    plan.reasons.push(format!("the order met: {error}"));
+    let again = match error.kind.class() {
+        ErrorClass::Retryable | ErrorClass::Signal => {
+            found.waits_for = Some((reason::ORDERED, format!("{error}; it is tried again.")));
+            match error.kind {
+                ErrorKind::RateLimited(Some(wait)) => wait,
+                ErrorKind::Indeterminate => seen.settle_time.max(ORDER_AGAIN),
+                _ => ORDER_AGAIN,
+            }
+        }
+        ErrorClass::Config => {
+            found.waits_for = Some((reason::ORDER_REFUSED, error.to_string()));
+            REFUSED_AGAIN
+        }
+        ErrorClass::Capacity => {
+            found.failure = Some((reason::NO_CAPACITY, error.to_string()));
+            return;
+        }
+        ErrorClass::Terminal => {
+            found.failure = Some((reason::MACHINE_FAILED, error.to_string()));
+            return;
+        }
+    };
+    let at = after(now, again);
+    plan.order_not_before = Some(at);
+    plan.look_again_at(now, at);
+}
+
+fn there(seen: &Observed, machine: &ProviderMachine, found: &mut Found, plan: &mut Plan) {
+    found.id = Some(machine.id.clone());
+    found.private_address.clone_from(&machine.private_address);
+    match &machine.phase {
+        ProviderPhase::Starting(what) => {
+            let what = what.clone().unwrap_or_else(|| "it boots".to_owned());
+            plan.reasons.push(format!("starting: {what}"));
+            found.waits_for = Some((reason::BOOTING, what));
+        }
+        ProviderPhase::Running => match &machine.endpoint {
+            Some(endpoint) => {
+                found.endpoint = Some(endpoint.clone());
+                connect(seen, machine, found, plan);
+            }
+            None => found.waits_for = Some((reason::BOOTING, "it has no address yet".to_owned())),
+        },
+        ProviderPhase::Failed(failure) => found.failure = Some(failed(failure)),
+        ProviderPhase::Stopping => {
+            found.failure = Some((reason::MACHINE_LOST, "Somebody else ordered its end; it is replaced.".to_owned()));
+        }
+        ProviderPhase::Stopped(why) => {
+            found.failure = Some((reason::MACHINE_LOST, format!("It halted: {why}. It is replaced.")));
+        }
+    }
+}
+
+fn failed(failure: &Failure) -> (&'static str, String) {
+    let reason = match failure.kind {
+        FailureKind::ImagePull => reason::IMAGE_PULL_FAILED,
+        FailureKind::UnusableImage | FailureKind::Other => reason::MACHINE_FAILED,
+        FailureKind::Lost => reason::MACHINE_LOST,
+        FailureKind::NoRoom => reason::NO_CAPACITY,
+    };
+    (reason, failure.message.clone())
+}
+
+fn connect(seen: &Observed, machine: &ProviderMachine, found: &mut Found, plan: &mut Plan) {
+    let Some(endpoint) = &machine.endpoint else { return };
+    let recorded = Some(seen.machine.status.host_key.clone()).filter(|key| !key.is_empty());
+    let host_key = recorded.or_else(|| machine.host_key.clone());
+    let policy = match seen.account {
+        Account::Ready { policy } => policy,
+        Account::Waiting | Account::Gone => HostKeyPolicy::TrustOnFirstUse,
+    };
+    if policy == HostKeyPolicy::Verified && host_key.is_none() {
+        found.failure = Some((
+            reason::SSH_REFUSED,
+            format!(
+                "Provider \"{}\" demands verified host keys (hostKeyPolicy: Verified), and nobody vouches for this machine's. Set hostKeyPolicy: TrustOnFirstUse, or use an image whose key can be read.",
+                seen.machine.spec.provider
+            ),
+        ));
+        return;
+    }
+    if seen.pool.is_none() {
+        plan.reasons.push("its Pool does not exist any more".to_owned());
+        return;
+    }
+    plan.actions.push(Action::Connect { endpoint: endpoint.clone(), host_key });
+}

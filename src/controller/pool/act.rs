@@ -1,0 +1,319 @@
+//! Carries out a plan; makes no choices.
+//!
+//! Order: the status with the new attempts, from the resource version that the plan was
+//! made from (a plan made on an old view is refused here, before it costs anything);
+//! then the actions; then the Events. What an action meets is judged by the next plan.
+
+use std::{sync::Arc, time::Duration};
+
+use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::{
+    Api, Resource,
+    api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions},
+};
+use skyward_api::{Machine, Pool, labels, machine::MachineSpec, pool::PoolStatus};
+use tokio::time::{Instant, timeout};
+
+use super::{
+    fleet::{Limits, Reserved},
+    observe::Observed,
+    plan::{Action, Plan, Why},
+};
+use crate::{board::Key, context::Context, keys, machine::FINISH_RUNS};
+
+/// Why acting stopped. The next plan starts from what is then.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The plan was made from an old view.
+    #[error("the Pool changed meanwhile")]
+    Stale,
+    /// Another Pool took the last machines of a limit.
+    #[error("another Pool was faster")]
+    LimitRace,
+    /// The API server refused or is away.
+    #[error("could not {0}")]
+    Api(&'static str, #[source] kube::Error),
+    /// It did not answer.
+    #[error("could not {0}: the API server did not answer in time")]
+    Late(&'static str),
+    /// The Pool's key.
+    #[error(transparent)]
+    Key(#[from] keys::Error),
+    /// The provider refused to delete what it lists.
+    #[error(transparent)]
+    Provider(#[from] skyward_core::ProviderError),
+}
+
+impl Error {
+    /// Stable name for metrics.
+    pub const fn category(&self) -> &'static str {
+        match self {
+            Self::Stale => "conflict",
+            Self::LimitRace => "limit_race",
+            Self::Api(..) => "api",
+            Self::Late(_) => "api_late",
+            Self::Key(_) => "key",
+            Self::Provider(_) => "provider",
+        }
+    }
+}
+
+/// Machines created or deleted at the same time, for one Pool.
+const CONCURRENT: usize = 16;
+/// Longest wait for one answer.
+const DEADLINE: Duration = Duration::from_secs(15);
+
+/// Carries out; answers with the Pool as it was last written, if it was.
+pub async fn act(context: &Context, pool: &Arc<Pool>, seen: &Observed, plan: &Plan) -> Result<Option<Arc<Pool>>, Error> {
+    let mut written: Option<Arc<Pool>> = None;
+    let orders = orders(plan);
+    if !orders.is_empty() {
+        let limits = Limits { ..seen.limits };
+        if !context.fleet.reserve(&seen.pool.namespace, limits, reservations(seen, &orders)) {
+            return Err(Error::LimitRace);
+        }
+    }
+    if differs(&plan.status, &seen.pool.status) && !plan.actions.contains(&Action::AddFinalizer) {
+        match write_status(context, pool, &plan.status).await {
+            Ok(fresh) => written = Some(Arc::new(fresh)),
+            Err(error) => {
+                for (name, _) in &orders {
+                    context.fleet.cancel(&Key::new(&seen.pool.namespace, *name));
+                }
+                return Err(error);
+            }
+        }
+    }
+    actions(context, pool, seen, plan, &orders, &mut written).await?;
+    let about = pool.object_ref(&());
+    for event in &plan.events {
+        context.events.publish(&about, event.clone());
+    }
+    Ok(written)
+}
+
+type Orders<'a> = Vec<(&'a str, &'a MachineSpec)>;
+
+fn orders(plan: &Plan) -> Orders<'_> {
+    plan.actions
+        .iter()
+        .filter_map(|action| match action {
+            Action::CreateMachine { name, spec } => Some((name.as_str(), spec.as_ref())),
+            _ => None,
+        })
+        .collect()
+}
+
+fn reservations(seen: &Observed, orders: &Orders<'_>) -> Vec<(String, Reserved)> {
+    let reserve = |(name, spec): &(&str, &MachineSpec)| {
+        let reserved = Reserved {
+            pool_uid: seen.pool.uid.clone(),
+            provider: spec.provider.clone(),
+            slot: spec.slot,
+            attempt: spec.attempt,
+            since: Instant::now(),
+        };
+        ((*name).to_owned(), reserved)
+    };
+    orders.iter().map(reserve).collect()
+}
+
+/// The number of running Tasks alone is not worth a write: it is as of the last one.
+fn differs(new: &PoolStatus, old: &PoolStatus) -> bool {
+    let mut old = old.clone();
+    old.running_tasks = new.running_tasks;
+    *new != old
+}
+
+async fn write_status(context: &Context, pool: &Pool, status: &PoolStatus) -> Result<Pool, Error> {
+    let api = pools(context, pool);
+    let mut object = pool.clone();
+    object.status = Some(status.clone());
+    let name = object.metadata.name.clone().unwrap_or_default();
+    context.metrics.api_write("Pool");
+    call("write the Pool's status", api.replace_status(&name, &PostParams::default(), &object)).await
+}
+
+async fn actions(
+    context: &Context,
+    pool: &Arc<Pool>,
+    seen: &Observed,
+    plan: &Plan,
+    orders: &Orders<'_>,
+    written: &mut Option<Arc<Pool>>,
+) -> Result<(), Error> {
+    let mut deletions = Vec::new();
+    for action in &plan.actions {
+        match action {
+            Action::AddFinalizer => {
+                *written = Some(Arc::new(set_finalizer(context, pool, true).await?));
+            }
+            Action::EnsureKey => {
+                let ensured =
+                    keys::ensure(&context.client, &context.config.namespace, &seen.pool.uid, &seen.pool.name).await;
+                if let Err(error) = ensured {
+                    for (name, _) in orders {
+                        context.fleet.cancel(&Key::new(&seen.pool.namespace, *name));
+                    }
+                    return Err(error.into());
+                }
+            }
+            Action::CreateMachine { .. } => {}
+            Action::DeleteMachine { name, uid, why, finish_runs } => deletions.push((name, uid, *why, *finish_runs)),
+            Action::DeleteLeftover(machine) => {
+                if let Some(account) = context.providers.get(&seen.pool.spec.provider) {
+                    tracing::warn!(pool = seen.pool.name, id = machine.id, "a machine without record is deleted");
+                    account.provider.delete(machine).await?;
+                }
+            }
+            Action::ReleaseKey => {
+                keys::delete(&context.client, &context.config.namespace, &seen.pool.uid).await?;
+            }
+            Action::RemoveFinalizer => {
+                let fresh = written.clone().unwrap_or_else(|| pool.clone());
+                set_finalizer(context, &fresh, false).await?;
+            }
+        }
+    }
+    let mut effects: Vec<BoxFuture<'_, Result<(), Error>>> = Vec::with_capacity(deletions.len() + orders.len());
+    for (name, uid, why, finish) in deletions {
+        effects.push(delete_machine(context, seen, name, uid, why, finish).boxed());
+    }
+    for (name, spec) in orders {
+        effects.push(create_machine(context, pool, seen, name, spec).boxed());
+    }
+    // All are tried, whatever one of them meets.
+    let results: Vec<Result<(), Error>> = stream::iter(effects).buffer_unordered(CONCURRENT).collect().await;
+    results.into_iter().collect()
+}
+
+async fn create_machine(
+    context: &Context,
+    pool: &Pool,
+    seen: &Observed,
+    name: &str,
+    spec: &MachineSpec,
+) -> Result<(), Error> {
+    let api: Api<Machine> = Api::namespaced(context.client.clone(), &seen.pool.namespace);
+    let object = record(pool, seen, name, spec);
+    context.metrics.api_write("Machine");
+    let params = PostParams { field_manager: Some(labels::MANAGER.to_owned()), ..Default::default() };
+    let key = Key::new(&seen.pool.namespace, name);
+    match call("record a machine", api.create(&params, &object)).await {
+        Ok(_) => {
+            tracing::info!(namespace = key.namespace, machine = name, offer = spec.offer, "machine recorded and ordered");
+            Ok(())
+        }
+        // It is there: an answer of ours was lost. The watch shows it.
+        Err(Error::Stale) => Ok(()),
+        Err(Error::Api(what, kube::Error::Api(status))) if (400..500).contains(&status.code) => {
+            // Certainly not created: refused.
+            context.fleet.cancel(&key);
+            Err(Error::Api(what, kube::Error::Api(status)))
+        }
+        // Perhaps created: the reservation stays until somebody has looked.
+        Err(error) => Err(error),
+    }
+}
+
+fn record(pool: &Pool, seen: &Observed, name: &str, spec: &MachineSpec) -> Machine {
+    let mut machine = Machine::new(name, spec.clone());
+    let label = |text: &str| {
+        let end = text.len().min(63);
+        text.get(..end).unwrap_or_default().trim_end_matches(|c: char| !c.is_ascii_alphanumeric()).to_owned()
+    };
+    machine.metadata.namespace = Some(seen.pool.namespace.clone());
+    machine.metadata.finalizers = Some(vec![labels::FINALIZER.to_owned()]);
+    machine.metadata.labels = Some(
+        [
+            (labels::MANAGED_BY, labels::MANAGER.to_owned()),
+            (labels::POOL, label(&seen.pool.name)),
+            (labels::POOL_UID, seen.pool.uid.clone()),
+            (labels::SLOT, spec.slot.to_string()),
+            (labels::PROVIDER, label(&spec.provider)),
+        ]
+        .map(|(key, value)| (key.to_owned(), value))
+        .into(),
+    );
+    machine.metadata.owner_references = Some(vec![OwnerReference {
+        api_version: Pool::api_version(&()).into_owned(),
+        kind: Pool::kind(&()).into_owned(),
+        name: pool.metadata.name.clone().unwrap_or_default(),
+        uid: seen.pool.uid.clone(),
+        controller: Some(true),
+        block_owner_deletion: None,
+    }]);
+    machine
+}
+
+async fn delete_machine(
+    context: &Context,
+    seen: &Observed,
+    name: &str,
+    uid: &str,
+    why: Why,
+    finish_runs: bool,
+) -> Result<(), Error> {
+    let api: Api<Machine> = Api::namespaced(context.client.clone(), &seen.pool.namespace);
+    if finish_runs {
+        // How it drains is on record before it does.
+        let patch = serde_json::json!({ "metadata": { "uid": uid, "annotations": { FINISH_RUNS: why.words() } } });
+        context.metrics.api_write("Machine");
+        match call("mark a machine", api.patch(name, &PatchParams::default(), &Patch::Merge(patch))).await {
+            Ok(_) => {}
+            Err(error) if is_gone(&error) => return Ok(()),
+            Err(error) => return Err(error),
+        }
+    }
+    let params = DeleteParams {
+        preconditions: Some(Preconditions { uid: Some(uid.to_owned()), resource_version: None }),
+        ..DeleteParams::background()
+    };
+    context.metrics.api_write("Machine");
+    match call("delete a machine", api.delete(name, &params)).await {
+        Ok(_) => {
+            tracing::info!(namespace = seen.pool.namespace, machine = name, why = why.words(), "machine given up");
+            Ok(())
+        }
+        Err(error) if is_gone(&error) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Not there, or another of that name: what was meant is gone.
+fn is_gone(error: &Error) -> bool {
+    matches!(error, Error::Stale) || matches!(error, Error::Api(_, kube::Error::Api(status)) if status.code == 404)
+}
+
+/// Puts our finalizer on, or takes it off, from the version that was decided on.
+async fn set_finalizer(context: &Context, pool: &Pool, on: bool) -> Result<Pool, Error> {
+    let mut finalizers = pool.metadata.finalizers.clone().unwrap_or_default();
+    finalizers.retain(|name| name != labels::FINALIZER);
+    if on {
+        finalizers.push(labels::FINALIZER.to_owned());
+    }
+    let patch = serde_json::json!({
+        "metadata": { "resourceVersion": pool.metadata.resource_version, "finalizers": finalizers }
+    });
+    let name = pool.metadata.name.clone().unwrap_or_default();
+    context.metrics.api_write("Pool");
+    let (api, params, patch) = (pools(context, pool), PatchParams::default(), Patch::Merge(patch));
+    match call("change the Pool's finalizers", api.patch(&name, &params, &patch)).await {
+        Err(error) if !on && matches!(&error, Error::Api(_, kube::Error::Api(s)) if s.code == 404) => Ok(pool.clone()),
+        other => other,
+    }
+}
+
+fn pools(context: &Context, pool: &Pool) -> Api<Pool> {
+    Api::namespaced(context.client.clone(), pool.metadata.namespace.as_deref().unwrap_or_default())
+}
+
+async fn call<T>(what: &'static str, call: impl Future<Output = Result<T, kube::Error>>) -> Result<T, Error> {
+    match timeout(DEADLINE, call).await {
+        Ok(Ok(value)) => Ok(value),
+        Ok(Err(kube::Error::Api(status))) if status.code == 409 => Err(Error::Stale),
+        Ok(Err(error)) => Err(Error::Api(what, error)),
+        Err(_) => Err(Error::Late(what)),
+    }
+}

@@ -1,0 +1,458 @@
+//! What a Pool's plan may know. Gathering it makes no decision.
+//!
+//! Everything comes from caches, except references (looked up at most every some
+//! seconds) and, while a Pool is deleted, the provider's own list of machines.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use jiff::Timestamp;
+use k8s_openapi::{
+    api::core::v1::{ConfigMap, Namespace, Secret},
+    apimachinery::pkg::apis::meta::v1::LabelSelector,
+};
+use kube::{
+    Api, Resource, ResourceExt,
+    core::{PartialObjectMeta, Selector, SelectorExt},
+    runtime::reflector::{ObjectRef, Store as Cache},
+};
+use skyward_api::{
+    Machine, MachinePhase, Pool, Provider as ProviderObject,
+    condition::{self, find, is_true},
+    offer::OfferSpec,
+    pool::{PoolSpec, PoolStatus},
+};
+use skyward_core::{MachineRef, Scope};
+use tokio::time::{Instant, timeout};
+
+use super::{
+    fleet::{Limits, Used},
+    template::template_hash,
+};
+use crate::{
+    board::{Key, PoolLoad},
+    context::Context,
+    runtime::key_of,
+};
+
+/// Everything a Pool's plan may know.
+#[derive(Clone, Debug)]
+pub struct Observed {
+    /// The installation.
+    pub cluster: String,
+    /// The Pool.
+    pub pool: PoolFacts,
+    /// Its Machines, by slot and attempt, with those just created.
+    pub machines: Vec<MachineFacts>,
+    /// What its dispatcher knows; `None` = nothing yet.
+    pub load: Option<PoolLoad>,
+    /// The account that machines come from.
+    pub account: AccountFacts,
+    /// Its namespace.
+    pub namespace: NamespaceFacts,
+    /// Secrets and ConfigMaps that it names and that do not exist; `Err` = not known.
+    pub missing_references: Result<Vec<String>, String>,
+    /// Whether it names any.
+    pub has_references: bool,
+    /// Offers of its Provider, by name.
+    pub offers: BTreeMap<String, OfferSpec>,
+    /// The Provider's limits.
+    pub limits: Limits,
+    /// How much of them is used, by all Pools.
+    pub used: Used,
+    /// While it is deleted and has no Machines: what the provider still lists.
+    pub leftovers: Leftovers,
+}
+
+/// The Pool itself.
+#[derive(Clone, Debug)]
+pub struct PoolFacts {
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// UID.
+    pub uid: String,
+    /// Generation of its spec.
+    pub generation: i64,
+    /// When its deletion was asked for.
+    pub deleting_since: Option<Timestamp>,
+    /// Whether our finalizer is on it.
+    pub finalizer: bool,
+    /// What is wanted.
+    pub spec: PoolSpec,
+    /// What was last written.
+    pub status: PoolStatus,
+}
+
+/// One Machine of the Pool.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MachineFacts {
+    /// Name.
+    pub name: String,
+    /// UID; `None` = just created, the watch has not shown it.
+    pub uid: Option<String>,
+    /// Slot.
+    pub slot: u32,
+    /// Attempt.
+    pub attempt: u32,
+    /// Phase.
+    pub phase: MachinePhase,
+    /// Whether it takes runs now.
+    pub ready: bool,
+    /// Whether its deletion was asked for.
+    pub deleting: bool,
+    /// Whether it is what the Pool's spec asks for now.
+    pub current: bool,
+    /// Whether it has an address.
+    pub provisioned: bool,
+    /// When it first took runs.
+    pub ready_at: Option<Timestamp>,
+    /// Why it failed.
+    pub failure: Option<Failure>,
+    /// Runs on it; `None` = not known.
+    pub runs: Option<u32>,
+    /// Address by which others of the Pool reach it.
+    pub address: String,
+    /// Price in USD per hour.
+    pub hourly_price: String,
+    /// Reason and message of its condition Ready, when that is not True.
+    pub concern: Option<(String, String)>,
+}
+
+/// Why a machine failed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Failure {
+    /// When.
+    pub at: Timestamp,
+    /// Reason, as in its conditions.
+    pub reason: String,
+    /// Message.
+    pub message: String,
+}
+
+impl MachineFacts {
+    /// Neither failed nor on its way out.
+    pub fn is_live(&self) -> bool {
+        !self.deleting && self.failure.is_none()
+    }
+
+    /// Takes its slot: a failed machine does not, one that drains does until it is gone.
+    pub fn occupies(&self) -> bool {
+        self.failure.is_none()
+    }
+
+    /// Certain to run nothing: it never took runs, or its dispatcher says so.
+    pub fn is_idle(&self) -> bool {
+        self.ready_at.is_none() || self.runs == Some(0)
+    }
+}
+
+/// The account that machines come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AccountFacts {
+    /// No Provider of that name exists; these do.
+    NotFound(Vec<String>),
+    /// It cannot be used now; why.
+    NotReady(String),
+    /// It can.
+    Ready,
+}
+
+/// The Pool's namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NamespaceFacts {
+    /// The Provider admits it.
+    Allowed,
+    /// It does not; this is what it asks for.
+    NotAllowed(String),
+    /// It is being deleted: nothing can be created in it.
+    Terminating,
+    /// Not seen yet.
+    Unknown,
+}
+
+/// What the provider still lists of a Pool that is deleted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Leftovers {
+    /// Nobody asked.
+    NotAsked,
+    /// There is no Provider to ask: the Machines' own finalizers have decided.
+    NoProvider,
+    /// The list failed; why.
+    Unknown(String),
+    /// The complete list.
+    Known(Vec<MachineRef>),
+}
+
+/// References of a Pool, as last looked up.
+#[derive(Clone, Debug)]
+pub struct ReferenceCheck {
+    generation: i64,
+    at: Instant,
+    missing: Vec<String>,
+}
+
+/// How long a look at references that were all there is good for.
+pub const REFERENCES_EVERY: Duration = Duration::from_secs(30);
+/// How long one that found something missing is.
+pub const MISSING_EVERY: Duration = Duration::from_secs(3);
+/// Longest wait for one answer.
+const DEADLINE: Duration = Duration::from_secs(10);
+
+/// Gathers.
+pub async fn observe(
+    context: &Context,
+    namespaces: &Cache<PartialObjectMeta<Namespace>>,
+    references: &mut Option<ReferenceCheck>,
+    pool: &Pool,
+) -> Observed {
+    let facts = pool_facts(pool);
+    let key = Key::new(facts.namespace.clone(), facts.name.clone());
+    let load = context.board.load(&key);
+    let hash = template_hash(&facts.spec);
+    let (shown, reserved) = context.fleet.of_pool(&facts.uid);
+    let mut machines: Vec<MachineFacts> =
+        shown.iter().map(|machine| machine_facts(machine, &hash, load.as_ref())).collect();
+    machines.extend(reserved.into_iter().map(|(key, reserved)| MachineFacts {
+        name: key.name,
+        uid: None,
+        slot: reserved.slot,
+        attempt: reserved.attempt,
+        phase: MachinePhase::Ordered,
+        ready: false,
+        deleting: false,
+        current: true,
+        provisioned: false,
+        ready_at: None,
+        failure: None,
+        runs: None,
+        address: String::new(),
+        hourly_price: String::new(),
+        concern: None,
+    }));
+    machines.sort_by_key(|machine| (machine.slot, machine.attempt));
+
+    let provider = context.caches.providers.get(&ObjectRef::new(&facts.spec.provider));
+    let account = account_facts(context, &facts.spec.provider, provider.as_deref());
+    let namespace = namespace_facts(namespaces, &facts.namespace, provider.as_deref());
+    let limits = provider.as_ref().and_then(|p| p.spec.limits.as_ref()).map_or_else(Limits::default, |limits| Limits {
+        total: limits.machines,
+        in_namespace: limits.machines_per_namespace,
+    });
+    let offers = context
+        .caches
+        .offers
+        .state_filter(|offer| offer.spec.provider == facts.spec.provider)
+        .into_iter()
+        .map(|offer| (offer.name_any(), offer.spec.clone()))
+        .collect();
+    let leftovers = if facts.deleting_since.is_some() && machines.is_empty() && facts.status.last_attempt > 0 {
+        leftovers(context, &facts, provider.is_some()).await
+    } else {
+        Leftovers::NotAsked
+    };
+    let has_references = !named_references(&facts.spec).is_empty();
+    let missing_references = if facts.deleting_since.is_some() || !has_references {
+        Ok(Vec::new())
+    } else {
+        missing_references(context, &facts, references).await
+    };
+    Observed {
+        cluster: context.cluster.clone(),
+        used: context.fleet.used(&facts.spec.provider, &facts.namespace),
+        pool: facts,
+        machines,
+        load,
+        account,
+        namespace,
+        missing_references,
+        has_references,
+        offers,
+        limits,
+        leftovers,
+    }
+}
+
+fn pool_facts(pool: &Pool) -> PoolFacts {
+    let key = key_of(pool);
+    PoolFacts {
+        namespace: key.namespace,
+        name: key.name,
+        uid: pool.uid().unwrap_or_default(),
+        generation: pool.metadata.generation.unwrap_or(0),
+        deleting_since: pool.metadata.deletion_timestamp.as_ref().map(|time| time.0),
+        finalizer: pool.finalizers().iter().any(|name| name == skyward_api::labels::FINALIZER),
+        spec: pool.spec.clone(),
+        status: pool.status.clone().unwrap_or_default(),
+    }
+}
+
+/// A Machine as the plan sees it.
+pub fn machine_facts(machine: &Machine, hash: &str, load: Option<&PoolLoad>) -> MachineFacts {
+    let name = machine.name_any();
+    let empty = skyward_api::MachineStatus::default();
+    let status = machine.status.as_ref().unwrap_or(&empty);
+    let phase = status.phase.unwrap_or_default();
+    let ready_condition = find(&status.conditions, condition::READY);
+    let failure = (phase == MachinePhase::Failed).then(|| {
+        let stalled = find(&status.conditions, condition::STALLED).or(ready_condition);
+        Failure {
+            at: stalled.map_or(Timestamp::UNIX_EPOCH, |c| c.last_transition_time.0),
+            reason: stalled.map_or_else(|| condition::reason::MACHINE_FAILED.to_owned(), |c| c.reason.clone()),
+            message: stalled.map(|c| c.message.clone()).unwrap_or_default(),
+        }
+    });
+    MachineFacts {
+        runs: load.map(|load| load.runs.get(&name).copied().unwrap_or(0)),
+        name,
+        uid: machine.uid(),
+        slot: machine.spec.slot,
+        attempt: machine.spec.attempt,
+        phase,
+        ready: phase == MachinePhase::Ready && is_true(&status.conditions, condition::READY),
+        deleting: machine.meta().deletion_timestamp.is_some(),
+        current: machine.spec.template_hash == hash,
+        provisioned: !status.address.is_empty(),
+        ready_at: status.ready_at.as_ref().map(|time| time.0),
+        failure,
+        address: status.private_address.clone(),
+        hourly_price: machine.spec.hourly_price.clone(),
+        concern: ready_condition.filter(|c| c.status != "True").map(|c| (c.reason.clone(), c.message.clone())),
+    }
+}
+
+fn account_facts(context: &Context, name: &str, provider: Option<&ProviderObject>) -> AccountFacts {
+    let Some(provider) = provider else {
+        let mut existing: Vec<String> =
+            context.caches.providers.state().iter().map(|provider| provider.name_any()).collect();
+        existing.sort();
+        return AccountFacts::NotFound(existing);
+    };
+    if provider.metadata.deletion_timestamp.is_some() {
+        return AccountFacts::NotReady(format!("Provider \"{name}\" is being deleted"));
+    }
+    let conditions = provider.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    match find(conditions, condition::READY) {
+        Some(ready) if ready.status == "True" && context.providers.get(name).is_some() => AccountFacts::Ready,
+        Some(ready) if ready.status == "True" => {
+            AccountFacts::NotReady(format!("Provider \"{name}\" was not checked yet since the controller started"))
+        }
+        Some(ready) => AccountFacts::NotReady(format!("Provider \"{name}\" is not ready: {}", ready.message)),
+        None => AccountFacts::NotReady(format!("Provider \"{name}\" was not checked yet")),
+    }
+}
+
+fn namespace_facts(
+    namespaces: &Cache<PartialObjectMeta<Namespace>>,
+    name: &str,
+    provider: Option<&ProviderObject>,
+) -> NamespaceFacts {
+    let Some(namespace) = namespaces.get(&ObjectRef::new(name)) else { return NamespaceFacts::Unknown };
+    if namespace.metadata.deletion_timestamp.is_some() {
+        return NamespaceFacts::Terminating;
+    }
+    let Some(provider) = provider else { return NamespaceFacts::Allowed };
+    let wanted = &provider.spec.allowed_namespaces;
+    match Selector::try_from(wanted.clone()) {
+        Ok(selector) if selector.matches(namespace.labels()) => NamespaceFacts::Allowed,
+        Ok(_) | Err(_) => NamespaceFacts::NotAllowed(describe_selector(wanted)),
+    }
+}
+
+/// A selector as `kubectl -l` takes it.
+fn describe_selector(selector: &LabelSelector) -> String {
+    Selector::try_from(selector.clone()).map_or_else(|error| format!("(not a selector: {error})"), |s| s.to_string())
+}
+
+async fn leftovers(context: &Context, pool: &PoolFacts, provider_exists: bool) -> Leftovers {
+    if !provider_exists {
+        return Leftovers::NoProvider;
+    }
+    let Some(account) = context.providers.get(&pool.spec.provider) else {
+        return Leftovers::Unknown(format!("Provider \"{}\" is not ready", pool.spec.provider));
+    };
+    let scope =
+        Scope { cluster: context.cluster.clone(), pool_uid: Some(pool.uid.clone()), regions: Vec::new() };
+    match timeout(Duration::from_secs(30), account.provider.list(&scope)).await {
+        Ok(Ok(machines)) => Leftovers::Known(
+            machines
+                .into_iter()
+                .map(|machine| MachineRef { id: Some(machine.id), mark: machine.mark, region: String::new() })
+                .collect(),
+        ),
+        Ok(Err(error)) => Leftovers::Unknown(error.to_string()),
+        Err(_) => Leftovers::Unknown("the provider did not list its machines in time".to_owned()),
+    }
+}
+
+/// Kind and name of every object of its namespace that a Pool cannot do without.
+pub fn named_references(spec: &PoolSpec) -> BTreeSet<(&'static str, String)> {
+    let Some(image) = &spec.image else { return BTreeSet::new() };
+    let mut names = BTreeSet::new();
+    for source in &image.env_from {
+        if let Some(secret) = source.secret_ref.as_ref().filter(|r| !r.optional) {
+            names.insert(("Secret", secret.name.clone()));
+        }
+        if let Some(map) = source.config_map_ref.as_ref().filter(|r| !r.optional) {
+            names.insert(("ConfigMap", map.name.clone()));
+        }
+    }
+    if let Some(bundle) = image.ca_bundle_ref.as_ref().filter(|r| !r.optional) {
+        names.insert(("ConfigMap", bundle.name.clone()));
+    }
+    names
+}
+
+async fn missing_references(
+    context: &Context,
+    pool: &PoolFacts,
+    last: &mut Option<ReferenceCheck>,
+) -> Result<Vec<String>, String> {
+    if let Some(check) = last.as_ref() {
+        let good_for = if check.missing.is_empty() { REFERENCES_EVERY } else { MISSING_EVERY };
+        if check.generation == pool.generation && check.at.elapsed() < good_for {
+            return Ok(check.missing.clone());
+        }
+    }
+    let mut missing = Vec::new();
+    for (kind, name) in named_references(&pool.spec) {
+        let exists = match kind {
+            "Secret" => exists::<Secret>(context, &pool.namespace, &name).await,
+            _ => exists::<ConfigMap>(context, &pool.namespace, &name).await,
+        }
+        .map_err(|error| format!("{kind} \"{name}\" could not be looked up: {error}"))?;
+        if !exists {
+            missing.push(format!("{kind} \"{name}\""));
+        }
+    }
+    *last = Some(ReferenceCheck { generation: pool.generation, at: Instant::now(), missing: missing.clone() });
+    Ok(missing)
+}
+
+async fn exists<K>(context: &Context, namespace: &str, name: &str) -> Result<bool, String>
+where
+    K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
+        + Clone
+        + std::fmt::Debug
+        + serde::de::DeserializeOwned,
+{
+    let api: Api<K> = Api::namespaced(context.client.clone(), namespace);
+    match timeout(DEADLINE, api.get_metadata_opt(name)).await {
+        Ok(Ok(found)) => Ok(found.is_some()),
+        Ok(Err(error)) => Err(error.to_string()),
+        Err(_) => Err("the API server did not answer in time".to_owned()),
+    }
+}
+
+/// A Machine that the watch has not shown for long: does it exist? `None` = not known.
+pub async fn look_up(context: &Context, key: &Key) -> Option<Option<Arc<Machine>>> {
+    let api: Api<Machine> = Api::namespaced(context.client.clone(), &key.namespace);
+    match timeout(DEADLINE, api.get_opt(&key.name)).await {
+        Ok(Ok(found)) => Some(found.map(Arc::new)),
+        Ok(Err(_)) | Err(_) => None,
+    }
+}

@@ -1,0 +1,264 @@
+//! What a Pool should do next. Pure: everything known is in [`Observed`], the time is an
+//! argument, and every choice is made here, so that acting on a [`Plan`] makes none.
+//!
+//! The steps run in this order, each in its own file, each leaves a reason even when it
+//! does nothing:
+//!
+//! 1. [`cleanup`]: the Pool is being deleted; nothing else happens then.
+//! 2. [`admission`]: may machines be created at all? If not, why, and what would help.
+//! 3. [`failures`]: failed machines are given up and counted; how long to wait.
+//! 4. [`drift`]: machines of an older spec are replaced when idle.
+//! 5. [`scale`]: too many or too few machines; [`offer_choice`] says which to order.
+//! 6. [`status`]: conditions, phase and counts, from what the steps found.
+//!
+//! What must hold for every plan stands in [`audit`].
+
+pub mod admission;
+pub mod audit;
+pub mod cleanup;
+pub mod drift;
+pub mod failures;
+pub mod offer_choice;
+pub mod scale;
+pub mod status;
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use skyward_api::{condition::reason, machine::MachineSpec, pool::PoolStatus};
+use skyward_core::MachineRef;
+
+use super::observe::{MachineFacts, Observed};
+use crate::events::{self, EventSpec};
+
+/// What a Pool should do next.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Plan {
+    /// The status to record before anything is done.
+    pub status: PoolStatus,
+    /// What to do then, in this order.
+    pub actions: Vec<Action>,
+    /// What to tell people afterwards.
+    pub events: Vec<EventSpec>,
+    /// When to look again, if nothing changes before.
+    pub next: Next,
+    /// Why, step by step.
+    pub reasons: Vec<String>,
+}
+
+/// One effect, fully decided.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// Puts our finalizer on the Pool.
+    AddFinalizer,
+    /// Makes the Pool's SSH key, if it has none.
+    EnsureKey,
+    /// Records a machine, which orders it.
+    CreateMachine {
+        /// Its name.
+        name: String,
+        /// The record.
+        spec: Box<MachineSpec>,
+    },
+    /// Gives up a machine.
+    DeleteMachine {
+        /// Its name.
+        name: String,
+        /// Its UID, so that no other of that name is meant.
+        uid: String,
+        /// Why.
+        why: Why,
+        /// Let its runs finish, however long they take.
+        finish_runs: bool,
+    },
+    /// Deletes a machine that the provider lists although it has no record.
+    DeleteLeftover(MachineRef),
+    /// Deletes the Pool's SSH key.
+    ReleaseKey,
+    /// Lets the Pool go.
+    RemoveFinalizer,
+}
+
+/// Why a machine is given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Why {
+    /// It failed or vanished.
+    Failed,
+    /// Fewer are wanted.
+    NotWanted,
+    /// The Pool asks for another kind of machine now.
+    Outdated,
+    /// Another machine has its slot.
+    Duplicate,
+    /// The Pool is suspended.
+    Suspended,
+    /// The Pool is being deleted.
+    PoolDeleted,
+}
+
+impl Why {
+    /// In words.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Failed => "it failed",
+            Self::NotWanted => "fewer machines are wanted",
+            Self::Outdated => "the Pool asks for another kind of machine now",
+            Self::Duplicate => "another machine has its slot",
+            Self::Suspended => "the Pool is suspended",
+            Self::PoolDeleted => "the Pool is being deleted",
+        }
+    }
+}
+
+/// When to look again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Next {
+    /// When something changes.
+    #[default]
+    Wait,
+    /// When something changes, or after this long.
+    After(Duration),
+    /// At once: the plan's own effects are what changes.
+    Again,
+}
+
+/// Why machines cannot be created now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Block {
+    /// Reason of the conditions.
+    pub reason: &'static str,
+    /// What is wrong and what would help.
+    pub message: String,
+    /// Whether somebody must act.
+    pub stalled: bool,
+}
+
+/// A plan in the making.
+pub(crate) struct Draft<'a> {
+    pub(crate) seen: &'a Observed,
+    pub(crate) now: Timestamp,
+    pub(crate) status: PoolStatus,
+    pub(crate) actions: Vec<Action>,
+    pub(crate) events: Vec<EventSpec>,
+    pub(crate) reasons: Vec<String>,
+    pub(crate) next: Next,
+    pub(crate) block: Option<Block>,
+    /// Names of machines this plan gives up.
+    pub(crate) given_up: Vec<String>,
+    /// Slots this plan orders machines for.
+    pub(crate) ordered: Vec<u32>,
+    /// What the last failure was, in words.
+    pub(crate) last_failure: Option<String>,
+}
+
+impl<'a> Draft<'a> {
+    fn new(seen: &'a Observed, now: Timestamp) -> Self {
+        Self {
+            seen,
+            now,
+            status: seen.pool.status.clone(),
+            actions: Vec::new(),
+            events: Vec::new(),
+            reasons: Vec::new(),
+            next: Next::Wait,
+            block: None,
+            given_up: Vec::new(),
+            ordered: Vec::new(),
+            last_failure: None,
+        }
+    }
+
+    /// Machines wanted now.
+    pub(crate) fn wanted(&self) -> u32 {
+        if self.is_suspended() { 0 } else { self.seen.pool.spec.nodes.desired }
+    }
+
+    pub(crate) fn is_suspended(&self) -> bool {
+        self.seen.pool.spec.suspend.unwrap_or(false)
+    }
+
+    /// Machines that are neither failed, nor going, nor given up by this plan.
+    pub(crate) fn live(&self) -> impl Iterator<Item = &'a MachineFacts> + use<'a, '_> {
+        self.seen.machines.iter().filter(|machine| machine.is_live() && !self.given_up.contains(&machine.name))
+    }
+
+    /// Gives up a machine. One that the watch has not shown has no UID yet: it is left for
+    /// the next plan.
+    pub(crate) fn give_up(&mut self, machine: &MachineFacts, why: Why, finish_runs: bool) -> bool {
+        let Some(uid) = &machine.uid else { return false };
+        self.actions.push(Action::DeleteMachine { name: machine.name.clone(), uid: uid.clone(), why, finish_runs });
+        self.given_up.push(machine.name.clone());
+        if why != Why::PoolDeleted {
+            let reason = events::reason::MACHINE_REMOVED;
+            let note = format!("Machine \"{}\" is given up: {}", machine.name, why.words());
+            self.events.push(EventSpec::normal(reason, "Delete", note));
+        }
+        true
+    }
+
+    pub(crate) fn because(&mut self, reason: impl Into<String>) {
+        self.reasons.push(reason.into());
+    }
+
+    pub(crate) fn block(&mut self, block: Block) {
+        self.reasons.push(format!("blocked, {}: {}", block.reason, block.message));
+        self.block = Some(block);
+    }
+
+    /// Looks again after that long at the latest.
+    pub(crate) fn look_again(&mut self, after: Duration) {
+        self.next = match self.next {
+            Next::Again => Next::Again,
+            Next::Wait => Next::After(after),
+            Next::After(sooner) => Next::After(sooner.min(after)),
+        };
+    }
+
+    fn finish(self) -> Plan {
+        let Self { status, actions, events, reasons, next, .. } = self;
+        Plan { status, actions, events, next, reasons }
+    }
+}
+
+/// Decides.
+pub fn plan(seen: &Observed, now: Timestamp) -> Plan {
+    let mut draft = Draft::new(seen, now);
+    if seen.pool.deleting_since.is_some() {
+        cleanup::plan(&mut draft);
+        status::plan_deleting(&mut draft);
+        return draft.finish();
+    }
+    if !seen.pool.finalizer {
+        draft.because("the finalizer comes before anything else");
+        draft.actions.push(Action::AddFinalizer);
+        let what = format!("{} machine(s) from Provider \"{}\"", draft.wanted(), seen.pool.spec.provider);
+        draft.events.push(EventSpec::normal(events::reason::POOL_REQUESTED, "Request", what));
+        draft.next = Next::Again;
+        return draft.finish();
+    }
+    admission::plan(&mut draft);
+    failures::plan(&mut draft);
+    scale::plan_duplicates(&mut draft);
+    drift::plan(&mut draft);
+    scale::plan(&mut draft);
+    if seen.has_references {
+        draft.look_again(if draft.block.as_ref().is_some_and(|block| block.reason == reason::REFERENCE_NOT_FOUND) {
+            super::observe::MISSING_EVERY
+        } else {
+            super::observe::REFERENCES_EVERY
+        });
+    }
+    status::plan(&mut draft);
+    draft.finish()
+}
+
+/// The time between, never negative.
+pub(crate) fn elapsed(from: Timestamp, to: Timestamp) -> Duration {
+    Duration::try_from(to.duration_since(from)).unwrap_or_default()
+}
+
+/// That long after.
+pub(crate) fn after(from: Timestamp, wait: Duration) -> Timestamp {
+    let wait = SignedDuration::try_from(wait).unwrap_or(SignedDuration::MAX);
+    from.checked_add(wait).unwrap_or(Timestamp::MAX)
+}

@@ -1,0 +1,55 @@
+//! The Pool is being deleted: its machines first, then its key, then its finalizer.
+//!
+//! Machines drain by themselves: the dispatcher stops their runs, and a Machine waits
+//! for it, at most `timeouts.shutdown` and a little longer. The finalizer goes only when
+//! no record is left and the provider says that nothing with the Pool's mark is either;
+//! a list that failed is not an empty one. A Pool that never ordered anything, and one
+//! whose Provider is gone (the Machines' own finalizers have decided), goes at once.
+
+use std::time::Duration;
+
+use super::{Action, Draft, Why};
+use crate::{
+    events::{self, EventSpec},
+    pool::observe::Leftovers,
+};
+
+pub(crate) fn plan(draft: &mut Draft<'_>) {
+    let seen = draft.seen;
+    if !seen.pool.finalizer {
+        draft.because("nothing of ours holds the Pool");
+        return;
+    }
+    if !seen.machines.is_empty() {
+        for machine in seen.machines.iter().filter(|machine| !machine.deleting) {
+            draft.give_up(machine, Why::PoolDeleted, false);
+        }
+        draft.because(format!("{} machines are not gone yet", seen.machines.len()));
+        return;
+    }
+    match &seen.leftovers {
+        Leftovers::NotAsked => draft.because("nothing was ever ordered"),
+        Leftovers::NoProvider => draft.because("the Provider is gone, there is nobody to ask"),
+        Leftovers::Unknown(why) => {
+            draft.because(format!("it is not known what the provider still has: {why}"));
+            draft.look_again(Duration::from_secs(5));
+            return;
+        }
+        Leftovers::Known(left) if left.is_empty() => draft.because("the provider has nothing left"),
+        Leftovers::Known(left) => {
+            for machine in left {
+                draft.actions.push(Action::DeleteLeftover(machine.clone()));
+            }
+            draft.because(format!("the provider still has {} machines", left.len()));
+            draft.look_again(Duration::from_secs(2));
+            return;
+        }
+    }
+    draft.actions.push(Action::ReleaseKey);
+    draft.actions.push(Action::RemoveFinalizer);
+    draft.events.push(EventSpec::normal(
+        events::reason::POOL_DESTROYED,
+        "Delete",
+        "All machines and the key of the Pool are gone",
+    ));
+}

@@ -1,0 +1,124 @@
+//! Failed machines: given up, counted, and waited for. The only place that decides to
+//! stop trying.
+//!
+//! A failure counts when the machine never took a run; one that vanishes later is
+//! replaced at once. A failure is counted once, whatever crashes: those not younger than
+//! the last counted one are old news.
+
+use std::time::Duration;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use skyward_api::{
+    Duration as Lasting,
+    condition::{self, cut, reason},
+};
+
+use super::{Block, Draft, Why, after, elapsed};
+
+/// Default of `maxProvisionAttempts`.
+const MAX_ATTEMPTS: u32 = 10;
+/// Default of `provisionRetryDelay`.
+const RETRY_DELAY: Duration = Duration::from_secs(10);
+/// The delay doubles up to this many times its value.
+const MAX_FACTOR: u32 = 32;
+/// Then it is tried again although nothing changed.
+const FORGIVEN_AFTER: Duration = Duration::from_hours(1);
+/// Stands in front of what the last failure was, in messages of conditions.
+const MARKER: &str = "Last failure: ";
+
+pub(crate) fn plan(draft: &mut Draft<'_>) {
+    let seen = draft.seen;
+    let failed: Vec<_> = seen
+        .machines
+        .iter()
+        .filter_map(|machine| machine.failure.as_ref().map(|failure| (machine, failure)))
+        .collect();
+    for (machine, _) in &failed {
+        if !machine.deleting {
+            draft.give_up(machine, Why::Failed, false);
+        }
+    }
+
+    let last = draft.status.last_failure_at.as_ref().map(|time| time.0);
+    let changed = draft.status.observed_generation.is_some_and(|observed| observed != seen.pool.generation);
+    let forgiven = last.is_some_and(|at| elapsed(at, draft.now) >= FORGIVEN_AFTER);
+    let succeeded = seen.machines.iter().any(|machine| {
+        machine.is_live() && machine.ready && machine.ready_at > last && last.is_some()
+    });
+    if draft.status.failed_attempts > 0 && (changed || forgiven || succeeded) {
+        draft.because(format!(
+            "{} failed tries forgotten: {}",
+            draft.status.failed_attempts,
+            if changed {
+                "the spec changed"
+            } else if forgiven {
+                "an hour passed"
+            } else {
+                "a machine became ready"
+            }
+        ));
+        draft.status.failed_attempts = 0;
+    }
+
+    let news: Vec<_> = failed
+        .iter()
+        .filter(|(machine, failure)| machine.ready_at.is_none() && last.is_none_or(|last| failure.at > last))
+        .collect();
+    if let Some(newest) = news.iter().map(|(_, failure)| failure.at).max() {
+        draft.status.failed_attempts =
+            draft.status.failed_attempts.saturating_add(u32::try_from(news.len()).unwrap_or(u32::MAX));
+        draft.status.last_failure_at = Some(Time(newest));
+    }
+    if draft.status.failed_attempts == 0 {
+        draft.because("no failed tries");
+        return;
+    }
+
+    draft.last_failure = failed
+        .iter()
+        .filter(|(machine, _)| machine.ready_at.is_none())
+        .max_by_key(|(_, failure)| failure.at)
+        .map(|(machine, failure)| {
+            cut(&format!("Machine \"{}\", {}: {}", machine.name, failure.reason, failure.message), 1400)
+        })
+        .or_else(|| remembered(&draft.status.conditions));
+    let what = draft.last_failure.clone().unwrap_or_else(|| "not known any more".to_owned());
+
+    let attempts = draft.status.failed_attempts;
+    let allowed = seen.pool.spec.max_provision_attempts.unwrap_or(MAX_ATTEMPTS);
+    let at = draft.status.last_failure_at.as_ref().map_or(draft.now, |time| time.0);
+    if attempts >= allowed {
+        draft.look_again(elapsed(draft.now, after(at, FORGIVEN_AFTER)));
+        draft.block(Block {
+            reason: reason::PROVISIONING_FAILED,
+            message: format!(
+                "{attempts} tries in a row to get a machine failed. Correct the cause and change the Pool, or wait: it is tried again an hour after the last failure. {MARKER}{what}"
+            ),
+            stalled: true,
+        });
+        return;
+    }
+    let delay = Lasting::or(seen.pool.spec.provision_retry_delay.as_ref(), RETRY_DELAY)
+        * 2_u32.saturating_pow(attempts - 1).min(MAX_FACTOR);
+    let again = after(at, delay);
+    if draft.now < again {
+        draft.look_again(elapsed(draft.now, again));
+        if draft.block.is_none() {
+            draft.block(Block {
+                reason: reason::PROVISIONING,
+                message: format!("Failed tries in a row: {attempts} of {allowed}; trying again soon. {MARKER}{what}"),
+                stalled: false,
+            });
+        }
+    } else {
+        draft.because(format!("{attempts} failed tries, the wait is over"));
+    }
+}
+
+/// What an earlier plan wrote about the last failure, whose machine is gone by now.
+fn remembered(conditions: &[k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition]) -> Option<String> {
+    [condition::STALLED, condition::RECONCILING, condition::READY]
+        .iter()
+        .filter_map(|type_| condition::find(conditions, type_))
+        .find_map(|c| c.message.split_once(MARKER).map(|(_, what)| what.to_owned()))
+}

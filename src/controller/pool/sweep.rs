@@ -1,0 +1,227 @@
+//! Finds machines that carry our mark and belong to nothing, and deletes them; and wakes
+//! Machines that their provider does not list any more.
+//!
+//! The provider is listed first and our own records are read afterwards: the other way
+//! round, a machine ordered in between would look like an orphan. A machine must be seen
+//! twice, a settle time apart. A list that failed says nothing.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::{Resource, ResourceExt, runtime::reflector::ObjectRef};
+use skyward_api::Provider as ProviderObject;
+use skyward_core::{MachineRef, Mark, ProviderMachine, ProviderPhase, Scope};
+use tokio::time::{sleep, timeout};
+
+use super::plan::elapsed;
+use crate::{
+    context::Context,
+    events::{self, EventSpec},
+    runtime::key_of,
+};
+
+/// Time between two sweeps.
+const EVERY: Duration = Duration::from_mins(1);
+/// Shortest time between two sightings of an orphan.
+const LEAST_SETTLE: Duration = Duration::from_secs(5);
+/// Longest wait for a provider's list, and for a deletion to be accepted.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// When each orphan was first seen, by Provider and the provider's id.
+type Sightings = BTreeMap<(String, String), Timestamp>;
+
+/// What to do about the machines of one Provider.
+#[derive(Debug, Default, PartialEq)]
+struct Plan {
+    /// Seen long enough: to be deleted.
+    delete: Vec<(String, Mark)>,
+    /// Seen, but not long enough.
+    watch: BTreeSet<String>,
+}
+
+/// Decides, for the complete list of one Provider.
+fn plan(
+    cluster: &str,
+    provider: &str,
+    listed: &[ProviderMachine],
+    known: &BTreeSet<String>,
+    sightings: &Sightings,
+    settle: Duration,
+    now: Timestamp,
+) -> Plan {
+    let mut plan = Plan::default();
+    for machine in listed {
+        let ours = machine.mark.cluster == cluster;
+        let on_its_way_out = machine.phase == ProviderPhase::Stopping;
+        if !ours || on_its_way_out || known.contains(&machine.mark.machine_uid) {
+            continue;
+        }
+        let first = sightings.get(&(provider.to_owned(), machine.id.clone()));
+        if first.is_some_and(|first| elapsed(*first, now) >= settle) {
+            plan.delete.push((machine.id.clone(), machine.mark.clone()));
+        } else {
+            plan.watch.insert(machine.id.clone());
+        }
+    }
+    plan
+}
+
+/// Sweeps until shutdown.
+pub(super) async fn run(context: Context) {
+    let mut sightings = Sightings::new();
+    let mut accounts = context.providers.subscribe();
+    loop {
+        let again = sweep(&context, &mut sightings).await;
+        tokio::select! {
+            () = sleep(again) => {}
+            // A new account may have orphans from before.
+            changed = accounts.changed() => {
+                if changed.is_err() {
+                    return;
+                }
+            }
+            () = context.shutdown.cancelled() => return,
+        }
+    }
+}
+
+/// One sweep over all accounts; answers when the next is due.
+async fn sweep(context: &Context, sightings: &mut Sightings) -> Duration {
+    let mut again = EVERY;
+    let accounts = context.providers.all();
+    sightings.retain(|(provider, _), _| accounts.contains_key(provider));
+    for (name, account) in accounts {
+        let regions: BTreeSet<String> = context
+            .caches
+            .machines
+            .state_filter(|machine| machine.spec.provider == name)
+            .iter()
+            .map(|machine| machine.spec.region.clone())
+            .collect();
+        let scope =
+            Scope { cluster: context.cluster.clone(), pool_uid: None, regions: regions.into_iter().collect() };
+        let listed = match timeout(DEADLINE, account.provider.list(&scope)).await {
+            Ok(Ok(listed)) => listed,
+            Ok(Err(error)) => {
+                tracing::warn!(provider = name, %error, "machines could not be listed; the sweep skips this Provider");
+                continue;
+            }
+            Err(_) => {
+                tracing::warn!(provider = name, "machines were not listed in time; the sweep skips this Provider");
+                continue;
+            }
+        };
+        // Only now, after the list: what was recorded meanwhile is known too.
+        let records = context.caches.machines.state();
+        let known: BTreeSet<String> = records.iter().filter_map(|machine| machine.uid()).collect();
+        wake_missing(context, &name, &listed);
+        let settle = account.provider.capabilities().settle_time.max(LEAST_SETTLE);
+        let now = Timestamp::now();
+        let plan = plan(&context.cluster, &name, &listed, &known, sightings, settle, now);
+        sightings.retain(|(provider, id), _| *provider != name || plan.watch.contains(id));
+        for id in &plan.watch {
+            sightings.entry((name.clone(), id.clone())).or_insert(now);
+            again = again.min(settle + Duration::from_millis(500));
+        }
+        for (id, mark) in plan.delete {
+            delete_orphan(context, &name, &account.provider, id, mark).await;
+        }
+    }
+    again
+}
+
+/// Machines that were accepted and are not listed: their own reconcile finds out.
+fn wake_missing(context: &Context, provider: &str, listed: &[ProviderMachine]) {
+    let there: BTreeSet<&str> = listed.iter().map(|machine| machine.mark.machine_uid.as_str()).collect();
+    for machine in context.caches.machines.state() {
+        let accepted = machine.status.as_ref().is_some_and(|status| !status.id.is_empty());
+        let uid = machine.uid().unwrap_or_default();
+        if machine.spec.provider == provider && accepted && !there.contains(uid.as_str()) {
+            context.machine_wakeups.wake(key_of(machine.as_ref()));
+        }
+    }
+}
+
+async fn delete_orphan(
+    context: &Context,
+    provider: &str,
+    client: &std::sync::Arc<dyn skyward_core::Provider>,
+    id: String,
+    mark: Mark,
+) {
+    let what = format!(
+        "Machine \"{}\" of Pool \"{}/{}\" (id {id}) had no record any more and was deleted",
+        mark.machine, mark.namespace, mark.pool
+    );
+    let machine = MachineRef { id: Some(id), mark, region: String::new() };
+    match timeout(DEADLINE, client.delete(&machine)).await {
+        Ok(Ok(_)) => {
+            tracing::warn!(provider, "{what}");
+            context.metrics.orphan_deleted();
+            let about = context.caches.providers.get(&ObjectRef::<ProviderObject>::new(provider)).map_or_else(
+                || ObjectReference { kind: Some("Provider".into()), name: Some(provider.into()), ..Default::default() },
+                |object| object.object_ref(&()),
+            );
+            context.events.publish(&about, EventSpec::warning(events::reason::ORPHAN_DELETED, "Sweep", what));
+        }
+        Ok(Err(error)) => tracing::warn!(provider, %error, "an orphan could not be deleted; the next sweep tries again"),
+        Err(_) => tracing::warn!(provider, "an orphan was not deleted in time; the next sweep tries again"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SETTLE: Duration = Duration::from_secs(10);
+
+    fn machine(id: &str, cluster: &str, phase: ProviderPhase) -> ProviderMachine {
+        ProviderMachine {
+            id: id.into(),
+            mark: Mark {
+                cluster: cluster.into(),
+                namespace: "team".into(),
+                pool: "train".into(),
+                pool_uid: "p".into(),
+                machine: format!("m-{id}"),
+                machine_uid: format!("uid-{id}"),
+                slot: 0,
+                attempt: 1,
+            },
+            phase,
+            endpoint: None,
+            private_address: None,
+            host_key: None,
+        }
+    }
+
+    fn decide(listed: &[ProviderMachine], known: &[&str], sightings: &Sightings, second: i64) -> Plan {
+        let known = known.iter().map(|&uid| uid.to_owned()).collect();
+        let now = Timestamp::from_second(second).unwrap();
+        plan("here", "local", listed, &known, sightings, SETTLE, now)
+    }
+
+    #[test]
+    fn an_orphan_is_deleted_at_its_second_sighting_a_settle_time_later() {
+        let listed = [machine("a", "here", ProviderPhase::Running)];
+        assert_eq!(decide(&listed, &[], &Sightings::new(), 0).watch, BTreeSet::from(["a".to_owned()]));
+        let seen = Sightings::from([(("local".to_owned(), "a".to_owned()), Timestamp::UNIX_EPOCH)]);
+        assert!(decide(&listed, &[], &seen, 9).delete.is_empty());
+        assert_eq!(decide(&listed, &[], &seen, 10).delete.len(), 1);
+    }
+
+    #[test]
+    fn what_is_recorded_or_foreign_or_stopping_is_left_alone() {
+        let listed = [
+            machine("a", "here", ProviderPhase::Running),
+            machine("b", "elsewhere", ProviderPhase::Running),
+            machine("c", "here", ProviderPhase::Stopping),
+        ];
+        let seen = ["a", "b", "c"].map(|id| (("local".to_owned(), id.to_owned()), Timestamp::UNIX_EPOCH)).into();
+        assert_eq!(decide(&listed, &["uid-a"], &seen, 100), Plan::default());
+    }
+}
