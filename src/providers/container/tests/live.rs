@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, ServiceAccount};
+use k8s_openapi::api::core::v1::{Namespace, Node, ServiceAccount};
 use kube::{
     Client, ResourceExt,
     api::ObjectMeta,
@@ -20,7 +20,6 @@ struct Live {
     client: Client,
     namespace: String,
     node_image: String,
-    owner: ConfigMap,
 }
 
 impl Live {
@@ -52,7 +51,7 @@ impl Live {
             match namespaces.create(&PostParams::default(), &object).await {
                 Ok(_) => Some(()),
                 Err(_) => {
-                    drop(namespaces.delete(&namespace, &DeleteParams::default()).await);
+                    release(&client, &namespace).await;
                     None
                 }
             }
@@ -63,16 +62,32 @@ impl Live {
             accounts.get_opt("default").await.unwrap()
         })
         .await;
-        // Stands for the Machine object: an owner that does not exist is collected as garbage.
-        let maps: Api<ConfigMap> = Api::namespaced(client.clone(), &namespace);
-        let owner: ConfigMap = serde_yaml::from_str("{metadata: {name: owner}}").unwrap();
-        let owner = maps.create(&PostParams::default(), &owner).await.unwrap();
         Some(Self {
             client,
             namespace,
             node_image,
-            owner,
         })
+    }
+
+    /// A Machine object: the garbage collector takes a Pod whose owner does not exist. Its
+    /// finalizer keeps it, whatever a controller on this cluster thinks of it. Without our
+    /// custom resources nobody collects, and any UID will do.
+    async fn owner(&self, name: &str) -> String {
+        let machines: Api<skyward_api::Machine> = Api::namespaced(self.client.clone(), &self.namespace);
+        let machine = serde_json::from_value(serde_json::json!({
+            "apiVersion": "skyward.dev/v1alpha1", "kind": "Machine",
+            "metadata": { "name": name, "finalizers": ["skyward.dev/test"] },
+            "spec": {
+                "pool": "train", "poolUid": "p-uid", "slot": 0, "attempt": 1, "provider": "live", "offer": "live",
+                "instanceType": "live", "market": "OnDemand", "hourlyPrice": "0", "token": name, "templateHash": "0",
+            }
+        }))
+        .unwrap();
+        match machines.create(&PostParams::default(), &machine).await {
+            Ok(machine) => machine.uid().unwrap(),
+            Err(kube::Error::Api(status)) if status.code == 404 => "no-machines-here".to_owned(),
+            Err(error) => panic!("{error}"),
+        }
     }
 
     fn provider(&self, settings: ContainerSettings) -> Arc<dyn Provider> {
@@ -107,7 +122,7 @@ impl Live {
                 pool: "train".into(),
                 pool_uid: "p-uid".into(),
                 machine: name.into(),
-                machine_uid: self.owner.uid().unwrap(),
+                machine_uid: self.owner(name).await,
                 slot: 0,
                 attempt: 1,
             },
@@ -127,12 +142,31 @@ impl Live {
     }
 
     async fn finish(self) {
-        let namespaces: Api<Namespace> = Api::all(self.client.clone());
-        namespaces
-            .delete(&self.namespace, &DeleteParams::default())
-            .await
-            .unwrap();
+        release(&self.client, &self.namespace).await;
     }
+}
+
+/// Deletes a namespace with the Machines that this test holds in it.
+async fn release(client: &Client, namespace: &str) {
+    let machines: Api<skyward_api::Machine> = Api::namespaced(client.clone(), namespace);
+    let freed = kube::api::Patch::Merge(serde_json::json!({ "metadata": { "finalizers": null } }));
+    for machine in machines
+        .list_metadata(&ListParams::default())
+        .await
+        .map(|l| l.items)
+        .unwrap_or_default()
+    {
+        drop(
+            machines
+                .patch_metadata(&machine.name_any(), &Default::default(), &freed)
+                .await,
+        );
+    }
+    drop(
+        Api::<Namespace>::all(client.clone())
+            .delete(namespace, &DeleteParams::default())
+            .await,
+    );
 }
 
 fn reference(order: &Order, id: Option<String>) -> MachineRef {
@@ -157,7 +191,6 @@ async fn run(live: &Live, settings: ContainerSettings, name: &str) -> ProviderMa
     let provider = live.provider(settings);
     let order = live.order(&*provider, name).await;
     let accepted = provider.create(&order).await.unwrap();
-    // The Machine object is not there to own it here; see `owner` above.
     let again = provider.create(&order).await.unwrap();
     assert_eq!(accepted, again, "ordering twice is ordering once");
     let machine = reference(&order, Some(accepted.id));
