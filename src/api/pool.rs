@@ -65,11 +65,13 @@ pub struct PoolSpec {
     pub accelerator: Option<Accelerator>,
     /// Least vCPUs of each machine. A change replaces machines when idle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 0.1, max = 1024.0))]
+    #[schemars(range(max = 1024.0))]
+    #[x_kube(validation = Rule::new("self >= 0.1").message("vcpus must be at least 0.1"))]
     pub vcpus: Option<f64>,
     /// Least memory of each machine in GB (10^9 bytes). A change replaces machines when idle.
     #[serde(default, rename = "memoryGB", skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 0.1, max = 32768.0))]
+    #[schemars(range(max = 32768.0))]
+    #[x_kube(validation = Rule::new("self >= 0.1").message("memoryGB must be at least 0.1"))]
     pub memory_gb: Option<f64>,
     /// Disk of each machine in GB (10^9 bytes). A change replaces machines when idle.
     #[serde(default, rename = "diskGB", skip_serializing_if = "Option::is_none")]

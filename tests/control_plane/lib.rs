@@ -1,1 +1,101 @@
-//! The tests of this crate are in main.rs.
+//! What the tests of the custom resources share: the CRDs of this checkout on the
+//! cluster under test, and objects written as YAML. The tests are in `main.rs`.
+//!
+//! Nothing here needs the operator; where one runs, it does not disturb these tests.
+
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+use kube::{
+    Api, Client,
+    api::{DynamicObject, PostParams},
+    core::{ApiResource, GroupVersionKind},
+};
+use serde_json::Value;
+use skyward_testkit::Cluster;
+use tokio::sync::OnceCell;
+
+static INSTALLED: OnceCell<()> = OnceCell::const_new();
+
+/// The cluster under test with this checkout's CRDs.
+pub async fn cluster() -> Result<Cluster> {
+    let cluster = Cluster::connect().await?;
+    INSTALLED.get_or_try_init(|| install(&cluster)).await?;
+    Ok(cluster)
+}
+
+/// Path of a file of this checkout.
+pub fn path(name: &str) -> String {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../..")
+        .join(name)
+        .display()
+        .to_string()
+}
+
+async fn install(cluster: &Cluster) -> Result<()> {
+    let crds = path("crds");
+    let apply = ["apply", "--server-side", "--force-conflicts", "-f", &crds];
+    let output = cluster.kubectl(&apply).await?;
+    // A warning of the API server would be shown to everybody who installs.
+    anyhow::ensure!(
+        !output.stderr.contains("Warning"),
+        "the API server warns about a CRD: {}",
+        output.stderr
+    );
+    output.ok().context("applying crds/")?;
+    let wait = [
+        "wait",
+        "--for=condition=Established",
+        "--timeout=60s",
+        "-f",
+        &crds,
+    ];
+    cluster
+        .kubectl(&wait)
+        .await?
+        .ok()
+        .context("waiting for the CRDs")?;
+    // Established comes before every API server of the cluster serves the new schema.
+    cluster
+        .kubectl(&["get", "providers,offers,pools,machines,tasks", "-A"])
+        .await?
+        .ok()
+        .map(drop)
+}
+
+/// An untyped client for one of our kinds.
+pub fn api(client: &Client, kind: &str, namespace: &str) -> Api<DynamicObject> {
+    let gvk = GroupVersionKind::gvk("skyward.dev", "v1alpha1", kind);
+    let resource = ApiResource::from_gvk(&gvk);
+    match kind {
+        "Provider" | "Offer" => Api::all_with(client.clone(), &resource),
+        _ => Api::namespaced_with(client.clone(), namespace, &resource),
+    }
+}
+
+/// An object of ours from the YAML of its spec.
+pub fn object(kind: &str, name: &str, spec: &str) -> Result<DynamicObject> {
+    let spec: Value =
+        serde_yaml::from_str(spec).with_context(|| format!("the spec of {kind} {name}: {spec}"))?;
+    let value = serde_json::json!({
+        "apiVersion": "skyward.dev/v1alpha1",
+        "kind": kind,
+        "metadata": { "name": name },
+        "spec": spec,
+    });
+    Ok(serde_json::from_value(value)?)
+}
+
+/// What the API server would say to creating it; `None` when it would take it.
+pub async fn refusal(api: &Api<DynamicObject>, object: &DynamicObject) -> Result<Option<String>> {
+    let try_only = PostParams {
+        dry_run: true,
+        ..PostParams::default()
+    };
+    match api.create(&try_only, object).await {
+        Ok(_) => Ok(None),
+        Err(kube::Error::Api(status)) => Ok(Some(status.message.clone())),
+        Err(error) => Err(error.into()),
+    }
+}

@@ -1,1 +1,8 @@
-//! Tests on a real cluster.
+//! The custom resources on a real API server: what it takes, what it refuses and with
+//! which words, what may change, and what `kubectl` and autoscalers see.
+
+mod admission;
+mod changes;
+mod limits;
+mod serving;
+mod words;

@@ -1,0 +1,223 @@
+//! What may change after creation, and what may not.
+
+use anyhow::Result;
+use kube::api::{Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+use skyward_control_plane_tests::{api, cluster, object};
+use skyward_testkit::Cluster;
+
+/// What the API server says to a change, tried without making it.
+async fn refusal(
+    cluster: &Cluster,
+    kind: &str,
+    namespace: &str,
+    name: &str,
+    spec: Value,
+) -> Result<Option<String>> {
+    let try_only = PatchParams {
+        dry_run: true,
+        ..PatchParams::default()
+    };
+    let change = Patch::Merge(json!({ "spec": spec }));
+    match api(&cluster.client, kind, namespace)
+        .patch(name, &try_only, &change)
+        .await
+    {
+        Ok(_) => Ok(None),
+        Err(kube::Error::Api(status)) => Ok(Some(status.message.clone())),
+        Err(error) => Err(error.into()),
+    }
+}
+
+#[tokio::test]
+async fn a_task_changes_only_where_that_means_something() -> Result<()> {
+    let cluster = cluster().await?;
+    let space = cluster.namespace("fixed").await?;
+    let tasks = api(&cluster.client, "Task", &space.name);
+    let create = PostParams::default();
+    // Held, so that an operator on this cluster leaves them alone.
+    let function =
+        "{pool: p, suspend: true, function: {source: a, args: [1, {b: [1, 2]}], kwargs: {c: {d: 1}}}}";
+    tasks
+        .create(&create, &object("Task", "function", function)?)
+        .await?;
+    let command = "{pool: p, suspend: true, command: [a], placement: 1, env: [{name: A, value: a}]}";
+    tasks
+        .create(&create, &object("Task", "command", command)?)
+        .await?;
+
+    let refused = [
+        ("function", json!({ "pool": "q" }), "pool"),
+        ("function", json!({ "function": { "source": "b" } }), "function"),
+        (
+            "function",
+            json!({ "function": { "entrypoint": "b" } }),
+            "function",
+        ),
+        (
+            "function",
+            json!({ "function": { "args": [2, { "b": [1, 2] }] } }),
+            "function",
+        ),
+        (
+            "function",
+            json!({ "function": { "args": [1, { "b": [1, 3] }] } }),
+            "function",
+        ),
+        ("function", json!({ "function": { "args": null } }), "function"),
+        (
+            "function",
+            json!({ "function": { "kwargs": { "c": { "d": 2 } } } }),
+            "function",
+        ),
+        (
+            "function",
+            json!({ "function": { "kwargs": { "e": 1 } } }),
+            "function",
+        ),
+        (
+            "function",
+            json!({ "function": null, "command": ["a"] }),
+            "function",
+        ),
+        ("command", json!({ "command": ["b"] }), "command"),
+        (
+            "command",
+            json!({ "command": null, "script": { "source": "a" } }),
+            "script",
+        ),
+        ("command", json!({ "placement": "all" }), "placement"),
+        ("command", json!({ "placement": null }), "placement"),
+        ("command", json!({ "timeout": "1h" }), "timeout"),
+        (
+            "command",
+            json!({ "terminationGracePeriod": "1s" }),
+            "terminationGracePeriod",
+        ),
+        (
+            "command",
+            json!({ "retries": { "onInterruption": 1 } }),
+            "retries",
+        ),
+        (
+            "command",
+            json!({ "env": [{ "name": "A", "value": "b" }] }),
+            "env",
+        ),
+        ("command", json!({ "env": null }), "env"),
+        (
+            "command",
+            json!({ "envFrom": [{ "secretRef": { "name": "s" } }] }),
+            "envFrom",
+        ),
+        ("command", json!({ "workingDir": "/data" }), "workingDir"),
+    ];
+    for (name, change, field) in refused {
+        let message = refusal(&cluster, "Task", &space.name, name, change.clone())
+            .await?
+            .unwrap_or_default();
+        let expected = format!("{field} cannot be changed; create another Task");
+        assert!(message.contains(&expected), "{change}: {message}");
+    }
+    for change in [
+        json!({ "suspend": false }),
+        json!({ "priority": 7 }),
+        json!({ "ttlSecondsAfterFinished": 60 }),
+        json!({ "command": ["a"] }),
+    ] {
+        assert_eq!(
+            refusal(&cluster, "Task", &space.name, "command", change.clone()).await?,
+            None,
+            "{change}"
+        );
+    }
+    space.finish().await
+}
+
+#[tokio::test]
+async fn a_pool_keeps_its_provider_and_changes_the_rest() -> Result<()> {
+    let cluster = cluster().await?;
+    let space = cluster.namespace("pool").await?;
+    let pool = object("Pool", "p", "{provider: nowhere, nodes: {desired: 0}}")?;
+    api(&cluster.client, "Pool", &space.name)
+        .create(&PostParams::default(), &pool)
+        .await?;
+    let message = refusal(&cluster, "Pool", &space.name, "p", json!({ "provider": "other" }))
+        .await?
+        .unwrap_or_default();
+    assert!(
+        message.contains("provider cannot be changed; create another Pool"),
+        "{message}"
+    );
+    for change in [
+        json!({ "nodes": { "desired": 3 } }),
+        json!({ "accelerator": { "name": "L4" } }),
+        json!({ "image": { "pip": ["numpy"] } }),
+        json!({ "suspend": true }),
+    ] {
+        assert_eq!(
+            refusal(&cluster, "Pool", &space.name, "p", change.clone()).await?,
+            None,
+            "{change}"
+        );
+    }
+    space.finish().await
+}
+
+#[tokio::test]
+async fn a_machine_is_a_record() -> Result<()> {
+    let cluster = cluster().await?;
+    let space = cluster.namespace("record").await?;
+    let spec = "{pool: none, poolUid: u, slot: 0, attempt: 1, provider: nowhere, offer: o, instanceType: t, \
+                market: OnDemand, hourlyPrice: '0', token: k, templateHash: h}";
+    api(&cluster.client, "Machine", &space.name)
+        .create(&PostParams::default(), &object("Machine", "m", spec)?)
+        .await?;
+    let answer = refusal(
+        &cluster,
+        "Machine",
+        &space.name,
+        "m",
+        json!({ "hourlyPrice": "1" }),
+    )
+    .await;
+    let _ = space.kubectl(&["delete", "machine", "m", "--wait=false"]).await?;
+    let message = answer?.unwrap_or_default();
+    assert!(
+        message.contains("a Machine's spec is a record and cannot be changed"),
+        "{message}"
+    );
+    space.finish().await
+}
+
+#[tokio::test]
+async fn spec_and_status_are_written_apart() -> Result<()> {
+    let cluster = cluster().await?;
+    let space = cluster.namespace("apart").await?;
+    let tasks = api(&cluster.client, "Task", &space.name);
+    let mut task = object("Task", "t", "{pool: p, suspend: true, command: [a]}")?;
+    task.data["status"] = json!({ "phase": "Succeeded" });
+    let made = tasks.create(&PostParams::default(), &task).await?;
+    assert_ne!(
+        made.data["status"]["phase"], "Succeeded",
+        "a status cannot be created: {:?}",
+        made.data
+    );
+
+    let params = PatchParams::default();
+    let merge = Patch::Merge(json!({ "status": { "mode": "by/hand" } }));
+    let patched = tasks.patch("t", &params, &merge).await?;
+    assert_ne!(
+        patched.data["status"]["mode"], "by/hand",
+        "nor changed beside the subresource"
+    );
+    let merge = Patch::Merge(json!({ "spec": { "priority": 9 }, "status": { "attempt": 3 } }));
+    let patched = tasks.patch_status("t", &params, &merge).await?;
+    assert_eq!(patched.data["status"]["attempt"], 3);
+    assert_eq!(
+        patched.data["spec"]["priority"],
+        Value::Null,
+        "status leaves the spec alone"
+    );
+    space.finish().await
+}

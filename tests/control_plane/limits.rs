@@ -1,0 +1,114 @@
+//! Large things: names, specs, statuses.
+
+use anyhow::Result;
+use kube::api::PostParams;
+use serde_json::json;
+use skyward_api::{TaskStatus, condition, task::RunResult};
+use skyward_control_plane_tests::{api, cluster, object, refusal};
+
+#[tokio::test]
+async fn names_of_253_characters_work() -> Result<()> {
+    let cluster = cluster().await?;
+    let space = cluster.namespace("names").await?;
+    let name = format!("{}.{}", "a".repeat(200), "b".repeat(52));
+    assert_eq!(name.len(), 253);
+    let pool = object("Pool", &name, "{provider: nowhere, nodes: {desired: 0}}")?;
+    api(&cluster.client, "Pool", &space.name)
+        .create(&PostParams::default(), &pool)
+        .await?;
+    let task = object(
+        "Task",
+        &name,
+        &format!("{{pool: {name}, suspend: true, command: [a]}}"),
+    )?;
+    api(&cluster.client, "Task", &space.name)
+        .create(&PostParams::default(), &task)
+        .await?;
+
+    let too_long = object("Pool", &"a".repeat(254), "{provider: nowhere}")?;
+    let message = refusal(&api(&cluster.client, "Pool", &space.name), &too_long)
+        .await?
+        .unwrap_or_default();
+    assert!(message.contains("must be no more than 253"), "{message}");
+    space.finish().await
+}
+
+#[tokio::test]
+async fn sources_of_128_kib_are_taken_and_longer_ones_refused() -> Result<()> {
+    let cluster = cluster().await?;
+    let space = cluster.namespace("large").await?;
+    let tasks = api(&cluster.client, "Task", &space.name);
+    let of = |bytes: usize| {
+        let mut task = object("Task", "t", "{pool: p, script: {source: x}}")?;
+        task.data["spec"]["script"]["source"] = json!("x".repeat(bytes));
+        anyhow::Ok(task)
+    };
+    assert_eq!(refusal(&tasks, &of(128 * 1024)?).await?, None);
+    let message = refusal(&tasks, &of(1024 * 1024)?).await?.unwrap_or_default();
+    assert!(
+        message.contains("spec.script.source: Too long: may not be more than 131072"),
+        "{message}"
+    );
+    assert!(
+        message.len() < 1000,
+        "the message does not repeat the source: {} bytes",
+        message.len()
+    );
+
+    // Any JSON has no bound of ours; then the API server's own holds.
+    let mut huge = object("Task", "t", "{pool: p, function: {source: x, args: [x]}}")?;
+    huge.data["spec"]["function"]["args"] = json!(["x".repeat(4 * 1024 * 1024)]);
+    let message = refusal(&tasks, &huge).await?.unwrap_or_default();
+    assert!(message.to_lowercase().contains("too large"), "{message}");
+    space.finish().await
+}
+
+#[tokio::test]
+async fn the_largest_status_is_taken() -> Result<()> {
+    let cluster = cluster().await?;
+    let space = cluster.namespace("status").await?;
+    let tasks = api(&cluster.client, "Task", &space.name);
+    tasks
+        .create(
+            &PostParams::default(),
+            &object("Task", "t", "{pool: p, suspend: true, command: [a]}")?,
+        )
+        .await?;
+    let long = "é".repeat(5000);
+    let drafts = [condition::Draft::new(
+        condition::FAILED,
+        true,
+        condition::reason::NON_ZERO_EXIT,
+        &long,
+    )];
+    let status = TaskStatus {
+        placed: (0..500).map(|rank| format!("{rank}.{}", u32::MAX)).collect(),
+        results: (0..8)
+            .map(|rank| RunResult {
+                rank,
+                machine: "m".repeat(63),
+                reason: condition::reason::NON_ZERO_EXIT.to_owned(),
+                exit_code: Some(-1),
+                log_tail: "x".repeat(2048),
+                value: Some(json!([1, { "a": null }, "x".repeat(1000)])),
+                ..RunResult::default()
+            })
+            .collect(),
+        conditions: condition::apply(&[], &drafts, Some(1), "2026-01-01T00:00:00Z".parse()?),
+        ..TaskStatus::default()
+    };
+    // A replacement, because a merge patch takes nulls out of values, even in lists.
+    let mut task = tasks.get("t").await?;
+    task.data["status"] = json!(status);
+    let written = tasks.replace_status("t", &PostParams::default(), &task).await?;
+    assert_eq!(
+        written.data["status"]["results"][7]["value"][1],
+        json!({ "a": null }),
+        "values keep their nulls"
+    );
+    assert_eq!(
+        written.data["status"]["placed"].as_array().map(Vec::len),
+        Some(500)
+    );
+    space.finish().await
+}
