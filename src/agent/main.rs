@@ -1,2 +1,5 @@
-//! The agent daemon.
-fn main() {}
+//! The agent of a machine; see `daemon`.
+
+fn main() -> std::process::ExitCode {
+    skyward_agent::daemon::main()
+}

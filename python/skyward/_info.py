@@ -1,0 +1,163 @@
+"""Where a Task runs: this machine's place among the machines it runs on."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from dataclasses import dataclass
+from typing import Any, Mapping
+
+VARIABLE = "SKYWARD_INSTANCE_INFO"
+FILE_VARIABLE = "SKYWARD_INSTANCE_INFO_FILE"
+
+
+class NotInTaskError(RuntimeError):
+    """This process is not a Task of Skyward."""
+
+
+@dataclass(frozen=True)
+class PeerInfo:
+    """Another machine of this run, or this one."""
+
+    node: int
+    """Its rank."""
+    private_ip: str
+    """The address the other machines reach it at."""
+    public_ip: str
+    """Its address on the internet, or ""."""
+
+
+@dataclass(frozen=True)
+class AcceleratorInfo:
+    """The accelerators of this machine."""
+
+    type: str
+    """Name, such as "A100"."""
+    count: float
+    """How many; a part of one is a fraction."""
+    memory_gb: float
+    """Memory of each, 0 where it is not known."""
+    is_trainium: bool = False
+    """Whether it is AWS Trainium."""
+
+
+@dataclass(frozen=True)
+class NetworkInfo:
+    """The network between the machines."""
+
+    interface: str
+    """Name of the interface, or ""."""
+    bandwidth_gbps: float | None = None
+    """Its bandwidth, None where it is not known."""
+
+
+@dataclass(frozen=True)
+class InstanceInfo:
+    """This worker's place in the cluster."""
+
+    node: int
+    """Rank of this machine, 0 to total_nodes - 1."""
+    worker: int
+    """Number of this worker on its machine."""
+    total_nodes: int
+    """Machines this runs on."""
+    workers_per_node: int
+    """Workers on each machine."""
+    accelerators: float
+    """Accelerators of this machine."""
+    total_accelerators: float
+    """Accelerators of all machines."""
+    head_addr: str
+    """Address of the machine of rank 0."""
+    head_port: int
+    """A port of it that is free for coordination; each attempt has another."""
+    job_id: str
+    """The same on all machines, another one for each attempt."""
+    peers: tuple[PeerInfo, ...] = ()
+    """All machines in order of rank, this one among them."""
+    accelerator: AcceleratorInfo | None = None
+    """What accelerators they are; None without any."""
+    network: NetworkInfo = NetworkInfo("")
+    """The network between the machines."""
+
+    @property
+    def global_worker_index(self) -> int:
+        """Number of this worker among all."""
+        return self.node * self.workers_per_node + self.worker
+
+    @property
+    def total_workers(self) -> int:
+        """Number of all workers."""
+        return self.total_nodes * self.workers_per_node
+
+    @property
+    def is_head(self) -> bool:
+        """Whether this is the one head worker."""
+        return self.global_worker_index == 0
+
+    @property
+    def hostname(self) -> str:
+        """Name of this machine."""
+        return socket.gethostname()
+
+    @classmethod
+    def from_mapping(cls, data: Mapping[str, Any]) -> InstanceInfo:
+        """From the JSON that the controller wrote. Fields it does not know are left out."""
+        accelerator = data.get("accelerator")
+        network = data.get("network") or {}
+        bandwidth = network.get("bandwidth_gbps")
+        return cls(
+            node=int(data.get("node", 0)),
+            worker=int(data.get("worker", 0)),
+            total_nodes=int(data.get("total_nodes", 1)),
+            workers_per_node=int(data.get("workers_per_node", 1)),
+            accelerators=float(data.get("accelerators") or 0),
+            total_accelerators=float(data.get("total_accelerators") or 0),
+            head_addr=str(data.get("head_addr") or ""),
+            head_port=int(data.get("head_port") or 0),
+            job_id=str(data.get("job_id") or ""),
+            peers=tuple(
+                PeerInfo(
+                    node=int(peer.get("node", rank)),
+                    private_ip=str(peer.get("private_ip") or ""),
+                    public_ip=str(peer.get("public_ip") or ""),
+                )
+                for rank, peer in enumerate(data.get("peers") or ())
+            ),
+            accelerator=None
+            if not accelerator
+            else AcceleratorInfo(
+                type=str(accelerator.get("type") or ""),
+                count=float(accelerator.get("count") or 0),
+                memory_gb=float(accelerator.get("memory_gb") or 0),
+                is_trainium=bool(accelerator.get("is_trainium", False)),
+            ),
+            network=NetworkInfo(
+                interface=str(network.get("interface") or ""),
+                bandwidth_gbps=None if bandwidth is None else float(bandwidth),
+            ),
+        )
+
+
+def instance_info() -> InstanceInfo:
+    """This worker's place in the cluster.
+
+    Raises NotInTaskError outside of a Task.
+    """
+    text = os.environ.get(VARIABLE)
+    path = os.environ.get(FILE_VARIABLE)
+    if not text and path:
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+    if not text:
+        raise NotInTaskError(
+            "skyward.instance_info() works only inside a Task of Skyward: "
+            f"neither {VARIABLE} nor {FILE_VARIABLE} is set in this process"
+        )
+    return InstanceInfo.from_mapping(json.loads(text))
+
+
+def is_head(info: InstanceInfo | None = None) -> bool:
+    """Whether this is the one head worker; `info` is looked up where it is left out."""
+    return (instance_info() if info is None else info).is_head

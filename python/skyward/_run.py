@@ -1,0 +1,282 @@
+"""Runs the function of one Task. The agent starts it; it is no part of the package's interface.
+
+    python _run.py CALL_FILE RESULT_FD OUTCOME_FD
+
+CALL_FILE says what to call. The return value goes, as JSON, to the one descriptor,
+how it went to the other. It must start on any Python 3, to say that it is too old.
+"""
+
+import os
+import sys
+
+RUNNER = os.path.abspath(__file__)
+OLDEST = (3, 10)
+
+
+class Refused(Exception):
+    """The end of the run, by one of the agent's words and a sentence for the user."""
+
+    def __init__(self, ending, message):
+        Exception.__init__(self, message)
+        self.ending = ending
+        self.message = message
+
+
+def main():
+    # Python has put our own folder at the front of the path; the Task's directory belongs there.
+    sys.path[0] = os.getcwd()
+    call_file, result_fd, outcome_fd = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    # Nothing the Task starts shall inherit them.
+    for descriptor in (result_fd, outcome_fd):
+        os.set_inheritable(descriptor, False)
+    try:
+        run(call_file, result_fd)
+        finish(outcome_fd, "returned", "")
+        status = 0
+    except Refused as refused:
+        if refused.ending != "raised":
+            say(refused.message)
+        finish(outcome_fd, refused.ending, refused.message)
+        status = 1
+    except OSError as error:
+        import errno
+
+        if error.errno != errno.ENOSPC:
+            raise
+        finish(outcome_fd, "no_room", "the disk of the machine is full: the return value could not be written")
+        status = 1
+    sys.exit(status)
+
+
+def run(call_file, result_fd):
+    import json
+
+    if sys.version_info < OLDEST:
+        raise Refused(
+            "bad_source",
+            "functions need Python 3.10 or newer, the machine has %d.%d: set the Pool's image.python"
+            % sys.version_info[:2],
+        )
+    with open(call_file, encoding="utf-8") as file:
+        call = json.load(file)
+    args, kwargs = json.loads(call["args"]), json.loads(call["kwargs"])
+    if not isinstance(args, list) or not isinstance(kwargs, dict):
+        raise Refused("bad_source", "args must be a list and kwargs a mapping")
+
+    with open(call["source"], encoding="utf-8") as file:
+        source = file.read()
+    sys.argv = [call["source"]]
+    function = load(call["module"], call["source"], source, call["entrypoint"])
+    value = invoke(function, call["entrypoint"], args, kwargs)
+    write(encode(value, json), result_fd, call["result_limit"])
+
+
+def load(name, path, source, entrypoint):
+    """The entrypoint of a module made from the source."""
+    import types
+
+    try:
+        code = compile(source, path, "exec", dont_inherit=True)
+    except SyntaxError as error:
+        raise Refused(
+            "bad_source", "%s in line %s: %s" % (type(error).__name__, error.lineno, error.msg)
+        ) from None
+    except ValueError as error:
+        raise Refused("bad_source", "the source cannot be compiled: %s" % error) from None
+    module = types.ModuleType(name)
+    module.__file__ = path
+    # So that pickle, dataclasses and typing find what is defined in it.
+    sys.modules[name] = module
+    guarded(exec, code, module.__dict__)
+
+    target = module
+    for part in entrypoint.split("."):
+        try:
+            target = getattr(target, part)
+        except AttributeError:
+            raise Refused("bad_source", missing(module, entrypoint)) from None
+    if not callable(target):
+        raise Refused(
+            "bad_source", "the entrypoint %s is no function but a %s" % (entrypoint, type(target).__name__)
+        )
+    return target
+
+
+def missing(module, entrypoint):
+    import types
+
+    found = [
+        name
+        for name, value in vars(module).items()
+        if isinstance(value, types.FunctionType) and value.__module__ == module.__name__
+    ]
+    if not found:
+        return "the source has no function %s; it defines no function at all" % entrypoint
+    return "the source has no function %s; it has %s: set function.entrypoint" % (
+        entrypoint,
+        ", ".join(sorted(found)[:20]),
+    )
+
+
+def invoke(function, name, args, kwargs):
+    import inspect
+
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        signature = None  # Written in C: it checks for itself.
+    if signature is not None:
+        try:
+            signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise Refused(
+                "bad_source", "the arguments do not fit %s%s: %s" % (name, signature, error)
+            ) from None
+    value = guarded(function, *args, **kwargs)
+    if inspect.isawaitable(value):
+        import asyncio
+
+        async def wait():
+            return await value
+
+        value = guarded(asyncio.run, wait())
+    return value
+
+
+def guarded(function, *args, **kwargs):
+    """Calls the Task's code; what it raises is printed without our own frames."""
+    try:
+        return function(*args, **kwargs)
+    except SystemExit:
+        raise
+    except BaseException as error:
+        import traceback
+
+        report = traceback.TracebackException.from_exception(error)
+        strip(report, set())
+        sys.stdout.flush()
+        print("".join(report.format()), end="", file=sys.stderr, flush=True)
+        last = [line for line in report.format_exception_only() if line.strip()]
+        message = last[-1].strip() if last else type(error).__name__
+        if isinstance(error, SyntaxError):
+            message = "%s: %s" % (type(error).__name__, error)
+        elif len(last) >= 1 and not isinstance(error, SyntaxError):
+            # Notes and further lines of a message follow the line that names the exception.
+            message = last[0].strip()
+        raise Refused("raised", message) from None
+
+
+def strip(report, seen):
+    """Leaves our own frames out of a traceback and of those it came from."""
+    if report is None or id(report) in seen:
+        return
+    seen.add(id(report))
+    import traceback
+
+    frames = [frame for frame in report.stack if frame.filename != RUNNER]
+    report.stack = traceback.StackSummary.from_list(frames)
+    strip(report.__cause__, seen)
+    strip(report.__context__, seen)
+    for inner in getattr(report, "exceptions", None) or ():
+        strip(inner, seen)
+
+
+def encode(value, json):
+    """The value as JSON text in UTF-8, or a sentence on why there is none."""
+    try:
+        text = json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+        return text.encode("utf-8")
+    except (TypeError, ValueError, RecursionError, OverflowError) as error:
+        problem = None
+        try:
+            problem = find_problem(value, "value", [])
+        except RecursionError:
+            problem = "the return value is nested too deeply"
+        raise Refused("not_json", problem or "the return value is not JSON: %s" % error) from None
+
+
+HINTS = {
+    "set": "a list, such as sorted(...)",
+    "frozenset": "a list, such as sorted(...)",
+    "bytes": "text, such as base64.b64encode(...).decode()",
+    "bytearray": "text, such as base64.b64encode(...).decode()",
+    "ndarray": "a list, with .tolist()",
+    "Tensor": "a number or a list, with .tolist()",
+    "DataFrame": "a list, with .to_dict('records')",
+    "datetime": "text, with .isoformat()",
+    "date": "text, with .isoformat()",
+    "Decimal": "a float or text",
+    "generator": "a list, with list(...)",
+    "coroutine": "its result: await it",
+}
+
+
+def find_problem(value, path, above):
+    """Where a value stops being JSON, as a sentence; None where it does not."""
+    if value is None or isinstance(value, (bool, int)):
+        return None
+    if isinstance(value, str):
+        try:
+            value.encode("utf-8")
+            return None
+        except UnicodeEncodeError:
+            return "%s is text that is not Unicode (it holds half a surrogate pair)" % path
+    if isinstance(value, float):
+        if value != value or value in (float("inf"), float("-inf")):
+            return "%s is %r, which JSON does not have; return None or text instead" % (path, value)
+        return None
+    if any(value is one for one in above):
+        return "%s contains itself" % path
+    if len(above) > 900:
+        return "the return value is nested too deeply"
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if not isinstance(key, (str, int, float, bool, type(None))):
+                return "%s has a key that is %s; keys must be text" % (path, article(type(key).__name__))
+            found = find_problem(item, "%s[%r]" % (path, key), above + [value])
+            if found:
+                return found
+        return None
+    if isinstance(value, (list, tuple)):
+        for index, item in enumerate(value):
+            found = find_problem(item, "%s[%d]" % (path, index), above + [value])
+            if found:
+                return found
+        return None
+    kind = type(value)
+    hint = HINTS.get(kind.__name__)
+    if hint is None and hasattr(value, "item") and kind.__module__ == "numpy":
+        hint = "a plain number, with .item()"
+    return "%s is %s; return %s" % (path, article(kind.__name__), hint or "JSON: None, bool, int, float, str, list or dict")
+
+
+def article(word):
+    return ("an " if word[:1].lower() in "aeio" else "a ") + word
+
+
+def write(data, descriptor, limit):
+    if len(data) > limit:
+        raise Refused(
+            "too_large",
+            "the return value is %d bytes of JSON, more than the limit of %d: write it to a volume or a bucket "
+            "and return its name" % (len(data), limit),
+        )
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+
+
+def finish(descriptor, ending, message):
+    import json
+
+    text = json.dumps({"ending": ending, "message": message[:4000]})
+    os.write(descriptor, text.encode("ascii"))
+
+
+def say(message):
+    sys.stdout.flush()
+    print(message, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+//! The last step before the work: a process of our program that puts on the user, the limits
+//! and the directory of the run and then becomes the work. Its standard input is a socket to
+//! the shim; it closes by itself when the step succeeds, and brings the reason when not.
+
+use std::{
+    fs::File,
+    io::{self, ErrorKind, Write},
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::{net::UnixStream, process::CommandExt},
+    },
+    process::Command,
+};
+
+use nix::{
+    errno::Errno,
+    sys::{
+        resource::{Resource, getrlimit, setrlimit},
+        signal::SigSet,
+        stat::{Mode, umask},
+    },
+    unistd::{Gid, Pid, Uid, dup2_stdin, setgid, setgroups, setpgid, setuid},
+};
+
+/// Processes and threads an unprivileged user may have on a small machine; more on one with
+/// many cores, where one library alone may start a thread for each.
+const LEAST_PROCESSES: u64 = 4096;
+const PROCESSES_PER_CORE: u64 = 512;
+
+/// Becomes the work. Returns only if that failed; the shim knows why by then.
+pub(super) fn main(arguments: &[String]) -> anyhow::Result<()> {
+    let mut shim = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
+    let complaint = become_work(arguments);
+    let _ = shim.write_all(complaint.as_bytes());
+    Ok(())
+}
+
+fn become_work(arguments: &[String]) -> String {
+    let [uid, gid, groups, name, directory, _, program, rest @ ..] = arguments else {
+        return "the agent's helper was called with too few arguments".to_owned();
+    };
+    let (Ok(uid), Ok(gid)) = (uid.parse(), gid.parse()) else {
+        return "the agent's helper was called without a user".to_owned();
+    };
+    let groups: Vec<Gid> = groups
+        .split(',')
+        .filter_map(|group| group.parse().ok().map(Gid::from_raw))
+        .collect();
+    if let Err(error) = put_on(uid, gid, &groups) {
+        return format!("it cannot run as user \"{name}\": {}", error.desc());
+    }
+    if let Err(error) = std::env::set_current_dir(directory) {
+        return match error.kind() {
+            ErrorKind::NotFound => format!("its working directory {directory} does not exist on the machine"),
+            ErrorKind::PermissionDenied => {
+                format!("user \"{name}\" may not enter its working directory {directory}")
+            }
+            _ => format!("its working directory {directory} cannot be used: {error}"),
+        };
+    }
+    let error = Command::new(program).args(rest).exec();
+    match (error.kind(), error.raw_os_error().map(Errno::from_raw)) {
+        (ErrorKind::NotFound, _) if program.contains('/') => {
+            format!("there is no program {program} on the machine, or its interpreter is missing")
+        }
+        (ErrorKind::NotFound, _) => {
+            let path = std::env::var("PATH").unwrap_or_default();
+            format!("there is no program \"{program}\" on the machine (looked in {path})")
+        }
+        (ErrorKind::PermissionDenied, _) => format!("\"{program}\" may not be executed by user \"{name}\""),
+        (_, Some(Errno::E2BIG)) => {
+            "its arguments and environment together are larger than the machine's limit".to_owned()
+        }
+        (_, Some(Errno::ENOEXEC)) => {
+            format!("\"{program}\" is no program for this machine, and no script with a #! line")
+        }
+        (_, Some(Errno::EAGAIN)) => format!("user \"{name}\" has too many processes on the machine"),
+        _ => format!("\"{program}\" did not start: {error}"),
+    }
+}
+
+fn put_on(uid: u32, gid: u32, groups: &[Gid]) -> nix::Result<()> {
+    let nothing = OwnedFd::from(File::open("/dev/null").map_err(|_| Errno::ENOENT)?);
+    dup2_stdin(nothing)?;
+    // A group of its own, so that all of it can be signalled at once.
+    setpgid(Pid::from_raw(0), Pid::from_raw(0))?;
+    SigSet::empty().thread_set_mask()?;
+    umask(Mode::from_bits_truncate(0o022));
+    let _ = setrlimit(Resource::RLIMIT_CORE, 0, 0);
+    if uid != 0 {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from) as u64;
+        let (_, hard) = getrlimit(Resource::RLIMIT_NPROC)?;
+        let most = LEAST_PROCESSES.max(PROCESSES_PER_CORE * cores).min(hard);
+        let _ = setrlimit(Resource::RLIMIT_NPROC, most, most);
+    }
+    if Uid::effective().is_root() {
+        match setgroups(groups) {
+            // Some containers do not let even root change groups; root has no need to.
+            Err(Errno::EPERM) if uid == 0 => {}
+            other => other?,
+        }
+        setgid(Gid::from_raw(gid))?;
+        setuid(Uid::from_raw(uid))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,141 @@
+//! The names of the files in the agent's home, in one place. `docs/agent.md` has the table.
+
+use std::path::{Path, PathBuf};
+
+/// The agent's folder, `/opt/skyward` or `~/.skyward`.
+#[derive(Clone, Debug)]
+pub struct Home(PathBuf);
+
+impl Home {
+    /// The home at `path`.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self(path.into())
+    }
+
+    /// The folder itself.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Where the agent listens.
+    pub fn socket(&self) -> PathBuf {
+        self.0.join("agent.sock")
+    }
+
+    /// The daemon's own log.
+    pub fn log(&self) -> PathBuf {
+        self.0.join("agent.log")
+    }
+
+    /// Locked by the daemon as long as it lives.
+    pub(crate) fn lock(&self) -> PathBuf {
+        self.0.join("agent.lock")
+    }
+
+    /// Locked by the supervisor as long as it lives; holds its process id.
+    pub(crate) fn supervisor_lock(&self) -> PathBuf {
+        self.0.join("supervisor.lock")
+    }
+
+    pub(crate) fn journal(&self) -> PathBuf {
+        self.0.join("journal")
+    }
+
+    /// Room that is given up when the disk is full.
+    pub(crate) fn reserve(&self) -> PathBuf {
+        self.0.join("journal/reserve")
+    }
+
+    /// The limits of the last lease.
+    pub(crate) fn lease(&self) -> PathBuf {
+        self.0.join("lease.json")
+    }
+
+    /// Environment that bootstrap adds to every run.
+    pub(crate) fn environment(&self) -> PathBuf {
+        self.0.join("env.json")
+    }
+
+    /// Folder of the Python package `skyward`.
+    pub(crate) fn python_path(&self) -> PathBuf {
+        self.0.join("python")
+    }
+
+    pub(crate) fn venv_bin(&self) -> PathBuf {
+        self.0.join("venv/bin")
+    }
+
+    pub(crate) fn runs(&self) -> PathBuf {
+        self.0.join("runs")
+    }
+
+    /// Folders of forgotten runs, on their way out.
+    pub(crate) fn trash(&self) -> PathBuf {
+        self.0.join("trash")
+    }
+
+    pub(crate) fn run(&self, run_id: &str) -> RunFolder {
+        RunFolder(self.runs().join(run_id))
+    }
+}
+
+/// The folder of one run.
+#[derive(Clone, Debug)]
+pub(crate) struct RunFolder(PathBuf);
+
+impl RunFolder {
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// What to run, for the shim.
+    pub(crate) fn spec(&self) -> PathBuf {
+        self.0.join("spec")
+    }
+
+    /// Locked from before the shim starts until it is gone.
+    pub(crate) fn lock(&self) -> PathBuf {
+        self.0.join("lock")
+    }
+
+    /// Exists from just before the work starts: from then on it must not start again.
+    pub(crate) fn begun(&self) -> PathBuf {
+        self.0.join("begun")
+    }
+
+    /// How it ended.
+    pub(crate) fn exit(&self) -> PathBuf {
+        self.0.join("exit")
+    }
+
+    /// Where the shim listens once the daemon that started it is gone.
+    pub(crate) fn control(&self) -> PathBuf {
+        self.0.join("control")
+    }
+
+    /// Encoded output.
+    pub(crate) fn log(&self) -> PathBuf {
+        self.0.join("log")
+    }
+
+    /// A function's return value.
+    pub(crate) fn result(&self) -> PathBuf {
+        self.0.join("result")
+    }
+
+    /// What the function runner says about the end.
+    pub(crate) fn outcome(&self) -> PathBuf {
+        self.0.join("outcome")
+    }
+
+    /// The working directory, when the Task names none.
+    pub(crate) fn work(&self) -> PathBuf {
+        self.0.join("work")
+    }
+
+    /// Sources and arguments; not the working directory, so that a Task named `json` does not
+    /// hide Python's module of that name.
+    pub(crate) fn task(&self) -> PathBuf {
+        self.0.join("task")
+    }
+}

@@ -1,0 +1,641 @@
+//! What the agent knows of its runs, and the one place that changes it.
+//!
+//! A single thread writes: it takes what waits, numbers it, appends it to the journal in one
+//! write and at most one flush (so many runs share a flush), and only then makes it visible.
+//! Whoever reads the state or watches facts therefore sees nothing that a crash could take
+//! back, and sees facts in the order of their numbers without gaps.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+    path::Path,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::{
+    journal::{Accepted, Entry, Event, Forgotten, Journal, Opened, RunFinished, RunStarted},
+    reserve::Reserve,
+};
+use crate::protocol::{Finished, RunSpec, RunState, Started, run_state::Phase};
+
+/// Writes that wait; more wait at their callers.
+const QUEUE: usize = 1024;
+/// Most entries of one flush.
+const BATCH: usize = 256;
+/// The journal is compacted when it is this long and twice what it was when last compacted.
+const COMPACT_BYTES: u64 = 4 * 1024 * 1024;
+/// Between two looks at whether the reserve can be taken back.
+const RESERVE_PAUSE: Duration = Duration::from_secs(30);
+/// After a restart of the machine, facts that were never flushed may have been seen by the
+/// controller: numbers go on far above them.
+const SEQ_GAP: u64 = 1 << 20;
+
+/// Why something was not recorded.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LedgerError {
+    #[error("the agent's journal has no room: {0}")]
+    NoRoom(io::Error),
+    #[error("the agent cannot write its journal: {0}")]
+    Io(io::Error),
+    #[error("stale epoch: this command is of epoch {given}, the newest seen is {newest}")]
+    StaleEpoch { given: u64, newest: u64 },
+    #[error("the agent is stopping")]
+    Closed,
+}
+
+/// What is known of one run.
+#[derive(Clone, Debug)]
+pub(crate) struct Run {
+    /// Until the work has started.
+    pub(crate) spec: Option<RunSpec>,
+    /// The boot in which it was accepted.
+    pub(crate) boot_id: String,
+    pub(crate) started: Option<(u64, Started)>,
+    pub(crate) finished: Option<(u64, Finished)>,
+}
+
+impl Run {
+    pub(crate) fn state(&self, run_id: &str) -> RunState {
+        let phase = match (&self.started, &self.finished) {
+            (_, Some(_)) => Phase::Finished,
+            (Some(_), None) => Phase::Running,
+            (None, None) => Phase::Starting,
+        };
+        RunState {
+            run_id: run_id.to_owned(),
+            phase: phase.into(),
+            started_ms: self.started.as_ref().map_or(0, |(_, started)| started.at_ms),
+            finished: self.finished.as_ref().map(|(_, finished)| finished.clone()),
+        }
+    }
+}
+
+/// A numbered fact.
+#[derive(Clone, Debug)]
+pub(crate) struct Happened {
+    pub(crate) seq: u64,
+    pub(crate) run_id: String,
+    pub(crate) what: What,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum What {
+    Started(Started),
+    Finished(Box<Finished>),
+}
+
+/// How many runs there are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) running: u32,
+    pub(crate) uncollected: u32,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    epoch: u64,
+    next_seq: u64,
+    boot_id: String,
+    runs: BTreeMap<String, Run>,
+    facts: BTreeMap<u64, String>,
+}
+
+impl State {
+    fn apply(&mut self, entry: Entry) {
+        let seq = entry.seq;
+        self.next_seq = self.next_seq.max(seq + 1);
+        match entry.event {
+            None => {}
+            Some(Event::Opened(Opened { next_seq, boot_id })) => {
+                self.next_seq = self.next_seq.max(next_seq);
+                self.boot_id = boot_id;
+            }
+            Some(Event::Epoch(epoch)) => self.epoch = self.epoch.max(epoch),
+            Some(Event::Accepted(Accepted {
+                run_id,
+                spec,
+                boot_id,
+            })) => {
+                self.runs.insert(
+                    run_id,
+                    Run {
+                        spec,
+                        boot_id,
+                        started: None,
+                        finished: None,
+                    },
+                );
+            }
+            Some(Event::Started(RunStarted { run_id, started })) => {
+                if let Some(run) = self.runs.get_mut(&run_id) {
+                    run.spec = None;
+                    run.started = Some((seq, started));
+                    self.facts.insert(seq, run_id);
+                }
+            }
+            Some(Event::Finished(RunFinished { run_id, finished })) => {
+                if let Some(run) = self.runs.get_mut(&run_id) {
+                    run.spec = None;
+                    run.finished = Some((seq, finished));
+                    self.facts.insert(seq, run_id);
+                }
+            }
+            Some(Event::Forgotten(Forgotten { run_ids })) => {
+                for run_id in run_ids {
+                    let Some(run) = self.runs.remove(&run_id) else {
+                        continue;
+                    };
+                    for seq in [run.started.map(|it| it.0), run.finished.map(|it| it.0)]
+                        .into_iter()
+                        .flatten()
+                    {
+                        self.facts.remove(&seq);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The entries from which this state comes again.
+    fn snapshot(&self) -> Vec<Entry> {
+        let entry = |seq, event| Entry {
+            seq,
+            event: Some(event),
+        };
+        let opened = Opened {
+            next_seq: self.next_seq,
+            boot_id: self.boot_id.clone(),
+        };
+        let mut entries = vec![
+            entry(0, Event::Opened(opened)),
+            entry(0, Event::Epoch(self.epoch)),
+        ];
+        for (run_id, run) in &self.runs {
+            let (run_id, boot_id) = (run_id.clone(), run.boot_id.clone());
+            let accepted = Accepted {
+                run_id: run_id.clone(),
+                spec: run.spec.clone(),
+                boot_id,
+            };
+            entries.push(entry(0, Event::Accepted(accepted)));
+            if let Some((seq, started)) = run.started {
+                entries.push(entry(
+                    seq,
+                    Event::Started(RunStarted {
+                        run_id: run_id.clone(),
+                        started,
+                    }),
+                ));
+            }
+            if let Some((seq, finished)) = run.finished.clone() {
+                entries.push(entry(seq, Event::Finished(RunFinished { run_id, finished })));
+            }
+        }
+        entries
+    }
+
+    fn counts(&self) -> Counts {
+        let uncollected = self.runs.values().filter(|run| run.finished.is_some()).count() as u32;
+        Counts {
+            running: self.runs.len() as u32 - uncollected,
+            uncollected,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    newest: watch::Sender<u64>,
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+struct Write {
+    event: Event,
+    durable: bool,
+    done: oneshot::Sender<Result<Written, LedgerError>>,
+}
+
+/// What became of a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Written {
+    /// It is on record.
+    Now,
+    /// A run of that id was on record before; nothing changed.
+    Before,
+}
+
+/// The ledger; cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Ledger {
+    shared: Arc<Shared>,
+    writes: mpsc::Sender<Write>,
+}
+
+impl Ledger {
+    /// Reads the journal in `folder` and starts the writer. The thread ends when the last
+    /// ledger is dropped.
+    pub(crate) fn open(folder: &Path, reserve: Reserve, boot_id: &str) -> io::Result<(Self, JoinHandle<()>)> {
+        let (mut journal, entries) = Journal::open(folder, reserve)?;
+        let mut state = State {
+            next_seq: 1,
+            ..State::default()
+        };
+        for entry in entries {
+            state.apply(entry);
+        }
+        if state.boot_id != boot_id {
+            if !state.boot_id.is_empty() {
+                state.next_seq += SEQ_GAP;
+            }
+            boot_id.clone_into(&mut state.boot_id);
+        }
+        if let Err(error) = journal.compact(&state.snapshot()) {
+            // A full disk must not keep the agent from starting; the old file is good as well.
+            tracing::warn!(%error, "the journal was not compacted");
+            let opened = Opened {
+                next_seq: state.next_seq,
+                boot_id: boot_id.to_owned(),
+            };
+            journal.append(
+                &[Entry {
+                    seq: 0,
+                    event: Some(Event::Opened(opened)),
+                }],
+                true,
+            )?;
+        }
+        let newest = watch::Sender::new(state.next_seq - 1);
+        let shared = Arc::new(Shared {
+            state: Mutex::new(state),
+            newest,
+        });
+        let (writes, waiting) = mpsc::channel(QUEUE);
+        let writer = Writer {
+            journal,
+            shared: shared.clone(),
+            waiting,
+        };
+        let thread = std::thread::Builder::new()
+            .name("journal".into())
+            .spawn(|| writer.run())?;
+        Ok((Self { shared, writes }, thread))
+    }
+
+    /// Lets a command of this epoch through, and from then on none of an older one.
+    pub(crate) async fn admit(&self, epoch: u64) -> Result<(), LedgerError> {
+        let newest = self.epoch();
+        if epoch < newest {
+            return Err(LedgerError::StaleEpoch { given: epoch, newest });
+        }
+        if epoch > newest {
+            self.write(Event::Epoch(epoch), true).await?;
+        }
+        Ok(())
+    }
+
+    /// The newest epoch seen.
+    pub(crate) fn epoch(&self) -> u64 {
+        self.shared.state().epoch
+    }
+
+    /// Promises to run something. [`Written::Before`]: a run of that id is known already.
+    pub(crate) async fn accept(&self, spec: RunSpec) -> Result<Written, LedgerError> {
+        let boot_id = self.shared.state().boot_id.clone();
+        let run_id = spec.run_id.clone();
+        self.write(
+            Event::Accepted(Accepted {
+                run_id,
+                spec: Some(spec),
+                boot_id,
+            }),
+            true,
+        )
+        .await
+    }
+
+    /// Records that the work of a run has started. Not flushed: a crash of the machine ends
+    /// the run in any case, one of the agent leaves the file as it is.
+    pub(crate) async fn started(&self, run_id: &str, started: Started) -> Result<(), LedgerError> {
+        let event = Event::Started(RunStarted {
+            run_id: run_id.to_owned(),
+            started,
+        });
+        self.write(event, false).await.map(drop)
+    }
+
+    /// Records how a run ended.
+    pub(crate) async fn finished(&self, run_id: &str, finished: Finished) -> Result<(), LedgerError> {
+        let event = Event::Finished(RunFinished {
+            run_id: run_id.to_owned(),
+            finished,
+        });
+        self.write(event, true).await.map(drop)
+    }
+
+    /// Drops ended runs from the record and returns which of the named ones it dropped.
+    pub(crate) async fn forget(&self, run_ids: Vec<String>) -> Result<Vec<String>, LedgerError> {
+        let run_ids: Vec<String> = {
+            let state = self.shared.state();
+            let ended = |run_id: &String| state.runs.get(run_id).is_some_and(|run| run.finished.is_some());
+            run_ids.into_iter().filter(ended).collect()
+        };
+        if !run_ids.is_empty() {
+            self.write(
+                Event::Forgotten(Forgotten {
+                    run_ids: run_ids.clone(),
+                }),
+                false,
+            )
+            .await?;
+        }
+        Ok(run_ids)
+    }
+
+    /// What is known of a run.
+    pub(crate) fn run(&self, run_id: &str) -> Option<Run> {
+        self.shared.state().runs.get(run_id).cloned()
+    }
+
+    /// Whether a run has ended; `None` for an unknown one.
+    pub(crate) fn has_finished(&self, run_id: &str) -> Option<bool> {
+        self.shared
+            .state()
+            .runs
+            .get(run_id)
+            .map(|run| run.finished.is_some())
+    }
+
+    /// All runs that have not ended.
+    pub(crate) fn unfinished(&self) -> Vec<String> {
+        let state = self.shared.state();
+        state
+            .runs
+            .iter()
+            .filter(|(_, run)| run.finished.is_none())
+            .map(|(run_id, _)| run_id.clone())
+            .collect()
+    }
+
+    /// All known runs.
+    pub(crate) fn known(&self) -> BTreeSet<String> {
+        self.shared.state().runs.keys().cloned().collect()
+    }
+
+    pub(crate) fn counts(&self) -> Counts {
+        self.shared.state().counts()
+    }
+
+    /// At most `limit` facts after `since`, in order.
+    pub(crate) fn facts(&self, since: u64, limit: usize) -> Vec<Happened> {
+        let state = self.shared.state();
+        let fact = |(&seq, run_id): (&u64, &String)| {
+            let run = state.runs.get(run_id)?;
+            let what = match (&run.started, &run.finished) {
+                (Some((at, started)), _) if *at == seq => What::Started(*started),
+                (_, Some((at, finished))) if *at == seq => What::Finished(Box::new(finished.clone())),
+                _ => return None,
+            };
+            Some(Happened {
+                seq,
+                run_id: run_id.clone(),
+                what,
+            })
+        };
+        state
+            .facts
+            .range(since.saturating_add(1)..)
+            .filter_map(fact)
+            .take(limit)
+            .collect()
+    }
+
+    /// Number of the newest fact; it changes when there is a new one.
+    pub(crate) fn newest(&self) -> watch::Receiver<u64> {
+        self.shared.newest.subscribe()
+    }
+
+    async fn write(&self, event: Event, durable: bool) -> Result<Written, LedgerError> {
+        let (done, written) = oneshot::channel();
+        self.writes
+            .send(Write { event, durable, done })
+            .await
+            .map_err(|_| LedgerError::Closed)?;
+        written.await.map_err(|_| LedgerError::Closed)?
+    }
+}
+
+struct Writer {
+    journal: Journal,
+    shared: Arc<Shared>,
+    waiting: mpsc::Receiver<Write>,
+}
+
+impl Writer {
+    fn run(mut self) {
+        let mut compacted = self.journal.length();
+        let mut looked = Instant::now();
+        while let Some(first) = self.waiting.blocking_recv() {
+            let mut batch = vec![first];
+            while batch.len() < BATCH
+                && let Ok(next) = self.waiting.try_recv()
+            {
+                batch.push(next);
+            }
+            self.write(batch);
+            if self.journal.length() > COMPACT_BYTES.max(compacted * 2) {
+                let snapshot = self.shared.state().snapshot();
+                if let Err(error) = self.journal.compact(&snapshot) {
+                    tracing::warn!(%error, "the journal was not compacted");
+                }
+                compacted = self.journal.length();
+            }
+            if looked.elapsed() >= RESERVE_PAUSE {
+                self.journal.restore_reserve();
+                looked = Instant::now();
+            }
+        }
+    }
+
+    fn write(&mut self, batch: Vec<Write>) {
+        let mut entries = Vec::with_capacity(batch.len());
+        let mut waiting = Vec::with_capacity(batch.len());
+        let mut durable = false;
+        let mut newest = 0;
+        {
+            let state = self.shared.state();
+            let mut next_seq = state.next_seq;
+            let mut accepted = BTreeSet::new();
+            for write in batch {
+                let is_fact = match &write.event {
+                    Event::Accepted(run) => {
+                        if state.runs.contains_key(&run.run_id) || !accepted.insert(run.run_id.clone()) {
+                            waiting.push((write.done, Written::Before));
+                            continue;
+                        }
+                        false
+                    }
+                    Event::Started(_) | Event::Finished(_) => true,
+                    Event::Opened(_) | Event::Epoch(_) | Event::Forgotten(_) => false,
+                };
+                let seq = if is_fact { next_seq } else { 0 };
+                next_seq += u64::from(is_fact);
+                newest = newest.max(seq);
+                durable |= write.durable;
+                entries.push(Entry {
+                    seq,
+                    event: Some(write.event),
+                });
+                waiting.push((write.done, Written::Now));
+            }
+        }
+        if let Err(error) = self.journal.append(&entries, durable) {
+            tracing::error!(%error, "the journal cannot be written");
+            for (done, _) in waiting {
+                let copy = io::Error::new(error.kind(), error.to_string());
+                let refused = if copy.kind() == io::ErrorKind::StorageFull {
+                    LedgerError::NoRoom(copy)
+                } else {
+                    LedgerError::Io(copy)
+                };
+                let _ = done.send(Err(refused));
+            }
+            return;
+        }
+        {
+            let mut state = self.shared.state();
+            for entry in entries {
+                state.apply(entry);
+            }
+        }
+        if newest != 0 {
+            self.shared.newest.send_replace(newest);
+        }
+        for (done, written) in waiting {
+            let _ = done.send(Ok(written));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn open(folder: &Path, boot_id: &str) -> Ledger {
+        Ledger::open(folder, Reserve::new(folder.join("reserve"), 0), boot_id)
+            .unwrap()
+            .0
+    }
+
+    fn spec(run_id: &str) -> RunSpec {
+        RunSpec {
+            run_id: run_id.into(),
+            ..RunSpec::default()
+        }
+    }
+
+    fn exited(code: i32) -> Finished {
+        Finished {
+            exit_code: code,
+            ..Finished::default()
+        }
+    }
+
+    #[tokio::test]
+    async fn a_run_is_accepted_once_however_often_it_is_asked_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let ledger = open(folder.path(), "b");
+        let answers = futures::future::join_all((0..20).map(|_| ledger.accept(spec("r")))).await;
+        let new = answers
+            .into_iter()
+            .filter(|answer| matches!(answer, Ok(Written::Now)))
+            .count();
+        assert_eq!(new, 1);
+    }
+
+    #[tokio::test]
+    async fn facts_survive_opening_again_until_they_are_forgotten() {
+        let folder = tempfile::tempdir().unwrap();
+        let ledger = open(folder.path(), "b");
+        for run_id in ["a", "b"] {
+            ledger.accept(spec(run_id)).await.unwrap();
+            ledger
+                .started(run_id, Started { at_ms: 5, pid: 7 })
+                .await
+                .unwrap();
+            ledger.finished(run_id, exited(3)).await.unwrap();
+        }
+        drop(ledger);
+        let ledger = open(folder.path(), "b");
+        let seqs: Vec<u64> = ledger.facts(0, 100).iter().map(|fact| fact.seq).collect();
+        assert_eq!(seqs, [1, 2, 3, 4]);
+        assert_eq!(ledger.facts(3, 100).len(), 1);
+        assert_eq!(
+            ledger.forget(vec!["a".into(), "unknown".into()]).await.unwrap(),
+            ["a"]
+        );
+        assert_eq!(
+            ledger
+                .facts(0, 100)
+                .iter()
+                .map(|fact| fact.seq)
+                .collect::<Vec<_>>(),
+            [3, 4]
+        );
+        drop(ledger);
+        let ledger = open(folder.path(), "b");
+        assert_eq!(ledger.facts(0, 100).len(), 2);
+        assert_eq!(*ledger.newest().borrow(), 4);
+        assert_eq!(
+            ledger.counts(),
+            Counts {
+                running: 0,
+                uncollected: 1
+            }
+        );
+    }
+
+    #[tokio::test]
+    async fn numbers_of_facts_never_repeat_after_the_machine_restarted() {
+        let folder = tempfile::tempdir().unwrap();
+        let ledger = open(folder.path(), "first boot");
+        ledger.accept(spec("a")).await.unwrap();
+        ledger.started("a", Started::default()).await.unwrap();
+        let before = *ledger.newest().borrow();
+        drop(ledger);
+        let ledger = open(folder.path(), "second boot");
+        assert!(*ledger.newest().borrow() >= before + SEQ_GAP);
+        assert_eq!(ledger.run("a").unwrap().boot_id, "first boot");
+    }
+
+    #[tokio::test]
+    async fn a_command_of_an_older_epoch_is_refused_also_after_opening_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let ledger = open(folder.path(), "b");
+        ledger.admit(3).await.unwrap();
+        ledger.admit(7).await.unwrap();
+        drop(ledger);
+        let ledger = open(folder.path(), "b");
+        ledger.admit(7).await.unwrap();
+        let refused = ledger.admit(6).await.unwrap_err();
+        assert!(refused.to_string().contains(crate::protocol::STALE_EPOCH));
+    }
+
+    #[tokio::test]
+    async fn a_run_that_has_not_ended_is_not_forgotten() {
+        let folder = tempfile::tempdir().unwrap();
+        let ledger = open(folder.path(), "b");
+        ledger.accept(spec("a")).await.unwrap();
+        assert!(ledger.forget(vec!["a".into()]).await.unwrap().is_empty());
+        assert_eq!(ledger.unfinished(), ["a"]);
+    }
+}

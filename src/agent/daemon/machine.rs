@@ -1,0 +1,108 @@
+//! Facts about the machine that the controller is told in `Hello`.
+
+use std::{
+    io::{self, Read},
+    path::PathBuf,
+    process::Stdio,
+    time::Duration,
+};
+
+use sha2::{Digest, Sha256};
+use tokio::sync::OnceCell;
+
+use super::{home::Home, processes};
+
+/// How long the machine's own programs may take to answer.
+const PROBE: Duration = Duration::from_secs(5);
+
+/// Names one life of this machine: of the kernel, and in a container of its first process.
+pub(crate) fn boot_id() -> io::Result<String> {
+    let kernel = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
+    let first_process = processes::start_time(1).unwrap_or(0);
+    Ok(format!("{}-{first_process}", kernel.trim()))
+}
+
+/// Whether process 1 is not an init system that answers `shutdown`.
+pub(crate) fn is_container() -> bool {
+    !processes::name(1)
+        .is_some_and(|name| matches!(name.as_str(), "systemd" | "init" | "openrc-init" | "runit"))
+}
+
+/// SHA-256 of our own executable.
+pub(crate) fn digest() -> io::Result<String> {
+    let mut file = std::fs::File::open("/proc/self/exe")?;
+    let mut hasher = Sha256::new();
+    let mut buffer = vec![0; 256 * 1024];
+    loop {
+        let count = file.read(&mut buffer)?;
+        if count == 0 {
+            break;
+        }
+        hasher.update(&buffer[..count]);
+    }
+    Ok(hasher
+        .finalize()
+        .iter()
+        .fold(String::new(), |text, byte| text + &format!("{byte:02x}")))
+}
+
+/// What the machine's programs say, asked once each.
+#[derive(Debug, Default)]
+pub(crate) struct Probes {
+    accelerators: OnceCell<Vec<String>>,
+    /// By interpreter: bootstrap may install another one while we run.
+    python: tokio::sync::Mutex<Option<(PathBuf, String)>>,
+}
+
+impl Probes {
+    /// Names of the accelerators, one for each.
+    pub(crate) async fn accelerators(&self) -> Vec<String> {
+        let ask = async {
+            let answer = ask("nvidia-smi", &["--query-gpu=name", "--format=csv,noheader"])
+                .await
+                .unwrap_or_default();
+            answer
+                .lines()
+                .map(|line| line.trim().to_owned())
+                .filter(|line| !line.is_empty())
+                .collect()
+        };
+        self.accelerators.get_or_init(|| ask).await.clone()
+    }
+
+    /// Version of the interpreter that functions run with, or nothing.
+    pub(crate) async fn python(&self, home: &Home) -> String {
+        let own = home.venv_bin().join("python");
+        let program = if own.exists() { own } else { "python3".into() };
+        let mut known = self.python.lock().await;
+        if let Some((of, version)) = known.as_ref()
+            && *of == program
+        {
+            return version.clone();
+        }
+        let code = "import sys; print('%d.%d.%d' % sys.version_info[:3])";
+        let version = ask(&program.to_string_lossy(), &["-c", code])
+            .await
+            .unwrap_or_default()
+            .trim()
+            .to_owned();
+        if !version.is_empty() {
+            *known = Some((program, version.clone()));
+        }
+        version
+    }
+}
+
+async fn ask(program: &str, arguments: &[&str]) -> Option<String> {
+    let output = tokio::process::Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .kill_on_drop(true)
+        .output();
+    let output = tokio::time::timeout(PROBE, output).await.ok()?.ok()?;
+    output
+        .status
+        .success()
+        .then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+}

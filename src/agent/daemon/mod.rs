@@ -1,0 +1,199 @@
+//! What runs on the machine. `docs/agent.md` tells the life of a run; the files in order of
+//! that life:
+//!
+//! - `supervise` starts the daemon and keeps it running, `server` is the daemon, `service`
+//!   answers the controller;
+//! - `ledger` remembers (on disk through `journal`, `frame` and `reserve`), `runs` drives;
+//! - `shim` watches over one run in a process of its own, `exec` becomes its work;
+//! - `lease` decides when a forgotten machine stops itself, `trash` deletes forgotten runs.
+//!
+//! One binary is all of it; the first argument says which.
+
+mod bridge;
+mod exec;
+mod frame;
+mod home;
+mod journal;
+mod lease;
+mod ledger;
+mod machine;
+mod processes;
+mod python;
+mod reserve;
+mod runs;
+mod server;
+mod service;
+mod shim;
+mod supervise;
+mod tracing_log;
+mod trash;
+mod users;
+
+use std::{
+    process::ExitCode,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use clap::{Args, Parser, Subcommand};
+
+pub use self::{
+    home::Home,
+    server::Options,
+    supervise::{StartOutcome, connect},
+};
+use crate::protocol::version;
+
+/// The agent of a machine of Skyward.
+#[derive(Debug, Parser)]
+#[command(name = "skyward-agent", disable_help_subcommand = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: CliCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum CliCommand {
+    /// Start the agent in the background, if it does not run, and wait until it answers.
+    Start(DaemonArguments),
+    /// Serve in the foreground.
+    Daemon(DaemonArguments),
+    /// Start the daemon again whenever it dies; `start` does this in the background.
+    #[command(hide = true)]
+    Supervise(DaemonArguments),
+    /// Connect standard input and output to the agent.
+    Bridge(HomeArgument),
+    /// Print version and digest as JSON.
+    Version,
+}
+
+#[derive(Debug, Args)]
+struct HomeArgument {
+    /// The agent's folder.
+    #[arg(long)]
+    home: std::path::PathBuf,
+}
+
+#[derive(Debug, Args)]
+struct DaemonArguments {
+    #[command(flatten)]
+    home: HomeArgument,
+    /// The Machine's name, as namespace/name.
+    #[arg(long)]
+    machine: String,
+    /// User of runs that name none; the agent's own where this is left out.
+    #[arg(long, default_value = "")]
+    user: String,
+    /// Shell command that stops the machine, instead of the usual way.
+    #[arg(long)]
+    stop_command: Option<String>,
+}
+
+impl DaemonArguments {
+    fn options(self) -> Options {
+        let Self {
+            home,
+            machine,
+            user,
+            stop_command,
+        } = self;
+        // Processes change their directory; the home stays where it is.
+        let home = std::path::absolute(&home.home).unwrap_or(home.home);
+        Options {
+            home: Home::new(home),
+            machine,
+            user,
+            stop_command,
+        }
+    }
+}
+
+/// The program.
+#[expect(
+    clippy::print_stderr,
+    reason = "a command line tool says on standard error why it failed"
+)]
+pub fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    // For each run, so without a parser.
+    let result = match arguments.first().map(String::as_str) {
+        Some("exec") => exec::main(&arguments[1..]),
+        Some("shim") => match &arguments[1..] {
+            [home, run_id, user] => shim::main(&Home::new(home), run_id, user),
+            _ => Err(anyhow::anyhow!("shim is for the agent itself")),
+        },
+        _ => command_line(&arguments),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("skyward-agent: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[expect(
+    clippy::print_stdout,
+    reason = "a command line tool answers on standard output"
+)]
+fn command_line(arguments: &[String]) -> anyhow::Result<()> {
+    match Cli::parse().command {
+        CliCommand::Start(given) => {
+            let outcome = runtime(1)?.block_on(supervise::start(&given.options()))?;
+            println!(
+                "{}",
+                match outcome {
+                    StartOutcome::Started => "started",
+                    StartOutcome::AlreadyRunning => "already running",
+                    StartOutcome::OlderKept => "another version runs and has runs that go on: left as it is",
+                }
+            );
+            Ok(())
+        }
+        CliCommand::Supervise(given) => supervise::supervise(&arguments[1..], &given.options().home),
+        CliCommand::Daemon(given) => {
+            let options = given.options();
+            log_to(&options.home)?;
+            runtime(2)?
+                .block_on(server::serve(options))
+                .inspect_err(|error| tracing::error!("{error:#}"))
+        }
+        CliCommand::Bridge(HomeArgument { home }) => bridge::bridge(&Home::new(home)),
+        CliCommand::Version => {
+            let version = serde_json::json!({
+                "version": version::AGENT_VERSION,
+                "digest": machine::digest()?,
+                "protocol": [version::PROTOCOL_MIN, version::PROTOCOL_MAX],
+            });
+            println!("{version}");
+            Ok(())
+        }
+    }
+}
+
+fn runtime(threads: usize) -> std::io::Result<tokio::runtime::Runtime> {
+    // Blocking work is file reads and starting shims; more threads would not be faster.
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(threads)
+        .max_blocking_threads(16)
+        .enable_all()
+        .build()
+}
+
+fn log_to(home: &Home) -> anyhow::Result<()> {
+    std::fs::create_dir_all(home.path())?;
+    let log = tracing_log::BoundedLog::open(home)?;
+    tracing_subscriber::fmt()
+        .with_ansi(false)
+        .with_target(false)
+        .with_writer(log)
+        .init();
+    Ok(())
+}
+
+/// Now, in milliseconds since 1970.
+fn unix_ms() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |time| time.as_millis() as u64)
+}

@@ -1,0 +1,150 @@
+//! Processes of the machine as `/proc` shows them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+
+/// Name of the variable that marks every process of a run with the run's id.
+pub(crate) const RUN_ID_VARIABLE: &str = "SKYWARD_RUN_ID";
+
+/// All descendants of `ancestor`, not itself. Zombies are left out: they are dead already.
+pub(crate) fn descendants(ancestor: i32) -> BTreeSet<i32> {
+    let mut children: BTreeMap<i32, Vec<i32>> = BTreeMap::new();
+    let mut zombies = BTreeSet::new();
+    for pid in all() {
+        let Some((state, parent)) = state_and_parent(pid) else {
+            continue;
+        };
+        children.entry(parent).or_default().push(pid);
+        if state == 'Z' {
+            zombies.insert(pid);
+        }
+    }
+    let mut found = BTreeSet::new();
+    let mut open = vec![ancestor];
+    while let Some(pid) = open.pop() {
+        for child in children.remove(&pid).unwrap_or_default() {
+            found.insert(child);
+            open.push(child);
+        }
+    }
+    &found - &zombies
+}
+
+/// Processes that carry the mark of a run, with their descendants.
+pub(crate) fn of_run(run_id: &str) -> BTreeSet<i32> {
+    let mark = format!("{RUN_ID_VARIABLE}={run_id}").into_bytes();
+    let marked = |pid: &i32| {
+        std::fs::read(format!("/proc/{pid}/environ"))
+            .is_ok_and(|environment| environment.split(|byte| *byte == 0).any(|entry| entry == mark))
+    };
+    let own = std::process::id() as i32;
+    let roots: Vec<i32> = all().filter(|pid| *pid != own).filter(marked).collect();
+    let mut found: BTreeSet<i32> = roots.iter().copied().collect();
+    for root in roots {
+        found.extend(descendants(root));
+    }
+    found
+}
+
+/// Ends processes that were found by name or kinship, and whatever they start meanwhile: all
+/// are stopped before the first is killed, so that none can replace another. `find` is asked
+/// again until it finds nothing, at most a few hundred times.
+pub(crate) fn kill_all(find: impl Fn() -> BTreeSet<i32>) -> bool {
+    for _ in 0..300 {
+        let mut stopped = BTreeSet::new();
+        loop {
+            let new: BTreeSet<i32> = &find() - &stopped;
+            if new.is_empty() || stopped.len() > 100_000 {
+                break;
+            }
+            for pid in &new {
+                let _ = kill(Pid::from_raw(*pid), Signal::SIGSTOP);
+            }
+            stopped.extend(new);
+        }
+        if stopped.is_empty() {
+            return true;
+        }
+        for pid in stopped {
+            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+        }
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
+    false
+}
+
+/// Start time of a process in clock ticks since boot: together with its number it names a
+/// process for good.
+pub(crate) fn start_time(pid: i32) -> Option<u64> {
+    stat_fields(pid)?.nth(19)?.parse().ok()
+}
+
+/// The command name of a process.
+pub(crate) fn name(pid: i32) -> Option<String> {
+    std::fs::read_to_string(format!("/proc/{pid}/comm"))
+        .ok()
+        .map(|name| name.trim_end().to_owned())
+}
+
+fn all() -> impl Iterator<Item = i32> {
+    std::fs::read_dir("/proc")
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+}
+
+fn state_and_parent(pid: i32) -> Option<(char, i32)> {
+    let mut fields = stat_fields(pid)?;
+    let state = fields.next()?.chars().next()?;
+    Some((state, fields.next()?.parse().ok()?))
+}
+
+/// Fields of `/proc/<pid>/stat` from the state on. The name before it may hold anything, so
+/// they begin after its last parenthesis.
+fn stat_fields(pid: i32) -> Option<std::vec::IntoIter<String>> {
+    let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
+    let end = stat.iter().rposition(|byte| *byte == b')')?;
+    let fields: Vec<String> = String::from_utf8_lossy(&stat[end + 1..])
+        .split_ascii_whitespace()
+        .map(str::to_owned)
+        .collect();
+    Some(fields.into_iter())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    #[test]
+    fn grandchildren_in_sessions_of_their_own_are_found_and_killed() {
+        let mark = format!("test-{}", std::process::id());
+        let mut shell = Command::new("sh")
+            .args([
+                "-c",
+                "setsid sleep 1000 & setsid sh -c 'sleep 1000 & sleep 1000' & wait",
+            ])
+            .env(RUN_ID_VARIABLE, &mark)
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap();
+        while of_run(&mark).len() < 5 {
+            std::thread::yield_now();
+        }
+        assert!(descendants(std::process::id() as i32).contains(&(shell.id() as i32)));
+        assert!(kill_all(|| of_run(&mark)));
+        shell.wait().unwrap();
+        assert!(of_run(&mark).is_empty());
+    }
+
+    #[test]
+    fn the_start_time_tells_a_process_from_a_later_one() {
+        assert!(start_time(std::process::id() as i32).unwrap() > start_time(1).unwrap_or(0));
+        assert_eq!(start_time(i32::MAX), None);
+    }
+}

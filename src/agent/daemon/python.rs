@@ -1,0 +1,62 @@
+//! The Python package `skyward`, carried inside the agent and laid where every run finds it.
+
+use std::{
+    fs::{self, DirBuilder, Permissions},
+    io,
+    os::unix::fs::{DirBuilderExt, PermissionsExt},
+};
+
+use super::home::Home;
+
+const FILES: [(&str, &str); 5] = [
+    ("__init__.py", include_str!("../../../python/skyward/__init__.py")),
+    ("_info.py", include_str!("../../../python/skyward/_info.py")),
+    ("_run.py", include_str!("../../../python/skyward/_run.py")),
+    ("_shard.py", include_str!("../../../python/skyward/_shard.py")),
+    ("py.typed", include_str!("../../../python/skyward/py.typed")),
+];
+
+/// Writes the package's files that are missing or differ. Each replaces the old one whole:
+/// runs may be importing it.
+pub(super) fn install(home: &Home) -> io::Result<()> {
+    let folder = home.python_path().join("skyward");
+    DirBuilder::new().recursive(true).mode(0o755).create(&folder)?;
+    fs::set_permissions(home.python_path(), Permissions::from_mode(0o755))?;
+    fs::set_permissions(&folder, Permissions::from_mode(0o755))?;
+    for (name, content) in FILES {
+        let path = folder.join(name);
+        if fs::read_to_string(&path).is_ok_and(|present| present == content) {
+            continue;
+        }
+        let next = folder.join(format!(".{name}.next"));
+        fs::write(&next, content)?;
+        fs::set_permissions(&next, Permissions::from_mode(0o644))?;
+        fs::rename(next, path)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_package_is_complete_and_replaced_when_it_differs() {
+        let folder = tempfile::tempdir().unwrap();
+        let home = Home::new(folder.path());
+        install(&home).unwrap();
+        let file = home.python_path().join("skyward/__init__.py");
+        fs::write(&file, "old").unwrap();
+        install(&home).unwrap();
+        assert!(fs::read_to_string(file).unwrap().contains("instance_info"));
+
+        let mut sources: Vec<String> =
+            fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../../python/skyward"))
+                .unwrap()
+                .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+                .filter(|name| name != "__pycache__")
+                .collect();
+        sources.sort();
+        assert_eq!(sources, FILES.map(|(name, _)| name));
+    }
+}

@@ -1,0 +1,411 @@
+//! Starts, follows, stops and forgets runs. A run is driven by one task of ours as long as
+//! the daemon lives; after a restart the task begins again from what is on disk: the lock
+//! says whether the shim lives, `begun` whether the work may still be started, `exit` how it
+//! ended. The boot id tells whether anything can be alive at all.
+
+use std::{
+    collections::BTreeMap,
+    fs::{DirBuilder, File, OpenOptions, TryLockError},
+    io::{self, ErrorKind, Write},
+    os::{
+        fd::{AsRawFd, OwnedFd},
+        unix::{
+            fs::{DirBuilderExt, OpenOptionsExt},
+            net::UnixStream as StdUnixStream,
+            process::CommandExt,
+        },
+    },
+    process::Stdio,
+    sync::Arc,
+    time::Duration,
+};
+
+use prost::Message;
+use tokio::{
+    io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
+    net::UnixStream,
+    process::Child,
+    sync::watch,
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use super::{
+    frame,
+    home::{Home, RunFolder},
+    ledger::{Ledger, LedgerError, Written},
+    processes,
+    trash::Trash,
+    unix_ms,
+};
+use crate::{
+    log,
+    protocol::{Finished, RunSpec, RunState, Started, TAIL_BYTES, finished::Ending},
+};
+
+/// How often a live shim that cannot be reached is tried again, and a busy disk.
+const RETRY: Duration = Duration::from_millis(10);
+const RETRY_RECORD: Duration = Duration::from_millis(500);
+/// Tries to start a shim when the machine has no process to spare.
+const LAUNCHES: u32 = 20;
+
+/// A wish to end a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct StopOrder {
+    pub(crate) grace_ms: u64,
+    pub(crate) why: String,
+}
+
+/// All runs of this agent; cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Runs(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    home: Home,
+    ledger: Ledger,
+    boot_id: String,
+    default_user: String,
+    /// Orders by run. Every driver looks here when it changes: there are few runs at a time,
+    /// and an order can neither come too early nor get lost.
+    stops: watch::Sender<BTreeMap<String, StopOrder>>,
+    drivers: TaskTracker,
+    shutdown: CancellationToken,
+    trash: Trash,
+}
+
+/// What the disk says about a run that nobody drives.
+enum Found {
+    Ended(Box<Finished>),
+    /// Nothing of it has happened.
+    Fresh,
+    Connected(UnixStream),
+    Gone,
+}
+
+impl Runs {
+    pub(crate) fn new(
+        home: Home,
+        ledger: Ledger,
+        boot_id: String,
+        default_user: String,
+        shutdown: CancellationToken,
+    ) -> io::Result<Self> {
+        let trash = Trash::open(&home, &ledger.known())?;
+        let inner = Inner {
+            home,
+            ledger,
+            boot_id,
+            default_user,
+            stops: watch::Sender::new(BTreeMap::new()),
+            drivers: TaskTracker::new(),
+            shutdown,
+            trash,
+        };
+        Ok(Self(Arc::new(inner)))
+    }
+
+    /// Takes up every run that has not ended.
+    pub(crate) fn recover(&self) {
+        for run_id in self.0.ledger.unfinished() {
+            self.drive(run_id);
+        }
+    }
+
+    /// Starts a run, or answers with the state of the one of that id.
+    pub(crate) async fn start(&self, spec: RunSpec) -> Result<RunState, LedgerError> {
+        let run_id = spec.run_id.clone();
+        let known = self.0.ledger.run(&run_id).is_some();
+        if !known && self.0.ledger.accept(spec).await? == Written::Now {
+            self.drive(run_id.clone());
+        }
+        let run = self.0.ledger.run(&run_id);
+        Ok(run.map_or_else(
+            || RunState {
+                run_id: run_id.clone(),
+                ..RunState::default()
+            },
+            |run| run.state(&run_id),
+        ))
+    }
+
+    /// Orders the end of a run; `None` for an unknown one.
+    pub(crate) fn stop(&self, run_id: &str, order: StopOrder) -> Option<RunState> {
+        let run = self.0.ledger.run(run_id)?;
+        if run.finished.is_none() {
+            self.0
+                .stops
+                .send_modify(|stops| drop(stops.insert(run_id.to_owned(), order)));
+            // It may have ended in between, and nobody would take the order away again.
+            if self.0.ledger.has_finished(run_id) != Some(false) {
+                self.withdraw_stop(run_id);
+            }
+        }
+        self.0.ledger.run(run_id).map(|run| run.state(run_id))
+    }
+
+    /// Deletes ended runs.
+    pub(crate) async fn forget(&self, run_ids: Vec<String>) -> Result<(), LedgerError> {
+        for run_id in self.0.ledger.forget(run_ids).await? {
+            self.0.trash.throw(self.0.home.run(&run_id).path());
+        }
+        Ok(())
+    }
+
+    /// Lets go of the runs; they go on under their shims.
+    pub(crate) async fn close(&self) {
+        self.0.shutdown.cancel();
+        self.0.drivers.close();
+        self.0.drivers.wait().await;
+    }
+
+    fn drive(&self, run_id: String) {
+        let runs = self.clone();
+        let shutdown = self.0.shutdown.clone();
+        self.0.drivers.spawn(async move {
+            shutdown.run_until_cancelled(runs.drive_to_its_end(&run_id)).await;
+        });
+    }
+
+    async fn drive_to_its_end(&self, run_id: &str) {
+        let finished = self.follow(run_id).await;
+        let ending = finished.ending().as_str_name();
+        tracing::info!(
+            run_id,
+            ending,
+            exit_code = finished.exit_code,
+            signal = finished.signal,
+            "a run has ended"
+        );
+        while let Err(error) = self.0.ledger.finished(run_id, finished.clone()).await {
+            tracing::error!(run_id, %error, "the end of a run could not be recorded: trying again");
+            tokio::time::sleep(RETRY_RECORD).await;
+        }
+        self.withdraw_stop(run_id);
+    }
+
+    fn withdraw_stop(&self, run_id: &str) {
+        self.0.stops.send_if_modified(|stops| {
+            stops.remove(run_id);
+            false
+        });
+    }
+
+    async fn follow(&self, run_id: &str) -> Finished {
+        let folder = self.0.home.run(run_id);
+        loop {
+            let Some(run) = self.0.ledger.run(run_id) else {
+                return failed(Ending::ShimLost, "the agent lost its record of this run");
+            };
+            let found = if run.boot_id == self.0.boot_id {
+                self.find(&folder).await
+            } else {
+                read_exit(&folder).map_or(Found::Gone, |finished| Found::Ended(Box::new(finished)))
+            };
+            let (connection, child) = match (found, run.spec) {
+                (Found::Ended(finished), _) => return *finished,
+                (Found::Connected(connection), _) => (connection, None),
+                (Found::Fresh, Some(spec)) => match self.launch(&folder, spec).await {
+                    Ok((connection, child)) => (connection, Some(child)),
+                    Err(error) if error.kind() == ErrorKind::StorageFull => {
+                        return failed(Ending::DiskFull, "the disk of the machine is full");
+                    }
+                    Err(error) => {
+                        return failed(
+                            Ending::StartFailed,
+                            &format!("the agent could not start it: {error}"),
+                        );
+                    }
+                },
+                (Found::Fresh | Found::Gone, _) => return self.lost(run_id, &folder, &run.boot_id).await,
+            };
+            self.attend(run_id, connection).await;
+            if let Some(mut child) = child {
+                let _ = child.wait().await;
+            }
+        }
+    }
+
+    /// Finds out where a run of this boot is.
+    async fn find(&self, folder: &RunFolder) -> Found {
+        loop {
+            if let Some(finished) = read_exit(folder) {
+                return Found::Ended(Box::new(finished));
+            }
+            let lock = match File::open(folder.lock()) {
+                Ok(lock) => lock,
+                Err(error) if error.kind() == ErrorKind::NotFound => return Found::Fresh,
+                Err(error) => {
+                    tracing::error!(%error, run = %folder.path().display(), "the lock of a run cannot be read");
+                    tokio::time::sleep(RETRY_RECORD).await;
+                    continue;
+                }
+            };
+            match lock.try_lock() {
+                Ok(()) => {
+                    // The shim is gone; its last act may have been the exit file.
+                    return match read_exit(folder) {
+                        Some(finished) => Found::Ended(Box::new(finished)),
+                        None if folder.begun().exists() => Found::Gone,
+                        None => Found::Fresh,
+                    };
+                }
+                Err(TryLockError::WouldBlock | TryLockError::Error(_)) => {}
+            }
+            drop(lock);
+            // The name of a socket may be 107 bytes long, our folder's may be longer.
+            let connected = match File::open(folder.path()) {
+                Ok(open) => UnixStream::connect(format!("/proc/self/fd/{}/control", open.as_raw_fd())).await,
+                Err(error) => Err(error),
+            };
+            match connected {
+                Ok(connection) => return Found::Connected(connection),
+                Err(_) => tokio::time::sleep(RETRY).await,
+            }
+        }
+    }
+
+    /// Starts the shim of a run.
+    async fn launch(&self, folder: &RunFolder, spec: RunSpec) -> io::Result<(UnixStream, Child)> {
+        let mut tries = 0;
+        loop {
+            let (home, folder, user) = (self.0.home.clone(), folder.clone(), self.0.default_user.clone());
+            let spec = spec.clone();
+            let launched = tokio::task::spawn_blocking(move || launch(&home, &folder, &spec, &user)).await;
+            match launched.map_err(io::Error::other).flatten() {
+                Ok((connection, child)) => {
+                    connection.set_nonblocking(true)?;
+                    return Ok((UnixStream::from_std(connection)?, child));
+                }
+                // No process to spare: somebody is using up the machine, and may stop.
+                Err(error) if error.kind() == ErrorKind::WouldBlock && tries < LAUNCHES => tries += 1,
+                Err(error) => return Err(error),
+            }
+            tokio::time::sleep(RETRY_RECORD).await;
+        }
+    }
+
+    /// Talks with a shim until it is gone.
+    async fn attend(&self, run_id: &str, connection: UnixStream) {
+        let (from_shim, mut to_shim) = connection.into_split();
+        let mut lines = BufReader::new(from_shim).lines();
+        let mut stops = self.0.stops.subscribe();
+        stops.mark_changed();
+        let mut sent: Option<StopOrder> = None;
+        loop {
+            tokio::select! {
+                line = lines.next_line() => match line {
+                    Ok(Some(line)) => self.hear(run_id, &line).await,
+                    Ok(None) | Err(_) => return,
+                },
+                _ = stops.changed() => {
+                    let order = stops.borrow_and_update().get(run_id).cloned();
+                    if let Some(order) = order && sent.as_ref() != Some(&order) {
+                        let why: String = order.why.chars().filter(|letter| !letter.is_control()).take(200).collect();
+                        let line = format!("stop {} {why}\n", order.grace_ms);
+                        // If this fails the shim is gone, and the other branch will see it.
+                        let _ = to_shim.write_all(line.as_bytes()).await;
+                        sent = Some(order);
+                    }
+                }
+            }
+        }
+    }
+
+    async fn hear(&self, run_id: &str, line: &str) {
+        let words: Vec<&str> = line.split(' ').collect();
+        let ["started", pid, at_ms] = words[..] else {
+            return;
+        };
+        let (Ok(pid), Ok(at_ms)) = (pid.parse(), at_ms.parse()) else {
+            return;
+        };
+        if self.0.ledger.run(run_id).is_none_or(|run| run.started.is_some()) {
+            return;
+        }
+        if let Err(error) = self.0.ledger.started(run_id, Started { at_ms, pid }).await {
+            tracing::warn!(run_id, %error, "the start of a run could not be recorded");
+        }
+    }
+
+    /// The shim is gone and has not said how the run ended.
+    async fn lost(&self, run_id: &str, folder: &RunFolder, boot_id: &str) -> Finished {
+        let mut finished = if boot_id == self.0.boot_id {
+            let marked = run_id.to_owned();
+            let ended =
+                tokio::task::spawn_blocking(move || processes::kill_all(|| processes::of_run(&marked))).await;
+            if !ended.unwrap_or(false) {
+                tracing::error!(run_id, "processes of a lost run could not be ended");
+            }
+            failed(
+                Ending::ShimLost,
+                "the agent's watcher of this run was killed, so its exit code is unknown; what it left running was ended",
+            )
+        } else {
+            failed(Ending::MachineRestarted, "the machine restarted while it ran")
+        };
+        if let Some((_, started)) = self.0.ledger.run(run_id).and_then(|run| run.started) {
+            finished.started_ms = started.at_ms;
+        }
+        if let Ok(log) = File::open(folder.log()) {
+            finished.log_bytes = log.metadata().map_or(0, |metadata| metadata.len());
+            finished.log_tail = tail_of(&log, finished.log_bytes);
+        }
+        finished
+    }
+}
+
+fn launch(home: &Home, folder: &RunFolder, spec: &RunSpec, user: &str) -> io::Result<(StdUnixStream, Child)> {
+    match DirBuilder::new().mode(0o711).create(folder.path()) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+        other => other?,
+    }
+    let create = |path| {
+        OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(path)
+    };
+    create(folder.spec())?.write_all(&spec.encode_to_vec())?;
+    let lock = create(folder.lock())?;
+    lock.lock()?;
+    let (ours, theirs) = StdUnixStream::pair()?;
+    // Our own file even when a newer agent has replaced it under its name.
+    let mut command = std::process::Command::new("/proc/self/exe");
+    command
+        .arg0("skyward-agent")
+        .arg("shim")
+        .arg(home.path())
+        .arg(&spec.run_id)
+        .arg(user)
+        .stdin(OwnedFd::from(theirs))
+        .stdout(Stdio::from(lock))
+        .current_dir("/");
+    let child = tokio::process::Command::from(command).spawn()?;
+    Ok((ours, child))
+}
+
+fn read_exit(folder: &RunFolder) -> Option<Finished> {
+    let bytes = std::fs::read(folder.exit()).ok()?;
+    Finished::decode(frame::read(&bytes)?.0).ok()
+}
+
+fn failed(ending: Ending, message: &str) -> Finished {
+    Finished {
+        ending: ending.into(),
+        message: message.to_owned(),
+        finished_ms: unix_ms(),
+        ..Finished::default()
+    }
+}
+
+/// The end of the output, from the end of the log: records of 16 KiB and less.
+fn tail_of(log: &File, length: u64) -> Vec<u8> {
+    let mut end = vec![0; length.min(64 * 1024) as usize];
+    let from = length - end.len() as u64;
+    match std::os::unix::fs::FileExt::read_exact_at(log, &mut end, from) {
+        Ok(()) => log::tail(&end, TAIL_BYTES),
+        Err(_) => Vec::new(),
+    }
+}

@@ -1,0 +1,256 @@
+//! The daemon itself: opens the home, takes up the runs, listens on the socket, and stops the
+//! machine when nobody cares for it.
+
+use std::{
+    fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError},
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
+    path::Path,
+    process::Stdio,
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, bail};
+use nix::{
+    sys::{
+        resource::{Resource, getrlimit, setrlimit},
+        signal::{Signal, kill},
+    },
+    unistd::{Pid, Uid},
+};
+use tokio::{
+    net::{UnixListener, UnixStream},
+    signal::unix::{SignalKind, signal},
+    sync::mpsc,
+};
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    home::Home,
+    lease::{self, Lease},
+    ledger::Ledger,
+    machine::{self, Probes},
+    processes, python,
+    reserve::{RESERVE_BYTES, Reserve},
+    runs::Runs,
+    service::{Inner, Service},
+};
+use crate::protocol::{MAX_MESSAGE_BYTES, agent_server::AgentServer};
+
+/// Connections waiting to be served.
+const BACKLOG: usize = 16;
+/// A machine that did not stop is told again after this long.
+const STOP_AGAIN: Duration = Duration::from_secs(60);
+
+/// What the daemon is told when it starts.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The agent's folder.
+    pub home: Home,
+    /// The Machine's name, as `namespace/name`.
+    pub machine: String,
+    /// User of runs that name none; empty: the agent's own.
+    pub user: String,
+    /// Shell command that stops the machine, instead of the usual way.
+    pub stop_command: Option<String>,
+}
+
+/// Serves until SIGTERM.
+pub(super) async fn serve(options: Options) -> anyhow::Result<()> {
+    let Options {
+        home,
+        machine,
+        user,
+        stop_command,
+    } = options;
+    make_home(&home).with_context(|| format!("cannot prepare {}", home.path().display()))?;
+    let _lock = lock(&home)?;
+    raise_file_limit();
+    python::install(&home).context("cannot write the Python package")?;
+    let boot_id = machine::boot_id().context("cannot read the boot id")?;
+    let reserve = Reserve::new(home.reserve(), RESERVE_BYTES);
+    let (ledger, writer) =
+        Ledger::open(&home.journal(), reserve, &boot_id).context("cannot open the journal")?;
+    let shutdown = CancellationToken::new();
+    let runs = Runs::new(
+        home.clone(),
+        ledger.clone(),
+        boot_id.clone(),
+        user,
+        shutdown.child_token(),
+    )?;
+    runs.recover();
+
+    let began = Instant::now();
+    let service = Service(Arc::new(Inner {
+        machine,
+        boot_id,
+        digest: machine::digest().context("cannot read our own executable")?,
+        ledger,
+        runs: runs.clone(),
+        probes: Probes::default(),
+        lease: Mutex::new(Lease::begin(lease::load(&home.lease()), began.elapsed())),
+        began,
+        shutdown: shutdown.child_token(),
+        home: home.clone(),
+    }));
+    let listener = listen(&home)?;
+    tracing::info!(
+        socket = %home.socket().display(),
+        digest = &service.0.digest[..12],
+        runs = service.0.ledger.counts().running,
+        "the agent is ready"
+    );
+
+    let (connections, incoming) = mpsc::channel(BACKLOG);
+    let accepting = tokio::spawn(accept(listener, connections));
+    let watching = tokio::spawn(watch_lease(service.0.clone(), stop_command));
+    let stopping = shutdown.clone();
+    let mut terminated = signal(SignalKind::terminate())?;
+    let mut interrupted = signal(SignalKind::interrupt())?;
+    tonic::transport::Server::builder()
+        .initial_stream_window_size(4 * 1024 * 1024)
+        .initial_connection_window_size(16 * 1024 * 1024)
+        .http2_keepalive_interval(Some(Duration::from_secs(30)))
+        .add_service(
+            AgentServer::new(service)
+                .max_decoding_message_size(MAX_MESSAGE_BYTES)
+                .max_encoding_message_size(MAX_MESSAGE_BYTES),
+        )
+        .serve_with_incoming_shutdown(ReceiverStream::new(incoming), async move {
+            tokio::select! {
+                _ = terminated.recv() => {}
+                _ = interrupted.recv() => {}
+            }
+            // Streams that follow something would keep the server up.
+            stopping.cancel();
+        })
+        .await?;
+    accepting.abort();
+    watching.abort();
+    let _ = tokio::join!(accepting, watching);
+    runs.close().await;
+    drop(runs);
+    let _ = fs::remove_file(home.socket());
+    // The last ledger is gone: what was promised is written.
+    let _ = tokio::task::spawn_blocking(move || writer.join()).await;
+    tracing::info!("the agent has stopped; runs go on under their shims");
+    Ok(())
+}
+
+fn make_home(home: &Home) -> std::io::Result<()> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o755)
+        .create(home.path())?;
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o711)
+        .create(home.runs())?;
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(home.journal())?;
+    // The users that work runs as must get through to their folders, whatever the umask was.
+    for (path, more) in [(home.path(), 0o111), (home.runs().as_path(), 0o111)] {
+        let mode = fs::metadata(path)?.permissions().mode();
+        if mode & more != more {
+            fs::set_permissions(path, Permissions::from_mode(mode | more))?;
+        }
+    }
+    Ok(())
+}
+
+fn lock(home: &Home) -> anyhow::Result<File> {
+    let file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(home.lock())?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => bail!("another agent serves {}", home.path().display()),
+        Err(TryLockError::Error(error)) => Err(error).context("cannot lock the home"),
+    }
+}
+
+fn listen(home: &Home) -> anyhow::Result<UnixListener> {
+    let path = home.socket();
+    let _ = fs::remove_file(&path);
+    let listener =
+        UnixListener::bind(&path).with_context(|| format!("cannot listen on {}", path.display()))?;
+    fs::set_permissions(&path, Permissions::from_mode(0o600))?;
+    Ok(listener)
+}
+
+/// Each run takes a few descriptors of the daemon.
+fn raise_file_limit() {
+    if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, soft.max(hard.min(65_536)), hard);
+    }
+}
+
+/// Lets in our own user and root, nobody else: a task must not command its agent.
+async fn accept(listener: UnixListener, connections: mpsc::Sender<std::io::Result<UnixStream>>) {
+    let own = Uid::effective().as_raw();
+    loop {
+        let connection = match listener.accept().await {
+            Ok((connection, _)) => connection,
+            Err(error) => {
+                tracing::warn!(%error, "a connection could not be accepted");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+        };
+        match connection.peer_cred() {
+            Ok(peer) if peer.uid() == own || peer.uid() == 0 => {
+                if connections.send(Ok(connection)).await.is_err() {
+                    return;
+                }
+            }
+            Ok(peer) => tracing::warn!(uid = peer.uid(), "a connection of another user was refused"),
+            Err(error) => tracing::warn!(%error, "a connection without a user was refused"),
+        }
+    }
+}
+
+async fn watch_lease(own: Arc<Inner>, stop_command: Option<String>) {
+    loop {
+        let (expired, pause) = own.lease_expired();
+        if let Some(why) = expired {
+            tracing::error!(%why, "the machine stops itself");
+            stop_machine(stop_command.as_deref()).await;
+            tokio::time::sleep(STOP_AGAIN).await;
+        }
+        tokio::time::sleep(pause).await;
+    }
+}
+
+async fn stop_machine(command: Option<&str>) {
+    let command = match command {
+        Some(command) => command,
+        None if machine::is_container() => {
+            // A container ends with its first process. One that ignores the signal ends when
+            // it has nothing left to wait for.
+            let _ = kill(Pid::from_raw(1), Signal::SIGTERM);
+            tokio::time::sleep(Duration::from_secs(10)).await;
+            let own = std::process::id() as i32;
+            for pid in processes::descendants(1).into_iter().filter(|pid| *pid != own) {
+                let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+            }
+            return;
+        }
+        None => "shutdown -h now",
+    };
+    let run = tokio::process::Command::new("sh")
+        .args(["-c", command])
+        .current_dir(Path::new("/"))
+        .stdin(Stdio::null())
+        .status();
+    match tokio::time::timeout(STOP_AGAIN, run).await {
+        Ok(Ok(status)) if status.success() => {}
+        other => tracing::error!(?other, command, "the machine could not be stopped"),
+    }
+}

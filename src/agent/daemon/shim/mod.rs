@@ -1,0 +1,495 @@
+//! One process for each run, between the daemon and the work. It outlives the daemon, so an
+//! exit code is never lost, and it is the reaper of everything the work leaves behind, so
+//! nothing outlives the run.
+//!
+//! It is started with a socket to the daemon as standard input and the run's locked lock file
+//! as standard output; the lock tells everybody that it lives. When the daemon goes away it
+//! listens on a socket in the run's folder for the next one. It has one thread and waits in
+//! one place ([`Shim::wait`]). What it found out becomes one verdict (`verdict.rs`), written
+//! to the file `exit`; the end of the connection tells the daemon to look there.
+
+mod output;
+mod prepare;
+mod verdict;
+
+use std::{
+    fs::{File, OpenOptions},
+    io::{self, ErrorKind, Read, Seek, Write},
+    os::{
+        fd::{AsFd, AsRawFd, OwnedFd},
+        unix::{
+            fs::OpenOptionsExt,
+            net::{UnixListener, UnixStream},
+            process::CommandExt,
+        },
+    },
+    path::Path,
+    process::{Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use nix::{
+    errno::Errno,
+    fcntl::{FallocateFlags, FcntlArg, FdFlag, fallocate, fcntl},
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+    sys::{
+        prctl,
+        signal::{SigSet, Signal, killpg},
+        signalfd::{SfdFlags, SignalFd},
+        wait::{WaitPidFlag, WaitStatus, waitpid},
+    },
+    unistd::{Pid, dup2_stdin, setsid},
+};
+use prost::Message;
+
+use self::{
+    output::Output,
+    prepare::{Failure, Prepared},
+    verdict::{Cause, Observed, Status},
+};
+use super::{
+    frame,
+    home::{Home, RunFolder},
+    processes,
+    reserve::free_bytes,
+    unix_ms,
+};
+use crate::{log::Stream, protocol::RunSpec};
+
+/// Read from a pipe at once.
+const READ_BYTES: usize = 128 * 1024;
+/// An unfinished line becomes visible after this long.
+const FLUSH_AFTER: Duration = Duration::from_millis(100);
+/// How long output is read after the work and all its descendants are gone. Only somebody who
+/// was handed the pipe from outside could still hold it.
+const DRAIN: Duration = Duration::from_secs(2);
+/// More than a verdict takes; allocated before the work can fill the disk.
+const EXIT_BYTES: i64 = 16 * 1024;
+/// How long the step from our helper to the user's program may take.
+const EXEC_DEADLINE: Duration = Duration::from_secs(60);
+
+/// Runs the work of one run to its end. Errors go to standard error, the daemon's log.
+pub(super) fn main(home: &Home, run_id: &str, default_user: &str) -> anyhow::Result<()> {
+    let _ = setsid();
+    prctl::set_child_subreaper(true)?;
+    let mut mask = SigSet::empty();
+    for signal in [Signal::SIGCHLD, Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
+        mask.add(signal);
+    }
+    mask.thread_block()?;
+    let signals = SignalFd::with_flags(&mask, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
+    let control = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
+    dup2_stdin(File::open("/dev/null")?)?;
+
+    let folder = home.run(run_id);
+    let spec = RunSpec::decode(std::fs::read(folder.spec())?.as_slice())?;
+    let exit = ExitFile::allocate(&folder)?;
+    let observed = run(home, &folder, &spec, default_user, signals, control)?;
+    exit.write(&verdict::finished(&spec, &observed).encode_to_vec())
+}
+
+fn run(
+    home: &Home,
+    folder: &RunFolder,
+    spec: &RunSpec,
+    default_user: &str,
+    signals: SignalFd,
+    control: UnixStream,
+) -> anyhow::Result<Observed> {
+    let mut observed = Observed {
+        started_ms: unix_ms(),
+        ..Observed::default()
+    };
+    let begun = || -> Result<(Prepared, Output), Failure> {
+        let prepared = prepare::prepare(home, folder, spec, default_user)?;
+        let output = Output::create(&folder.log(), spec.log_limit)?;
+        // From here on a second start would be a repetition.
+        File::create_new(folder.begun())?;
+        Ok((prepared, output))
+    }();
+    let (prepared, output) = match begun {
+        Ok(ready) => ready,
+        Err(failure) => {
+            observed.failure = Some(failure);
+            observed.finished_ms = unix_ms();
+            return Ok(observed);
+        }
+    };
+    let work = match spawn(&prepared, spec) {
+        Ok(work) => work,
+        Err(failure) => {
+            observed.failure = Some(failure);
+            observed.finished_ms = unix_ms();
+            return Ok(observed);
+        }
+    };
+    observed.started_ms = unix_ms();
+    let mut shim = Shim {
+        spec,
+        folder,
+        signals,
+        control: Some(control),
+        listener: None,
+        received: Vec::new(),
+        pid: work.pid,
+        pipes: work.pipes,
+        output,
+        started_ms: observed.started_ms,
+        deadline: (spec.timeout_ms != 0).then(|| Instant::now() + Duration::from_millis(spec.timeout_ms)),
+        kill_at: None,
+        killed: false,
+        cause: None,
+        status: None,
+    };
+    shim.say_started();
+    shim.wait()?;
+    observed.finished_ms = unix_ms();
+    observed.status = shim.status;
+    observed.cause = shim.cause;
+    observed.killed = shim.killed;
+    observed.output = shim.output.finish();
+    observed.outcome = prepared.outcome.and_then(|file| prepare::read_outcome(&file));
+    observed.result_bytes = prepared
+        .result
+        .and_then(|file| file.metadata().ok())
+        .map(|metadata| metadata.len());
+    observed.no_room = [prepared.working_dir.as_path(), folder.path(), Path::new("/tmp")]
+        .iter()
+        .any(|path| free_bytes(path).is_some_and(|free| free < 256 * 1024));
+    Ok(observed)
+}
+
+struct Work {
+    pid: Pid,
+    pipes: Vec<(Stream, OwnedFd)>,
+}
+
+/// Starts the work through our helper (`exec.rs`), which becomes it.
+fn spawn(prepared: &Prepared, spec: &RunSpec) -> Result<Work, Failure> {
+    let (ours, theirs) = UnixStream::pair()?;
+    for file in [&prepared.result, &prepared.outcome].into_iter().flatten() {
+        fcntl(file, FcntlArg::F_SETFD(FdFlag::empty())).map_err(io::Error::from)?;
+    }
+    let keep = |choice: &str| {
+        if choice == "none" {
+            Stdio::null()
+        } else {
+            Stdio::piped()
+        }
+    };
+    let mut command = Command::new("/proc/self/exe");
+    command
+        .arg0("skyward-agent")
+        .arg("exec")
+        .args(prepared.helper_arguments())
+        .arg("--")
+        .args(&prepared.arguments)
+        .env_clear()
+        .envs(&prepared.environment)
+        .stdin(OwnedFd::from(theirs))
+        .stdout(keep(&spec.stdout))
+        .stderr(keep(&spec.stderr));
+    let mut child = command.spawn().map_err(|error| match error.raw_os_error() {
+        Some(code) if code == Errno::E2BIG as i32 => {
+            Failure::new("its arguments and environment together are larger than the machine's limit")
+        }
+        _ => Failure::from(error),
+    })?;
+    drop(command);
+    let pid = Pid::from_raw(child.id() as i32);
+    let mut pipes = Vec::new();
+    if let Some(pipe) = child.stdout.take() {
+        pipes.push((Stream::Stdout, OwnedFd::from(pipe)));
+    }
+    if let Some(pipe) = child.stderr.take() {
+        pipes.push((Stream::Stderr, OwnedFd::from(pipe)));
+    }
+    // The socket closes when the helper has become the work, or brings why it could not.
+    let mut complaint = String::new();
+    let mut ours = ours;
+    ours.set_read_timeout(Some(EXEC_DEADLINE))?;
+    let _ = ours.read_to_string(&mut complaint);
+    if complaint.is_empty() {
+        return Ok(Work { pid, pipes });
+    }
+    let _ = waitpid(pid, None);
+    Err(Failure::new(complaint + prepared.hint))
+}
+
+struct Shim<'a> {
+    spec: &'a RunSpec,
+    folder: &'a RunFolder,
+    signals: SignalFd,
+    /// The daemon.
+    control: Option<UnixStream>,
+    /// Where the next daemon can connect, while there is none.
+    listener: Option<UnixListener>,
+    /// The beginning of a line from the daemon.
+    received: Vec<u8>,
+    pid: Pid,
+    pipes: Vec<(Stream, OwnedFd)>,
+    output: Output,
+    started_ms: u64,
+    deadline: Option<Instant>,
+    kill_at: Option<Instant>,
+    killed: bool,
+    cause: Option<Cause>,
+    status: Option<Status>,
+}
+
+impl Shim<'_> {
+    /// Until the main process, its descendants and its output are at their end.
+    fn wait(&mut self) -> anyhow::Result<()> {
+        let mut buffer = vec![0; READ_BYTES];
+        let mut drain_until: Option<Instant> = None;
+        loop {
+            if self.status.is_some() && drain_until.is_none() {
+                self.end_descendants();
+                drain_until = Some(Instant::now() + DRAIN);
+            }
+            if let Some(end) = drain_until
+                && (self.pipes.is_empty() || Instant::now() >= end)
+            {
+                return Ok(());
+            }
+            let ready = self.poll(drain_until)?;
+            if ready.signals {
+                self.take_signals()?;
+            }
+            if ready.control {
+                self.take_control();
+            }
+            if ready.listener {
+                self.take_connection();
+            }
+            for index in ready.pipes.into_iter().rev() {
+                let (stream, pipe) = &self.pipes[index];
+                match nix::unistd::read(pipe, &mut buffer) {
+                    Ok(0) => drop(self.pipes.remove(index)),
+                    Ok(count) => self.output.push(*stream, &buffer[..count], unix_ms()),
+                    Err(Errno::EINTR | Errno::EAGAIN) => {}
+                    Err(_) => drop(self.pipes.remove(index)),
+                }
+            }
+            let now = Instant::now();
+            if self.output.flush_at().is_some_and(|at| now >= at) {
+                self.output.flush(unix_ms());
+            }
+            if self.deadline.is_some_and(|at| now >= at) {
+                self.deadline = None;
+                self.end(Cause::TimedOut, Duration::from_millis(self.spec.grace_ms));
+            }
+            if self.kill_at.is_some_and(|at| now >= at) && self.status.is_none() {
+                self.kill();
+            }
+        }
+    }
+
+    fn poll(&self, drain_until: Option<Instant>) -> anyhow::Result<Ready> {
+        let until = [self.deadline, self.kill_at, drain_until, self.output.flush_at()]
+            .into_iter()
+            .flatten()
+            .min();
+        let timeout = until.map_or(PollTimeout::NONE, |until| {
+            // Rounded up, so that we never wake just before.
+            let wait = until.saturating_duration_since(Instant::now()) + Duration::from_micros(999);
+            PollTimeout::try_from(wait).unwrap_or(PollTimeout::MAX)
+        });
+        let mut fds = vec![PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
+        let other = match (&self.control, &self.listener) {
+            (Some(control), _) => Some(control.as_fd()),
+            (None, Some(listener)) => Some(listener.as_fd()),
+            (None, None) => None,
+        };
+        fds.extend(other.map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
+        let first_pipe = fds.len();
+        fds.extend(
+            self.pipes
+                .iter()
+                .map(|(_, pipe)| PollFd::new(pipe.as_fd(), PollFlags::POLLIN)),
+        );
+        match poll(&mut fds, timeout) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let is_ready = |fd: &PollFd<'_>| fd.any().unwrap_or(true);
+        let other_ready = other.is_some() && is_ready(&fds[1]);
+        Ok(Ready {
+            signals: is_ready(&fds[0]),
+            control: other_ready && self.control.is_some(),
+            listener: other_ready && self.control.is_none(),
+            pipes: (first_pipe..fds.len())
+                .filter(|index| is_ready(&fds[*index]))
+                .map(|index| index - first_pipe)
+                .collect(),
+        })
+    }
+
+    fn take_signals(&mut self) -> anyhow::Result<()> {
+        while let Some(signal) = self.signals.read_signal()? {
+            let number = signal.ssi_signo as i32;
+            if number == Signal::SIGTERM as i32 || number == Signal::SIGINT as i32 {
+                let why = "the machine is shutting down".to_owned();
+                self.end(Cause::Stopped(why), Duration::from_millis(self.spec.grace_ms));
+            }
+        }
+        self.reap();
+        Ok(())
+    }
+
+    /// Collects dead children, ours and those that became ours. Whether any child is left.
+    fn reap(&mut self) -> bool {
+        loop {
+            let (pid, status) = match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+                Ok(WaitStatus::Exited(pid, code)) => (pid, Status::Exited(code)),
+                Ok(WaitStatus::Signaled(pid, signal, _)) => (pid, Status::Signaled(signal as i32)),
+                Ok(WaitStatus::StillAlive) => return true,
+                Ok(_) | Err(Errno::EINTR) => continue,
+                // A real-time signal has no name in nix; the child is gone all the same.
+                Err(Errno::EINVAL) => (self.pid, Status::Signaled(0)),
+                Err(_) => return false,
+            };
+            if pid == self.pid && self.status.is_none() {
+                self.status = Some(status);
+            }
+        }
+    }
+
+    /// The run ends when its main process ends: nothing stays behind.
+    fn end_descendants(&mut self) {
+        if !self.reap() {
+            return;
+        }
+        let own = std::process::id() as i32;
+        let _ = killpg(self.pid, Signal::SIGKILL);
+        processes::kill_all(|| processes::descendants(own));
+        self.reap();
+    }
+
+    /// Asks the work to end; what happens first is the cause.
+    fn end(&mut self, cause: Cause, grace: Duration) {
+        if self.status.is_some() {
+            return;
+        }
+        let kill_at = Instant::now() + grace;
+        self.kill_at = Some(self.kill_at.map_or(kill_at, |at| at.min(kill_at)));
+        if self.cause.is_none() {
+            self.cause = Some(cause);
+            self.deadline = None;
+            let _ = killpg(self.pid, Signal::SIGTERM);
+            let _ = killpg(self.pid, Signal::SIGCONT);
+        }
+    }
+
+    fn kill(&mut self) {
+        self.kill_at = None;
+        self.killed = true;
+        let _ = killpg(self.pid, Signal::SIGKILL);
+        let own = std::process::id() as i32;
+        processes::kill_all(|| processes::descendants(own));
+        self.reap();
+    }
+
+    fn say_started(&mut self) {
+        let line = format!("started {} {}\n", self.pid, self.started_ms);
+        if let Some(control) = &mut self.control
+            && control.write_all(line.as_bytes()).is_err()
+        {
+            self.lose_control();
+        }
+    }
+
+    fn take_control(&mut self) {
+        let Some(control) = &mut self.control else { return };
+        let mut buffer = [0; 4096];
+        match control.read(&mut buffer) {
+            Ok(count @ 1..) => self.received.extend_from_slice(&buffer[..count]),
+            Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock) => {}
+            Ok(0) | Err(_) => self.lose_control(),
+        }
+        while let Some(end) = self.received.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = self.received.drain(..=end).collect();
+            let line = String::from_utf8_lossy(&line);
+            let mut words = line.trim_end().splitn(3, ' ');
+            if let (Some("stop"), Some(Ok(grace))) = (words.next(), words.next().map(str::parse)) {
+                let why = words.next().unwrap_or_default().to_owned();
+                self.end(Cause::Stopped(why), Duration::from_millis(grace));
+            }
+        }
+    }
+
+    /// The daemon is gone; the next one finds us through a socket in our folder.
+    fn lose_control(&mut self) {
+        self.control = None;
+        self.received.clear();
+        let _ = std::fs::remove_file(self.folder.control());
+        // The name of a socket may be 107 bytes long, our folder's may be longer.
+        self.listener = File::open(self.folder.path())
+            .and_then(|folder| UnixListener::bind(format!("/proc/self/fd/{}/control", folder.as_raw_fd())))
+            .ok();
+    }
+
+    fn take_connection(&mut self) {
+        let Some((connection, _)) = self.listener.as_ref().and_then(|listener| listener.accept().ok()) else {
+            return;
+        };
+        self.listener = None;
+        let _ = std::fs::remove_file(self.folder.control());
+        self.control = Some(connection);
+        self.say_started();
+    }
+}
+
+#[derive(Debug)]
+struct Ready {
+    signals: bool,
+    control: bool,
+    listener: bool,
+    /// Indices, ascending.
+    pipes: Vec<usize>,
+}
+
+/// The verdict's file: allocated before the work starts, there under its name only when whole.
+struct ExitFile {
+    file: File,
+    folder: RunFolder,
+}
+
+impl ExitFile {
+    fn allocate(folder: &RunFolder) -> io::Result<Self> {
+        let path = folder.path().join("exit.next");
+        let file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(path)?;
+        let _ = fallocate(&file, FallocateFlags::empty(), 0, EXIT_BYTES);
+        Ok(Self {
+            file,
+            folder: folder.clone(),
+        })
+    }
+
+    /// Not flushed: it must survive us and the daemon, not the machine; the daemon flushes
+    /// what it makes of it.
+    fn write(mut self, verdict: &[u8]) -> anyhow::Result<()> {
+        let mut bytes = Vec::new();
+        frame::write(verdict, &mut bytes);
+        for _ in 0..60 {
+            self.file.rewind()?;
+            match self.file.write_all(&bytes) {
+                Ok(()) => break,
+                Err(error) if error.kind() == ErrorKind::StorageFull => {
+                    std::thread::sleep(Duration::from_secs(1))
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.file.set_len(bytes.len() as u64)?;
+        Ok(std::fs::rename(
+            self.folder.path().join("exit.next"),
+            self.folder.exit(),
+        )?)
+    }
+}

@@ -1,0 +1,401 @@
+//! What a run needs before its work can start: a user, a directory, an environment made from
+//! nothing, its sources on disk, and the program with its arguments.
+
+use std::{
+    collections::BTreeMap,
+    fs::{DirBuilder, File, OpenOptions},
+    io::{self, ErrorKind, Read, Seek, Write},
+    os::{
+        fd::AsRawFd,
+        unix::fs::{DirBuilderExt, OpenOptionsExt},
+    },
+    path::{Path, PathBuf},
+};
+
+use nix::unistd::{Gid, Uid, chown};
+
+use super::{
+    super::{home::Home, processes::RUN_ID_VARIABLE, users},
+    RunFolder,
+    verdict::{DEFAULT_RESULT_LIMIT, Outcome},
+};
+use crate::protocol::{Function, RunSpec, Script, run_spec::Work};
+
+/// The search path where nobody gives another.
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+/// A longer description of the cluster is passed in a file: the kernel takes at most 128 KiB
+/// for one variable.
+const LONGEST_INFO: usize = 64 * 1024;
+/// The outcome is a short JSON object.
+const LONGEST_OUTCOME: u64 = 64 * 1024;
+
+/// Why work could not start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Failure {
+    pub(super) message: String,
+    pub(super) no_room: bool,
+}
+
+impl Failure {
+    pub(super) fn new(message: impl Into<String>) -> Self {
+        Self {
+            message: message.into(),
+            no_room: false,
+        }
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        if error.kind() == ErrorKind::StorageFull {
+            return Self {
+                message: "the disk of the machine is full".into(),
+                no_room: true,
+            };
+        }
+        Self::new(format!("the agent could not start it: {error}"))
+    }
+}
+
+/// Everything to start the work with.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    user: users::User,
+    pub(super) working_dir: PathBuf,
+    pub(super) environment: BTreeMap<String, String>,
+    pub(super) arguments: Vec<String>,
+    /// Added to the message when the program does not start.
+    pub(super) hint: &'static str,
+    /// Where a function's return value goes.
+    pub(super) result: Option<File>,
+    /// Where the function runner says how it ended.
+    pub(super) outcome: Option<File>,
+}
+
+impl Prepared {
+    /// What `exec.rs` needs to know besides the program.
+    pub(super) fn helper_arguments(&self) -> [String; 5] {
+        let groups: Vec<String> = self.user.groups.iter().map(u32::to_string).collect();
+        [
+            self.user.uid.to_string(),
+            self.user.gid.to_string(),
+            groups.join(","),
+            self.user.name.clone(),
+            self.working_dir.to_string_lossy().into_owned(),
+        ]
+    }
+}
+
+/// Makes everything ready.
+pub(super) fn prepare(
+    home: &Home,
+    folder: &RunFolder,
+    spec: &RunSpec,
+    default_user: &str,
+) -> Result<Prepared, Failure> {
+    let user = user(spec, default_user)?;
+    let working_dir = if spec.working_dir.is_empty() {
+        let path = folder.work();
+        make_folder(&path, &user)?;
+        path
+    } else {
+        PathBuf::from(&spec.working_dir)
+    };
+    let mut prepared = Prepared {
+        environment: environment(home, folder, spec, &user)?,
+        user,
+        working_dir,
+        arguments: Vec::new(),
+        hint: "",
+        result: None,
+        outcome: None,
+    };
+    match &spec.work {
+        None => {
+            return Err(Failure::new(
+                "its kind of work is unknown to this agent: the agent is older than the controller",
+            ));
+        }
+        Some(Work::Command(command)) if command.argv.is_empty() => {
+            return Err(Failure::new("its command is empty"));
+        }
+        Some(Work::Command(command)) => prepared.arguments.clone_from(&command.argv),
+        Some(Work::Script(script)) => prepare_script(&mut prepared, home, folder, script)?,
+        Some(Work::Function(function)) => prepare_function(&mut prepared, home, folder, spec, function)?,
+    }
+    Ok(prepared)
+}
+
+fn user(spec: &RunSpec, default_user: &str) -> Result<users::User, Failure> {
+    let own = users::own();
+    let name = if spec.user.is_empty() {
+        default_user
+    } else {
+        &spec.user
+    };
+    if name.is_empty() {
+        return Ok(own);
+    }
+    let user = users::find(name).ok_or_else(|| {
+        Failure::new(format!(
+            "there is no user \"{name}\" on the machine: see the Pool's worker.user"
+        ))
+    })?;
+    if user.uid != own.uid && own.uid != 0 {
+        return Err(Failure::new(format!(
+            "the agent does not run as root and cannot run work as user \"{name}\": leave the Pool's worker.user out"
+        )));
+    }
+    Ok(user)
+}
+
+fn prepare_script(
+    prepared: &mut Prepared,
+    home: &Home,
+    folder: &RunFolder,
+    script: &Script,
+) -> Result<(), Failure> {
+    make_folder(&folder.task(), &prepared.user)?;
+    let (program, name) = match script.interpreter.as_str() {
+        "" | "bash" => ("bash".to_owned(), "script.sh"),
+        "python" => {
+            prepared.hint = python_hint();
+            (python(home), "script.py")
+        }
+        other => {
+            return Err(Failure::new(format!(
+                "there is no interpreter \"{other}\": use bash or python"
+            )));
+        }
+    };
+    let path = folder.task().join(name);
+    write_file(&path, script.source.as_bytes(), &prepared.user)?;
+    prepared.arguments = vec![program, text(&path)];
+    Ok(())
+}
+
+fn prepare_function(
+    prepared: &mut Prepared,
+    home: &Home,
+    folder: &RunFolder,
+    spec: &RunSpec,
+    function: &Function,
+) -> Result<(), Failure> {
+    make_folder(&folder.task(), &prepared.user)?;
+    let module = module_name(&spec.task);
+    let source = folder.task().join(format!("{module}.py"));
+    write_file(&source, function.source.as_bytes(), &prepared.user)?;
+    let call = serde_json::json!({
+        "source": text(&source),
+        "module": module,
+        "entrypoint": if function.entrypoint.is_empty() { "main" } else { &function.entrypoint },
+        "args": if function.args_json.is_empty() { "[]" } else { &function.args_json },
+        "kwargs": if function.kwargs_json.is_empty() { "{}" } else { &function.kwargs_json },
+        "result_limit": if spec.result_limit == 0 { DEFAULT_RESULT_LIMIT } else { spec.result_limit },
+    });
+    let call_path = folder.task().join("call.json");
+    write_file(&call_path, call.to_string().as_bytes(), &prepared.user)?;
+    let result = open_private(&folder.result())?;
+    let outcome = open_private(&folder.outcome())?;
+    prepared.hint = python_hint();
+    prepared.arguments = vec![
+        python(home),
+        text(&home.python_path().join("skyward/_run.py")),
+        text(&call_path),
+        result.as_raw_fd().to_string(),
+        outcome.as_raw_fd().to_string(),
+    ];
+    prepared.result = Some(result);
+    prepared.outcome = Some(outcome);
+    Ok(())
+}
+
+fn python(home: &Home) -> String {
+    let own = home.venv_bin().join("python");
+    if own.exists() {
+        text(&own)
+    } else {
+        "python3".to_owned()
+    }
+}
+
+const fn python_hint() -> &'static str {
+    " (it needs Python on the machine: set the Pool's image.python, or use an image that has python3)"
+}
+
+/// A Task's name as the name of a Python module.
+fn module_name(task: &str) -> String {
+    let mut name: String = task
+        .chars()
+        .map(|letter| {
+            if letter.is_ascii_alphanumeric() {
+                letter
+            } else {
+                '_'
+            }
+        })
+        .take(200)
+        .collect();
+    if name.is_empty() || name.starts_with(|letter: char| letter.is_ascii_digit()) {
+        name.insert_str(0, "task_");
+    }
+    name
+}
+
+/// The environment, from nothing: least specific first. What the agent itself was started
+/// with, such as a cloud's keys for the machine, is not in it.
+fn environment(
+    home: &Home,
+    folder: &RunFolder,
+    spec: &RunSpec,
+    user: &users::User,
+) -> Result<BTreeMap<String, String>, Failure> {
+    let venv = home.venv_bin();
+    let path = if venv.exists() {
+        format!("{}:{PATH}", text(&venv))
+    } else {
+        PATH.to_owned()
+    };
+    let mut environment: BTreeMap<String, String> = [
+        ("PATH", path),
+        ("HOME", text(&user.home)),
+        ("USER", user.name.clone()),
+        ("LOGNAME", user.name.clone()),
+        ("LANG", "C.UTF-8".to_owned()),
+        // Output is seen when it is written, not when a buffer is full.
+        ("PYTHONUNBUFFERED", "1".to_owned()),
+    ]
+    .into_iter()
+    .map(|(name, value)| (name.to_owned(), value))
+    .collect();
+    match std::fs::read(home.environment()) {
+        Ok(bytes) => {
+            let bootstrap: BTreeMap<String, String> = serde_json::from_slice(&bytes)
+                .map_err(|error| Failure::new(format!("the agent cannot read its env.json: {error}")))?;
+            environment.extend(bootstrap);
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        Err(error) => return Err(error.into()),
+    }
+    environment.extend(spec.env.clone());
+    let python_path = text(&home.python_path());
+    let python_path = match environment.get("PYTHONPATH").filter(|path| !path.is_empty()) {
+        Some(path) => format!("{python_path}:{path}"),
+        None => python_path,
+    };
+    environment.insert("PYTHONPATH".into(), python_path);
+    environment.insert(RUN_ID_VARIABLE.into(), spec.run_id.clone());
+    if spec.instance_info.len() > LONGEST_INFO {
+        make_folder(&folder.task(), user)?;
+        let file = folder.task().join("instance_info.json");
+        write_file(&file, spec.instance_info.as_bytes(), user)?;
+        environment.insert("SKYWARD_INSTANCE_INFO_FILE".into(), text(&file));
+    } else if !spec.instance_info.is_empty() {
+        environment.insert("SKYWARD_INSTANCE_INFO".into(), spec.instance_info.clone());
+    }
+    for (name, value) in &environment {
+        if name.is_empty() || name.contains(['=', '\0']) {
+            return Err(Failure::new(format!(
+                "{name:?} cannot be the name of an environment variable"
+            )));
+        }
+        if value.contains('\0') {
+            return Err(Failure::new(format!(
+                "the environment variable {name} holds a zero byte"
+            )));
+        }
+    }
+    Ok(environment)
+}
+
+/// Reads what the function runner wrote.
+pub(super) fn read_outcome(mut file: &File) -> Option<Outcome> {
+    let mut bytes = Vec::new();
+    file.rewind().ok()?;
+    file.take(LONGEST_OUTCOME).read_to_end(&mut bytes).ok()?;
+    serde_json::from_slice(&bytes).ok()
+}
+
+/// A folder only that user can enter; an earlier attempt may have made it already.
+fn make_folder(path: &Path, user: &users::User) -> io::Result<()> {
+    match DirBuilder::new().mode(0o700).create(path) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+        other => other?,
+    }
+    give(path, user)
+}
+
+fn write_file(path: &Path, bytes: &[u8], user: &users::User) -> io::Result<()> {
+    let _ = std::fs::remove_file(path);
+    OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)?
+        .write_all(bytes)?;
+    give(path, user)
+}
+
+fn give(path: &Path, user: &users::User) -> io::Result<()> {
+    if user.uid != Uid::effective().as_raw() {
+        chown(path, Some(Uid::from_raw(user.uid)), Some(Gid::from_raw(user.gid)))?;
+    }
+    Ok(())
+}
+
+fn open_private(path: &Path) -> io::Result<File> {
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(path)
+}
+
+fn text(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tasks_name_becomes_a_modules_name() {
+        assert_eq!(module_name("train-resnet.50"), "train_resnet_50");
+        assert_eq!(module_name("50-steps"), "task_50_steps");
+        assert_eq!(module_name(""), "task_");
+    }
+
+    #[test]
+    fn the_environment_comes_from_bootstrap_and_task_and_from_nowhere_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let home = Home::new(folder.path());
+        std::fs::write(home.environment(), r#"{"A": "bootstrap", "B": "bootstrap"}"#).unwrap();
+        let spec = RunSpec {
+            run_id: "r".into(),
+            env: [("B", "task"), ("PYTHONPATH", "/mine")]
+                .map(|(k, v)| (k.to_owned(), v.to_owned()))
+                .into(),
+            ..RunSpec::default()
+        };
+        let environment = environment(&home, &home.run("r"), &spec, &users::own()).unwrap();
+        assert_eq!(environment["A"], "bootstrap");
+        assert_eq!(environment["B"], "task");
+        assert!(environment["PYTHONPATH"].ends_with("/python:/mine"));
+        assert!(!environment.contains_key("CARGO_MANIFEST_DIR"));
+    }
+
+    #[test]
+    fn a_variable_with_an_impossible_name_is_refused_with_its_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let home = Home::new(folder.path());
+        let spec = RunSpec {
+            env: [("A=B".to_owned(), String::new())].into(),
+            ..RunSpec::default()
+        };
+        let failure = environment(&home, &home.run("r"), &spec, &users::own()).unwrap_err();
+        assert!(failure.message.contains("A=B"));
+    }
+}

@@ -1,0 +1,298 @@
+//! What to say about the end of a run: a pure function of what the shim saw. The texts are
+//! read by the person who wrote the Task.
+
+use serde::Deserialize;
+
+use super::{output::Ended, prepare::Failure};
+use crate::protocol::{Finished, RunSpec, finished::Ending, run_spec::Work};
+
+/// A return value of at most this size is kept, unless the spec says otherwise.
+pub(super) const DEFAULT_RESULT_LIMIT: u64 = 256 * 1024 * 1024;
+/// Longest message, in bytes.
+const MESSAGE_BYTES: usize = 1000;
+
+/// Why we ended it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Cause {
+    TimedOut,
+    Stopped(String),
+}
+
+/// How the main process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Status {
+    Exited(i32),
+    Signaled(i32),
+}
+
+/// What the function runner wrote about the end.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub(super) struct Outcome {
+    pub(super) ending: OutcomeEnding,
+    #[serde(default)]
+    pub(super) message: String,
+}
+
+/// The runner's words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum OutcomeEnding {
+    Returned,
+    Raised,
+    BadSource,
+    NotJson,
+    TooLarge,
+    NoRoom,
+}
+
+/// Everything the verdict depends on.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Observed {
+    pub(super) started_ms: u64,
+    pub(super) finished_ms: u64,
+    /// It did not start.
+    pub(super) failure: Option<Failure>,
+    pub(super) status: Option<Status>,
+    pub(super) cause: Option<Cause>,
+    /// SIGTERM was not enough.
+    pub(super) killed: bool,
+    pub(super) output: Ended,
+    pub(super) outcome: Option<Outcome>,
+    pub(super) result_bytes: Option<u64>,
+    /// A disk that it wrote to was full at the end.
+    pub(super) no_room: bool,
+}
+
+/// The end of a run as the controller learns it.
+pub(super) fn finished(spec: &RunSpec, observed: &Observed) -> Finished {
+    let (ending, message) = judge(spec, observed);
+    let (exit_code, signal) = match observed.status {
+        None => (0, 0),
+        Some(Status::Exited(code)) => (code, 0),
+        Some(Status::Signaled(signal)) => (0, signal),
+    };
+    let returned = observed
+        .outcome
+        .as_ref()
+        .is_some_and(|outcome| outcome.ending == OutcomeEnding::Returned);
+    let has_result = returned && ending == Ending::Exited;
+    Finished {
+        ending: ending.into(),
+        exit_code,
+        signal,
+        message: shorten(message),
+        started_ms: observed.started_ms,
+        finished_ms: observed.finished_ms,
+        log_bytes: observed.output.bytes,
+        log_dropped_bytes: observed.output.dropped,
+        log: Vec::new(),
+        log_tail: observed.output.tail.clone(),
+        result_bytes: if has_result {
+            observed.result_bytes.unwrap_or(0)
+        } else {
+            0
+        },
+        result: Vec::new(),
+        has_result,
+    }
+}
+
+fn judge(spec: &RunSpec, observed: &Observed) -> (Ending, String) {
+    if let Some(failure) = &observed.failure {
+        let ending = if failure.no_room {
+            Ending::DiskFull
+        } else {
+            Ending::StartFailed
+        };
+        return (ending, failure.message.clone());
+    }
+    let how = if observed.killed {
+        "SIGKILL, after the grace period"
+    } else {
+        "SIGTERM"
+    };
+    match &observed.cause {
+        Some(Cause::TimedOut) => {
+            let seconds = spec.timeout_ms as f64 / 1000.0;
+            return (
+                Ending::TimedOut,
+                format!("it ran longer than its timeout of {seconds}s and was ended with {how}"),
+            );
+        }
+        Some(Cause::Stopped(why)) => return (Ending::Stopped, why.clone()),
+        None => {}
+    }
+    if let Some(Outcome { ending, message }) = &observed.outcome {
+        let ending = match ending {
+            OutcomeEnding::Returned => None,
+            OutcomeEnding::Raised => Some(Ending::FunctionRaised),
+            OutcomeEnding::BadSource => Some(Ending::BadSource),
+            OutcomeEnding::NotJson => Some(Ending::ResultNotJson),
+            OutcomeEnding::TooLarge => Some(Ending::ResultTooLarge),
+            OutcomeEnding::NoRoom => Some(Ending::DiskFull),
+        };
+        match ending {
+            Some(Ending::FunctionRaised) if is_full(observed) => {
+                return (Ending::DiskFull, disk_full(message));
+            }
+            Some(ending) => return (ending, message.clone()),
+            None => {}
+        }
+        let limit = if spec.result_limit == 0 {
+            DEFAULT_RESULT_LIMIT
+        } else {
+            spec.result_limit
+        };
+        if observed.result_bytes.is_some_and(|bytes| bytes > limit) {
+            return (
+                Ending::ResultTooLarge,
+                format!("its return value is larger than the limit of {limit} bytes"),
+            );
+        }
+    }
+    match observed.status {
+        Some(Status::Exited(0)) => {
+            let quiet_end = matches!(spec.work, Some(Work::Function(_))) && observed.outcome.is_none();
+            let message = if quiet_end {
+                "the process exited with 0 before the function returned"
+            } else {
+                ""
+            };
+            (Ending::Exited, message.to_owned())
+        }
+        Some(Status::Exited(code)) => {
+            let message = format!("it exited with code {code}{}", meaning(code));
+            if is_full(observed) {
+                (Ending::DiskFull, disk_full(&message))
+            } else {
+                (Ending::Exited, message)
+            }
+        }
+        Some(Status::Signaled(signal)) => {
+            let name =
+                nix::sys::signal::Signal::try_from(signal).map_or("a signal", |signal| signal.as_str());
+            let hint = if name == "SIGKILL" {
+                "; the machine may have run out of memory"
+            } else {
+                ""
+            };
+            let message = format!("it was killed by {name}{hint}");
+            if is_full(observed) {
+                (Ending::DiskFull, disk_full(&message))
+            } else {
+                (Ending::Signaled, message)
+            }
+        }
+        None => (Ending::ShimLost, "its end was not seen".to_owned()),
+    }
+}
+
+/// Conventions of shells.
+fn meaning(code: i32) -> &'static str {
+    match code {
+        126 => " (a program could not be executed)",
+        127 => " (a program was not found)",
+        _ => "",
+    }
+}
+
+/// Whether a failure is for want of room: a disk is full, or the program said so at the end.
+fn is_full(observed: &Observed) -> bool {
+    const SAID: &[u8] = b"No space left on device";
+    observed.no_room
+        || observed.output.no_room
+        || observed
+            .output
+            .tail
+            .windows(SAID.len())
+            .any(|bytes| bytes == SAID)
+}
+
+fn disk_full(message: &str) -> String {
+    format!("the disk of the machine is full: {message}")
+}
+
+fn shorten(mut message: String) -> String {
+    if message.len() > MESSAGE_BYTES {
+        message.truncate(message.floor_char_boundary(MESSAGE_BYTES));
+        message.push('…');
+    }
+    message
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judged(observed: &Observed) -> (Ending, String) {
+        judge(
+            &RunSpec {
+                timeout_ms: 1500,
+                ..RunSpec::default()
+            },
+            observed,
+        )
+    }
+
+    #[test]
+    fn a_process_that_exits_in_its_grace_time_timed_out_all_the_same() {
+        let observed = Observed {
+            cause: Some(Cause::TimedOut),
+            status: Some(Status::Exited(0)),
+            ..Observed::default()
+        };
+        let expected = "it ran longer than its timeout of 1.5s and was ended with SIGTERM";
+        assert_eq!(judged(&observed), (Ending::TimedOut, expected.to_owned()));
+    }
+
+    #[test]
+    fn a_failure_on_a_full_disk_is_named_and_a_success_is_not() {
+        let failed = Observed {
+            status: Some(Status::Exited(1)),
+            no_room: true,
+            ..Observed::default()
+        };
+        assert_eq!(judged(&failed).0, Ending::DiskFull);
+        let said = Observed {
+            status: Some(Status::Exited(2)),
+            output: Ended {
+                tail: b"cp: error writing 'x': No space left on device\n".to_vec(),
+                ..Ended::default()
+            },
+            ..Observed::default()
+        };
+        assert_eq!(judged(&said).0, Ending::DiskFull);
+        let fine = Observed {
+            status: Some(Status::Exited(0)),
+            no_room: true,
+            ..Observed::default()
+        };
+        assert_eq!(judged(&fine), (Ending::Exited, String::new()));
+    }
+
+    #[test]
+    fn a_result_counts_only_when_the_process_ended_well() {
+        let mut observed = Observed {
+            status: Some(Status::Exited(0)),
+            outcome: Some(Outcome {
+                ending: OutcomeEnding::Returned,
+                message: String::new(),
+            }),
+            result_bytes: Some(4),
+            ..Observed::default()
+        };
+        let spec = RunSpec::default();
+        assert!(finished(&spec, &observed).has_result);
+        observed.cause = Some(Cause::Stopped("Deleted".into()));
+        assert!(!finished(&spec, &observed).has_result);
+        observed.cause = None;
+        observed.result_bytes = Some(DEFAULT_RESULT_LIMIT + 1);
+        assert_eq!(finished(&spec, &observed).ending(), Ending::ResultTooLarge);
+    }
+
+    #[test]
+    fn a_message_is_cut_between_characters() {
+        let cut = shorten("ä".repeat(MESSAGE_BYTES));
+        assert!(cut.len() <= MESSAGE_BYTES + 3 && cut.ends_with('…'));
+    }
+}

@@ -1,0 +1,90 @@
+//! The protocol between the controller and the agent of one machine: the generated
+//! messages and services, and the versions that the two sides negotiate in `Hello`.
+
+use std::fmt;
+
+#[rustfmt::skip]
+mod generated;
+pub mod version;
+
+pub use generated::*;
+
+/// Text of the status that refuses a command of an older epoch (`FAILED_PRECONDITION`).
+pub const STALE_EPOCH: &str = "stale epoch";
+
+/// Largest message either side accepts: a 1 MiB spec, and facts with an inlined log and
+/// result, with much room.
+pub const MAX_MESSAGE_BYTES: usize = 8 * 1024 * 1024;
+
+/// A log or result of at most this size travels inside the fact that a run finished.
+pub const INLINE_BYTES: usize = 64 * 1024;
+
+/// The end of the output that travels inside the fact that a run finished.
+pub const TAIL_BYTES: usize = 2 * 1024;
+
+/// Bytes of one [`Chunk`].
+pub const CHUNK_BYTES: usize = 256 * 1024;
+
+/// Whether this can be the id of a run. It becomes the name of a directory.
+pub fn is_run_id(text: &str) -> bool {
+    (1..=128).contains(&text.len())
+        && text
+            .bytes()
+            .all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-'))
+}
+
+impl fmt::Debug for RunSpec {
+    /// Names the run and what kind of work it is. The environment, arguments and sources may
+    /// hold secrets and are left out.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("RunSpec")
+            .field("run_id", &self.run_id)
+            .field("namespace", &self.namespace)
+            .field("task", &self.task)
+            .field("work", &self.work)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for run_spec::Work {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Command(_) => "Command",
+            Self::Script(_) => "Script",
+            Self::Function(_) => "Function",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_id_is_a_safe_directory_name() {
+        assert!(is_run_id("2f1c0e9a-5d1e-4c61-8f6a-000000000000-1-0"));
+        for bad in ["", "..", "a/b", "A", "a_b", "a\0", &"a".repeat(129)] {
+            assert!(!is_run_id(bad), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_printed_spec_shows_no_environment_and_no_source() {
+        let spec = RunSpec {
+            run_id: "r-1-0".into(),
+            env: [("TOKEN".to_owned(), "canary".to_owned())].into(),
+            work: Some(run_spec::Work::Script(Script {
+                interpreter: "bash".into(),
+                source: "canary".into(),
+            })),
+            instance_info: "canary".into(),
+            ..RunSpec::default()
+        };
+        let start = StartRequest {
+            epoch: 1,
+            spec: Some(spec),
+        };
+        assert!(!format!("{start:?}").contains("canary"));
+    }
+}
