@@ -30,11 +30,13 @@ struct Shared {
     container: container::Cluster,
 }
 
+type Connected = Result<Arc<dyn Provider>, ProviderError>;
+
 /// One kind of provider.
 struct Kind {
     name: &'static str,
     configured: fn(&ProviderSpec) -> bool,
-    connect: fn(&Shared, &skyward_api::Provider) -> Result<Arc<dyn Provider>, ProviderError>,
+    connect: fn(&Shared, &skyward_api::Provider) -> Connected,
 }
 
 /// The list.
@@ -55,7 +57,7 @@ pub fn kinds() -> impl Iterator<Item = &'static str> {
 pub fn factory(
     client: kube::Client,
     options: Options,
-) -> impl Fn(&skyward_api::Provider) -> Result<Arc<dyn Provider>, ProviderError> + Send + Sync + 'static {
+) -> impl Fn(&skyward_api::Provider) -> Connected + Send + Sync + 'static {
     let container = container::Cluster::new(
         client,
         container::Options {

@@ -48,13 +48,11 @@ impl Live {
             ..Namespace::default()
         };
         wait("an earlier run's namespace goes", async || {
-            match namespaces.create(&PostParams::default(), &object).await {
-                Ok(_) => Some(()),
-                Err(_) => {
-                    release(&client, &namespace).await;
-                    None
-                }
+            if namespaces.create(&PostParams::default(), &object).await.is_ok() {
+                return Some(());
             }
+            release(&client, &namespace).await;
+            None
         })
         .await;
         let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), &namespace);
