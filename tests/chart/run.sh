@@ -1,0 +1,166 @@
+#!/usr/bin/env bash
+# The chart without a cluster: it lints, its values are checked, what it renders has
+# the properties we promise, and config/default is the same thing. How it lives on a
+# cluster (install, upgrade, uninstall, install) is in tests/e2e/chart.rs.
+#
+#   tests/chart/run.sh            check
+#   tests/chart/run.sh --write    write config/default/operator.yaml anew
+#
+# helm and kubectl are taken from SKYWARD_BIN_DIR, or from the path.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+PATH=${SKYWARD_BIN_DIR:-$HOME/.cache/skyward/bin}:$PATH
+for tool in helm kubectl; do
+  command -v "$tool" >/dev/null || { echo "tests/chart/run.sh: $tool is not there; run 'make test', which builds it" >&2; exit 1; }
+done
+
+CHART=charts/skyward
+WORK=$(mktemp -d)
+trap 'rm -rf "$WORK"' EXIT
+failed=0
+
+bad() {
+  echo "FAILED  $1" >&2
+  [ -z "${2:-}" ] || printf '%s\n' "$2" | head -n 12 | sed 's/^/        /' >&2
+  failed=1
+}
+
+# render ARGS...: helm built by `go install` does not know which Kubernetes it is for.
+render() { helm template skyward "$CHART" --namespace skyward-system --kube-version 1.34.0 "$@"; }
+
+# part NAME KIND FILE: one rendered object.
+part() {
+  awk -v RS='\n---\n' -v kind="$2" -v name="$1" '
+    $0 ~ ("(^|\n)kind: " kind "\n") && $0 ~ ("\n  name: " name "\n") { print; found = 1 } END { exit !found }' "$3"
+}
+
+# kustomized: the chart's objects without what only Helm reads.
+kustomized() {
+  echo "# From charts/skyward by tests/chart/run.sh --write; do not edit."
+  render --no-hooks --set store.storageClass=default |
+    grep -v -e 'helm.sh/chart:' -e 'app.kubernetes.io/managed-by: Helm' -e '^# Source:'
+}
+
+# argocd: the Lua files under the keys that Argo CD reads.
+argocd() {
+  local kind
+  echo "# From the .lua files beside it by tests/chart/run.sh --write; do not edit."
+  echo "data:"
+  for kind in Pool Machine Task Provider; do
+    echo "  resource.customizations.health.skyward.dev_$kind: |"
+    sed 's/^./    &/' "config/argocd/${kind,,}.lua"
+  done
+}
+
+if [ "${1:-}" = --write ]; then
+  kustomized >config/default/operator.yaml
+  argocd >config/argocd/argocd-cm.yaml
+  exit
+fi
+
+# --- values ------------------------------------------------------------------
+
+# accepts WHAT ARGS...; refuses WHAT WORDS ARGS...
+accepts() {
+  local what=$1 answer
+  shift
+  answer=$(render "$@" 2>&1 >/dev/null) || bad "$what is accepted" "$answer"
+}
+refuses() {
+  local what=$1 words=$2 answer
+  shift 2
+  if answer=$(render "$@" 2>&1 >/dev/null); then
+    bad "$what is refused"
+  elif [[ $answer != *"$words"* ]]; then
+    bad "$what is refused with \"$words\"" "$answer"
+  fi
+}
+
+answer=$(helm lint --strict "$CHART" --set store.hostPath=/data 2>&1) || bad "helm lint --strict" "$answer"
+HOST=(--set store.hostPath=/data)
+accepts "a hostPath" "${HOST[@]}"
+accepts "a claim" --set store.existingClaim=mine
+accepts "a StorageClass" --set store.storageClass=fast --set store.size=1Ti
+accepts "the default StorageClass" --set store.storageClass=default
+accepts "providers" "${HOST[@]}" --set providers.local.container.imagePullPolicy=Never
+accepts "everything optional" "${HOST[@]}" --set networkPolicy.enabled=true --set metrics.serviceMonitor.enabled=true \
+  --set subresources.enabled=false --set rbac.aggregate=false --set crds.hook=false --set controller.podNetwork=port-forward \
+  --set 'controller.extraEnv[0].name=A' --set 'controller.extraEnv[0].value=b' --set 'controller.extraArgs[0]=--concurrency=4' \
+  --set 'imagePullSecrets[0].name=registry' --set controller.nodeSelector.disk=ssd --set controller.priorityClassName=high
+refuses "no place for the store" "set store.storageClass"
+refuses "two places for the store" "set only one of" "${HOST[@]}" --set store.existingClaim=mine
+refuses "a relative hostPath" "/store/hostPath" --set store.hostPath=data
+refuses "an unknown value" "additional properties 'replicas' not allowed" "${HOST[@]}" --set controller.replicas=2
+refuses "an unknown value at the top" "additional properties 'replicaCount' not allowed" "${HOST[@]}" --set replicaCount=2
+refuses "a wrong pull policy" "/image/pullPolicy" "${HOST[@]}" --set image.pullPolicy=Sometimes
+refuses "a wrong log format" "/logFormat" "${HOST[@]}" --set logFormat=xml
+refuses "a Provider with a bad name" "Local" "${HOST[@]}" --set providers.Local.container.image=x
+refuses "a negative concurrency" "/controller/concurrency" "${HOST[@]}" --set controller.concurrency=-1
+if answer=$(helm template skyward "$CHART" "${HOST[@]}" --kube-version 1.32.0 2>&1); then bad "Kubernetes 1.32 is refused"; fi
+
+# --- what is rendered --------------------------------------------------------
+
+# has NAME KIND TEXT; lacks NAME KIND TEXT (in $WORK/all.yaml)
+has() { [[ $(part "$1" "$2" "$WORK/all.yaml") == *"$3"* ]] || bad "$2 $1 has: $3"; }
+lacks() { [[ $(part "$1" "$2" "$WORK/all.yaml") != *"$3"* ]] || bad "$2 $1 does not have: $3"; }
+absent() { if part "$1" "$2" "$WORK/all.yaml" >/dev/null; then bad "there is no $2 $1"; fi; }
+
+render --set store.storageClass=fast --set logLevel=debug --set providers.local.container.image=mine >"$WORK/all.yaml"
+for name in skyward-controller skyward-subresources; do
+  for text in 'runAsNonRoot: true' 'runAsUser: 65532' 'type: RuntimeDefault' 'allowPrivilegeEscalation: false' \
+    'readOnlyRootFilesystem: true' 'drop: [ALL]' 'livenessProbe:' 'readinessProbe:' 'requests:'; do
+    has "$name" Deployment "$text"
+  done
+  for text in hostPath: 'privileged: true' hostNetwork: 'add:'; do lacks "$name" Deployment "$text"; done
+done
+has skyward-controller Deployment 'type: Recreate'
+has skyward-controller Deployment 'replicas: 1'
+has skyward-controller Deployment 'value: "debug,kube_client=warn'
+has skyward-store PersistentVolumeClaim 'helm.sh/resource-policy: keep'
+has skyward-store PersistentVolumeClaim 'storageClassName: fast'
+has local Provider 'helm.sh/resource-policy: keep'
+has local Provider 'allowedNamespaces: {}'
+has local Provider 'image: mine'
+has skyward-crds Job 'helm.sh/hook: pre-install,pre-upgrade'
+has skyward-crds Job 'runAsNonRoot: true'
+# The controller writes it; a value here would undo that at each upgrade.
+lacks v1alpha1.subresources.skyward.dev APIService $'\n  caBundle'
+lacks v1alpha1.subresources.skyward.dev APIService 'insecureSkipTLSVerify'
+has skyward-subresources-authentication RoleBinding 'name: extension-apiserver-authentication-reader'
+lacks skyward-controller ClusterRole pods/portforward
+lacks skyward-controller ClusterRole pods/exec
+# Nobody of ours may do everything.
+if grep -nE "(verbs|resources|apiGroups):.*['\"]?\*" "$WORK/all.yaml"; then bad "no rule has a wildcard"; fi
+
+render "${HOST[@]}" --set subresources.enabled=false --set crds.hook=false --set rbac.aggregate=false >"$WORK/all.yaml"
+has skyward-controller Deployment 'add: [DAC_OVERRIDE]'
+has skyward-controller Deployment 'type: DirectoryOrCreate'
+for name in Deployment Service ClusterRole RoleBinding ServiceAccount; do absent skyward-subresources "$name"; done
+absent v1alpha1.subresources.skyward.dev APIService
+absent skyward-crds Job
+absent skyward-view ClusterRole
+absent skyward-store PersistentVolumeClaim
+render "${HOST[@]}" --set store.hostPathPrepared=true >"$WORK/all.yaml"
+has skyward-controller Deployment 'runAsUser: 65532'
+lacks skyward-controller Deployment 'DAC_OVERRIDE'
+
+# --- CRDs and kustomize ------------------------------------------------------
+
+for file in crds/*.yaml; do
+  name=$(basename "$file")
+  [ "$name" = kustomization.yaml ] || cmp -s "$file" "$CHART/crds/$name" || bad "$CHART/crds/$name is a copy of $file"
+done
+argocd | cmp -s - config/argocd/argocd-cm.yaml || bad "config/argocd/argocd-cm.yaml holds the .lua files; run tests/chart/run.sh --write"
+kustomized >"$WORK/operator.yaml"
+cmp -s "$WORK/operator.yaml" config/default/operator.yaml ||
+  bad "config/default/operator.yaml is what the chart says; run tests/chart/run.sh --write" \
+    "$(diff "$WORK/operator.yaml" config/default/operator.yaml | head -n 5)"
+if answer=$(kubectl kustomize config/default 2>&1 >"$WORK/all.yaml"); then
+  [ "$(grep -c '^kind: CustomResourceDefinition$' "$WORK/all.yaml")" = 5 ] || bad "config/default has the five CRDs"
+  has skyward-controller Deployment 'claimName: skyward-store'
+else
+  bad "kubectl kustomize config/default" "$answer"
+fi
+
+[ $failed = 0 ] && echo "the chart and config/default are as promised"
+exit $failed
