@@ -180,7 +180,7 @@ mod tests {
 
     #[tokio::test]
     async fn decisions_are_remembered_for_a_moment_and_failures_never() {
-        let long = Duration::from_secs(3600);
+        let long = Duration::from_hours(1);
         let authorizer = Remembering::lasting(Counting(AtomicUsize::new(0)), long, Duration::ZERO);
         let asked = || authorizer.inner.0.swap(0, Ordering::Relaxed);
         let access = |name: &str| Access {

@@ -26,6 +26,8 @@ mod result;
 pub mod serve;
 pub mod status;
 pub mod tasks;
+#[cfg(test)]
+mod tests;
 pub mod text;
 pub mod tls;
 

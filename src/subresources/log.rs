@@ -21,7 +21,7 @@ use crate::{
     data::{DataError, Run, Runs, run_id},
     options::{Format, LogOptions},
     reading::{Now, Reading, attempt, describe, phase, ranks},
-    records::{Decoder, Record, frame, frame_notice},
+    records::{Decoder, Record, frame, frame_attempt, frame_notice},
     status::Failure,
     text::{Joiner, Style},
 };
@@ -131,11 +131,15 @@ impl Writer {
         }
     }
 
-    fn begin_attempt(&mut self, several: bool) {
+    async fn begin_attempt(&mut self, attempt: u32, runs: usize) -> Result<(), Ended> {
         self.joiner = Joiner::new(Style {
-            ranks: several,
+            ranks: runs > 1,
             timestamps: self.timestamps,
         });
+        if self.format == Format::Records {
+            frame_attempt(&mut self.buffer, attempt, u32::try_from(runs).unwrap_or(u32::MAX));
+        }
+        self.flush().await
     }
 
     async fn records(&mut self, attempt: u32, rank: u32, records: &[Record]) -> Result<(), Ended> {
@@ -233,7 +237,7 @@ impl Pump {
                     wanted = BTreeSet::from([rank]);
                 }
                 if !wanted.is_empty() {
-                    writer.begin_attempt(wanted.len() > 1);
+                    writer.begin_attempt(number, wanted.len()).await?;
                     self.stream(number, &wanted, &known, writer).await?;
                     writer.end_attempt().await?;
                 } else if self.options.follow && number == attempt(&task) && !phase(&task).is_finished() {

@@ -103,14 +103,13 @@ impl Decoder {
 
 /// One record from its line with the newline; `end` is the offset after it.
 pub fn parse(line: &Bytes, end: u64) -> Option<Record> {
-    let offset = end.checked_sub(line.len() as u64)?;
     let log::Record {
         offset: _,
         unix_ms,
         stream,
         partial,
         content,
-    } = log::records(line, offset).next()?;
+    } = log::records(line, 0).next()?;
     Some(Record {
         millis: i64::try_from(unix_ms).ok()?,
         stream,
@@ -134,6 +133,13 @@ pub enum Framed {
         /// The record.
         record: Record,
     },
+    /// What follows is of this attempt, which has so many runs (or so many were asked for).
+    Attempt {
+        /// The attempt.
+        attempt: u32,
+        /// Runs that are sent.
+        runs: u32,
+    },
     /// Something the server says about the log, for standard error.
     Notice(String),
 }
@@ -142,6 +148,11 @@ pub enum Framed {
 pub fn frame(out: &mut Vec<u8>, attempt: u32, rank: u32, record: &Record) {
     out.extend_from_slice(format!("{attempt} {rank} {} ", record.end).as_bytes());
     out.extend_from_slice(&record.encoded);
+}
+
+/// Writes the head of an attempt as [`Framed`] reads it.
+pub fn frame_attempt(out: &mut Vec<u8>, attempt: u32, runs: u32) {
+    out.extend_from_slice(format!("# {attempt} {runs}\n").as_bytes());
 }
 
 /// Writes a notice as [`Framed`] reads it.
@@ -158,6 +169,13 @@ pub fn parse_framed(line: &Bytes) -> Option<Framed> {
         return Some(Framed::Notice(
             String::from_utf8_lossy(text).trim_end().to_owned(),
         ));
+    }
+    if let Some(text) = line.strip_prefix(b"# ") {
+        let (attempt, runs) = std::str::from_utf8(text).ok()?.trim_end().split_once(' ')?;
+        return Some(Framed::Attempt {
+            attempt: attempt.parse().ok()?,
+            runs: runs.parse().ok()?,
+        });
     }
     let mut at = 0;
     let mut number = || -> Option<u64> {
@@ -247,6 +265,7 @@ mod tests {
         let record = parse(&Bytes::from_static(b"5 e P half\n"), 77).unwrap();
         let mut out = Vec::new();
         frame(&mut out, 2, 13, &record);
+        frame_attempt(&mut out, 2, 40);
         frame_notice(&mut out, "two\nlines");
         let mut lines = out.split_inclusive(|b| *b == b'\n').map(Bytes::copy_from_slice);
         assert_eq!(
@@ -257,6 +276,8 @@ mod tests {
                 record
             })
         );
+        let head = Framed::Attempt { attempt: 2, runs: 40 };
+        assert_eq!(parse_framed(&lines.next().unwrap()), Some(head));
         assert_eq!(
             parse_framed(&lines.next().unwrap()),
             Some(Framed::Notice("two lines".into()))

@@ -1,0 +1,148 @@
+//! Connection to the cluster, and errors with their remedy.
+
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result, anyhow};
+use futures::AsyncBufRead;
+use hyper::Request;
+use kube::{
+    Api, Client, Config,
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use skyward_api::Task;
+use skyward_subresources::{GROUP, VERSION};
+
+/// A cluster and a namespace of it.
+pub(crate) struct Cluster {
+    client: Client,
+    pub(crate) namespace: String,
+}
+
+/// What became of a request.
+pub(crate) enum Failure {
+    /// Trying again may help.
+    Passing(anyhow::Error),
+    /// It does not.
+    Lasting(anyhow::Error),
+}
+
+impl From<Failure> for anyhow::Error {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Passing(error) | Failure::Lasting(error) => error,
+        }
+    }
+}
+
+impl Cluster {
+    /// Connects as kubectl would.
+    pub(crate) async fn connect(
+        file: Option<PathBuf>,
+        context: Option<String>,
+        namespace: Option<String>,
+        impersonate: Option<String>,
+    ) -> Result<Self> {
+        let options = KubeConfigOptions {
+            context,
+            ..KubeConfigOptions::default()
+        };
+        let read = match &file {
+            Some(file) => Kubeconfig::read_from(file).with_context(|| format!("reading {}", file.display())),
+            None => Kubeconfig::read().context("reading the kubeconfig"),
+        };
+        let mut config = match read {
+            Ok(kubeconfig) => Config::from_custom_kubeconfig(kubeconfig, &options)
+                .await
+                .context("the kubeconfig cannot be used; check it with `kubectl config view`")?,
+            Err(error) if file.is_some() || options.context.is_some() => return Err(error),
+            // In a Pod there is no kubeconfig.
+            Err(error) => Config::incluster()
+                .map_err(|_| error.context("no cluster: give --kubeconfig, or set KUBECONFIG"))?,
+        };
+        // A log may be silent for hours.
+        config.read_timeout = None;
+        if impersonate.is_some() {
+            config.auth_info.impersonate = impersonate;
+        }
+        let namespace = namespace.unwrap_or_else(|| config.default_namespace.clone());
+        let client = Client::try_from(config).context("connecting to the cluster")?;
+        Ok(Self { client, namespace })
+    }
+
+    /// The Task; `None` = there is none.
+    pub(crate) async fn task(&self, name: &str) -> Result<Option<Task>, Failure> {
+        let api: Api<Task> = Api::namespaced(self.client.clone(), &self.namespace);
+        api.get_opt(name).await.map_err(|error| self.explain(error, name))
+    }
+
+    /// Streams a subresource of a Task: `log` or `result`.
+    pub(crate) async fn stream(
+        &self,
+        name: &str,
+        subresource: &str,
+        query: &str,
+    ) -> Result<impl AsyncBufRead + use<>, Failure> {
+        // The name becomes part of a path.
+        if name.is_empty()
+            || !name
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'.')
+        {
+            return Err(Failure::Lasting(anyhow!("{name:?} is not the name of a Task")));
+        }
+        let path = format!(
+            "/apis/{GROUP}/{VERSION}/namespaces/{}/tasks/{name}/{subresource}?{query}",
+            self.namespace
+        );
+        let request = Request::get(path)
+            .body(Vec::new())
+            .map_err(|error| Failure::Lasting(anyhow!(error).context("building the request")))?;
+        self.client
+            .request_stream(request)
+            .await
+            .map_err(|error| self.explain(error, name))
+    }
+
+    fn explain(&self, error: kube::Error, name: &str) -> Failure {
+        let namespace = &self.namespace;
+        let kube::Error::Api(status) = error else {
+            let lasting = matches!(error, kube::Error::Auth(_) | kube::Error::InferConfig(_));
+            let error = anyhow!(error).context("the API server cannot be reached");
+            return if lasting {
+                Failure::Lasting(error)
+            } else {
+                Failure::Passing(error)
+            };
+        };
+        let message = status.message.trim();
+        match status.code {
+            404 if message.contains(&format!("{name:?} not found")) => Failure::Lasting(anyhow!(
+                "there is no Task {name:?} in the namespace {namespace:?}; `kubectl get tasks.skyward.dev -A` lists all"
+            )),
+            404 if is_not_served(message) => Failure::Lasting(anyhow!(
+                "the cluster does not serve {GROUP}: install Skyward with the chart value subresources.enabled=true"
+            )),
+            403 => Failure::Lasting(anyhow!(
+                "{message}\nAsk for a role with `get` on tasks/log and tasks/result of {GROUP} (the chart's roles skyward-view and skyward-edit have it)"
+            )),
+            503 if is_not_available(message) => Failure::Passing(anyhow!(
+                "the logs API is not available: its Pod is not ready yet, or has a problem; `kubectl get apiservice {VERSION}.{GROUP}` says which"
+            )),
+            429 | 500 | 502..=504 => Failure::Passing(anyhow!("{message}")),
+            401 => Failure::Lasting(anyhow!("the cluster does not know you: {message}; log in again")),
+            _ => Failure::Lasting(anyhow!("{message}")),
+        }
+    }
+}
+
+/// Whether the API server answered for an API that it does not know.
+fn is_not_served(message: &str) -> bool {
+    message.is_empty()
+        || message.contains("page not found")
+        || message.contains("could not find the requested resource")
+}
+
+/// Whether the API server answered for an aggregated API that does not answer.
+fn is_not_available(message: &str) -> bool {
+    message.is_empty() || message.contains("service unavailable")
+}
