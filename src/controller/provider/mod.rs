@@ -235,11 +235,10 @@ impl Controller {
             Err(_) => return Answer::Failed(late("check the account")),
         };
         // It answered: from now on Machines are ordered and deleted through it.
-        let account_client = Account {
-            provider: provider.clone(),
-            generation: plan::generation(object),
-        };
-        self.context.providers.set(&object.name_any(), account_client);
+        let (name, generation) = (object.name_any(), plan::generation(object));
+        if self.context.providers.get(&name).is_none_or(|known| known.generation != generation) {
+            self.context.providers.set(&name, Account { provider: provider.clone(), generation });
+        }
         match timeout(CALL_DEADLINE, provider.offers()).await {
             Ok(Ok(offers)) => Answer::Complete {
                 account,
