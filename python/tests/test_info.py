@@ -1,0 +1,66 @@
+"""instance_info: what the controller wrote is what a Task sees."""
+
+import json
+import os
+import tempfile
+import unittest
+from unittest import mock
+
+import skyward
+
+FULL = {
+    "node": 2,
+    "worker": 1,
+    "total_nodes": 4,
+    "workers_per_node": 2,
+    "accelerators": 0.5,
+    "total_accelerators": 2,
+    "head_addr": "10.0.0.1",
+    "head_port": 29500,
+    "job_id": "job-1",
+    "peers": [{"node": n, "private_ip": f"10.0.0.{n + 1}", "public_ip": ""} for n in range(4)],
+    "accelerator": {"type": "A100", "count": 0.5, "memory_gb": 40, "is_trainium": False},
+    "network": {"interface": "eth0", "bandwidth_gbps": 25},
+    "a_field_of_a_later_version": True,
+}
+
+
+class InstanceInfo(unittest.TestCase):
+    def test_every_field_is_there(self):
+        with mock.patch.dict(os.environ, {"SKYWARD_INSTANCE_INFO": json.dumps(FULL)}):
+            info = skyward.instance_info()
+        self.assertEqual((info.node, info.worker, info.total_nodes, info.workers_per_node), (2, 1, 4, 2))
+        self.assertEqual((info.accelerators, info.total_accelerators), (0.5, 2.0))
+        self.assertEqual((info.head_addr, info.head_port, info.job_id), ("10.0.0.1", 29500, "job-1"))
+        self.assertEqual([peer.private_ip for peer in info.peers], [f"10.0.0.{n}" for n in range(1, 5)])
+        self.assertEqual(info.accelerator.type, "A100")
+        self.assertFalse(info.accelerator.is_trainium)
+        self.assertEqual(info.network, skyward.NetworkInfo("eth0", 25.0))
+        self.assertEqual(info.global_worker_index, 5)
+        self.assertEqual(info.total_workers, 8)
+        self.assertFalse(info.is_head)
+        self.assertTrue(info.hostname)
+
+    def test_a_long_description_comes_in_a_file(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+            json.dump(FULL, file)
+            file.flush()
+            with mock.patch.dict(os.environ, {"SKYWARD_INSTANCE_INFO_FILE": file.name}):
+                self.assertEqual(skyward.instance_info().node, 2)
+
+    def test_a_machine_without_accelerators_has_none(self):
+        info = skyward.InstanceInfo.from_mapping({"node": 0, "total_nodes": 1})
+        self.assertIsNone(info.accelerator)
+        self.assertTrue(info.is_head)
+        self.assertTrue(skyward.is_head(info))
+        self.assertEqual(info.peers, ())
+
+    def test_outside_a_task_the_error_says_so(self):
+        clean = {key: value for key, value in os.environ.items() if not key.startswith("SKYWARD_")}
+        with mock.patch.dict(os.environ, clean, clear=True):
+            with self.assertRaisesRegex(skyward.NotInTaskError, "only inside a Task"):
+                skyward.instance_info()
+
+
+if __name__ == "__main__":
+    unittest.main()

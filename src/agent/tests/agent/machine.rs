@@ -1,0 +1,271 @@
+//! A home of its own with a real daemon in it, and the questions the tests ask it.
+
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use skyward_agent::{
+    daemon::{Home, connect},
+    protocol::{
+        Chunk, Fact, Finished, ForgetRequest, Function, ReadLogRequest, RunSpec, RunState, Script,
+        StartRequest, Started, StopRequest, WatchRequest, agent_client::AgentClient, fact, run_spec::Work,
+    },
+};
+use tonic::{Status, Streaming, transport::Channel};
+
+/// Longer than anything here takes on a busy machine.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+pub const PROGRAM: &str = env!("CARGO_BIN_EXE_skyward-agent");
+
+pub struct Machine {
+    folder: tempfile::TempDir,
+    daemon: Option<Child>,
+    arguments: Vec<String>,
+    pub agent: AgentClient<Channel>,
+}
+
+impl Machine {
+    pub async fn start() -> Self {
+        Self::start_with(&[]).await
+    }
+
+    pub async fn start_with(arguments: &[&str]) -> Self {
+        let folder = tempfile::Builder::new().prefix("skyward").tempdir().unwrap();
+        // The users that work runs as must get through.
+        std::fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        let arguments: Vec<String> = arguments.iter().map(|&argument| argument.to_owned()).collect();
+        let daemon = spawn(folder.path(), &arguments);
+        let agent = reach(&Home::new(folder.path())).await;
+        Self {
+            folder,
+            daemon: Some(daemon),
+            arguments,
+            agent,
+        }
+    }
+
+    pub fn home(&self) -> &Path {
+        self.folder.path()
+    }
+
+    pub fn run_folder(&self, run_id: &str) -> PathBuf {
+        self.home().join("runs").join(run_id)
+    }
+
+    /// The daemon dies without a chance to do anything.
+    pub fn kill_daemon(&mut self) {
+        let mut daemon = self.daemon.take().unwrap();
+        daemon.kill().unwrap();
+        daemon.wait().unwrap();
+    }
+
+    pub async fn start_daemon(&mut self) {
+        self.daemon = Some(spawn(self.folder.path(), &self.arguments));
+        self.agent = reach(&Home::new(self.folder.path())).await;
+    }
+
+    pub async fn begin(&mut self, spec: RunSpec) -> RunState {
+        self.try_begin(1, spec).await.unwrap()
+    }
+
+    pub async fn try_begin(&mut self, epoch: u64, spec: RunSpec) -> Result<RunState, Status> {
+        self.agent
+            .start(StartRequest {
+                epoch,
+                spec: Some(spec),
+            })
+            .await
+            .map(tonic::Response::into_inner)
+    }
+
+    pub async fn stop(&mut self, run_id: &str, grace_ms: u64) -> Result<RunState, Status> {
+        let request = StopRequest {
+            epoch: 1,
+            run_id: run_id.into(),
+            grace_ms,
+            why: "Deleted".into(),
+        };
+        self.agent.stop(request).await.map(tonic::Response::into_inner)
+    }
+
+    /// Starts it and waits for its end.
+    pub async fn run(&mut self, spec: RunSpec) -> Finished {
+        let run_id = spec.run_id.clone();
+        self.begin(spec).await;
+        self.ended(&run_id).await
+    }
+
+    pub async fn ended(&mut self, run_id: &str) -> Finished {
+        let is_end =
+            |fact: &Fact| fact.run_id == run_id && matches!(fact.fact, Some(fact::Fact::Finished(_)));
+        match self.fact(is_end).await.fact {
+            Some(fact::Fact::Finished(finished)) => finished,
+            _ => unreachable!(),
+        }
+    }
+
+    pub async fn started(&mut self, run_id: &str) -> Started {
+        let is_start =
+            |fact: &Fact| fact.run_id == run_id && matches!(fact.fact, Some(fact::Fact::Started(_)));
+        match self.fact(is_start).await.fact {
+            Some(fact::Fact::Started(started)) => started,
+            _ => unreachable!(),
+        }
+    }
+
+    async fn fact(&mut self, wanted: impl Fn(&Fact) -> bool) -> Fact {
+        let mut facts = self
+            .agent
+            .watch(WatchRequest { since: 0 })
+            .await
+            .unwrap()
+            .into_inner();
+        let search = async {
+            loop {
+                let fact = facts
+                    .message()
+                    .await
+                    .unwrap()
+                    .expect("the stream of facts does not end");
+                if wanted(&fact) {
+                    return fact;
+                }
+            }
+        };
+        tokio::time::timeout(PATIENCE, search)
+            .await
+            .expect("the fact did not come")
+    }
+
+    pub async fn read_log(&mut self, run_id: &str, offset: u64, follow: bool) -> Streaming<Chunk> {
+        let request = ReadLogRequest {
+            run_id: run_id.into(),
+            offset,
+            follow,
+        };
+        self.agent.read_log(request).await.unwrap().into_inner()
+    }
+
+    pub async fn forget(&mut self, run_id: &str) {
+        self.agent
+            .forget(ForgetRequest {
+                epoch: 1,
+                run_ids: vec![run_id.into()],
+            })
+            .await
+            .unwrap();
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        if let Some(mut daemon) = self.daemon.take() {
+            let _ = daemon.kill();
+            let _ = daemon.wait();
+        }
+        // Shims outlive their daemon; those of this home have it in their arguments.
+        for pid in processes_with(&self.home().to_string_lossy()) {
+            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+        }
+    }
+}
+
+fn spawn(home: &Path, arguments: &[String]) -> Child {
+    Command::new(PROGRAM)
+        .args(["daemon", "--machine", "tests/machine", "--home"])
+        .arg(home)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+pub async fn reach(home: &Home) -> AgentClient<Channel> {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        match connect(home).await {
+            Ok(channel) => return AgentClient::new(channel).max_decoding_message_size(16 << 20),
+            Err(_) if Instant::now() < until => tokio::time::sleep(Duration::from_millis(5)).await,
+            Err(error) => panic!("the agent does not answer: {error}"),
+        }
+    }
+}
+
+/// Waits until something holds.
+pub async fn until(what: &str, holds: impl Fn() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < deadline, "waited in vain: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+pub fn is_alive(pid: i32) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/stat"))
+        .is_ok_and(|stat| !stat.rsplit(')').next().unwrap_or_default().starts_with(" Z"))
+}
+
+pub fn parent_of(pid: i32) -> i32 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    stat.rsplit(')')
+        .next()
+        .unwrap()
+        .split_whitespace()
+        .nth(1)
+        .unwrap()
+        .parse()
+        .unwrap()
+}
+
+/// Processes with this text among their arguments.
+pub fn processes_with(text: &str) -> BTreeSet<i32> {
+    let found = std::fs::read_dir("/proc").unwrap().filter_map(|entry| {
+        let pid: i32 = entry.ok()?.file_name().to_str()?.parse().ok()?;
+        let arguments = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+        String::from_utf8_lossy(&arguments).contains(text).then_some(pid)
+    });
+    found.filter(|pid| *pid != std::process::id() as i32).collect()
+}
+
+pub fn command(run_id: &str, argv: &[&str]) -> RunSpec {
+    let argv = argv.iter().map(|&word| word.to_owned()).collect();
+    spec(run_id, Work::Command(skyward_agent::protocol::Command { argv }))
+}
+
+pub fn bash(run_id: &str, source: &str) -> RunSpec {
+    spec(
+        run_id,
+        Work::Script(Script {
+            interpreter: "bash".into(),
+            source: source.into(),
+        }),
+    )
+}
+
+pub fn function(run_id: &str, source: &str, args_json: &str) -> RunSpec {
+    let function = Function {
+        source: source.into(),
+        args_json: args_json.into(),
+        ..Function::default()
+    };
+    spec(run_id, Work::Function(function))
+}
+
+fn spec(run_id: &str, work: Work) -> RunSpec {
+    RunSpec {
+        run_id: run_id.into(),
+        namespace: "tests".into(),
+        task: "a-task".into(),
+        work: Some(work),
+        grace_ms: 10_000,
+        ..RunSpec::default()
+    }
+}

@@ -1,0 +1,12 @@
+//! The agent as it runs on a machine: the built binary, real processes, a real socket.
+
+#![expect(missing_docs, reason = "tests")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+mod crashes;
+mod machine;
+mod output;
+mod results;
+mod service;
+mod starting;
+mod stopping;

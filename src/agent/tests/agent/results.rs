@@ -1,0 +1,123 @@
+//! Functions, their values, and the ways they fail.
+
+use skyward_agent::protocol::{ReadResultRequest, RunSpec, finished::Ending};
+
+use crate::machine::{Machine, function};
+
+#[tokio::test]
+async fn a_return_value_comes_with_the_end() {
+    let mut machine = Machine::start().await;
+    let source = "import skyward\ndef main(a, b):\n    print('adding')\n    return {'sum': a + b, 'node': skyward.instance_info().node}";
+    let spec = RunSpec {
+        instance_info: r#"{"node": 3, "total_nodes": 4}"#.into(),
+        ..function("r", source, "[1, 2]")
+    };
+    let finished = machine.run(spec).await;
+    assert_eq!(
+        (finished.ending(), finished.message.as_str()),
+        (Ending::Exited, "")
+    );
+    assert!(finished.has_result);
+    assert_eq!(finished.result, br#"{"sum":3,"node":3}"#);
+    assert_eq!(finished.log_tail, b"adding\n");
+}
+
+#[tokio::test]
+async fn a_long_description_of_the_cluster_gets_through() {
+    let mut machine = Machine::start().await;
+    let peers: Vec<String> = (0..2000)
+        .map(|n| format!(r#"{{"node": {n}, "private_ip": "10.0.0.{n}", "public_ip": ""}}"#))
+        .collect();
+    let info = format!(
+        r#"{{"node": 0, "total_nodes": 2000, "peers": [{}]}}"#,
+        peers.join(",")
+    );
+    assert!(info.len() > 100_000);
+    let source = "import skyward\ndef main(): return len(skyward.instance_info().peers)";
+    let finished = machine
+        .run(RunSpec {
+            instance_info: info,
+            ..function("r", source, "[]")
+        })
+        .await;
+    assert_eq!(finished.result, b"2000", "{}", finished.message);
+}
+
+#[tokio::test]
+async fn a_large_value_is_read_in_pieces() {
+    let mut machine = Machine::start().await;
+    let finished = machine
+        .run(function("r", "def main(): return 'x' * 5_000_000", "[]"))
+        .await;
+    assert!(finished.has_result && finished.result.is_empty());
+    assert_eq!(finished.result_bytes, 5_000_002);
+    let request = ReadResultRequest {
+        run_id: "r".into(),
+        offset: 2_000_000,
+    };
+    let mut chunks = machine.agent.read_result(request).await.unwrap().into_inner();
+    let mut length = 2_000_000;
+    while let Some(chunk) = chunks.message().await.unwrap() {
+        assert_eq!(chunk.offset, length);
+        length += chunk.data.len() as u64;
+    }
+    assert_eq!(length, 5_000_002);
+}
+
+#[tokio::test]
+async fn each_way_a_function_fails_has_its_name() {
+    let mut machine = Machine::start().await;
+    let cases = [
+        (
+            "def main(): raise ValueError('no')",
+            Ending::FunctionRaised,
+            "ValueError: no",
+        ),
+        ("def main(:", Ending::BadSource, "SyntaxError in line 1"),
+        (
+            "def other(): pass",
+            Ending::BadSource,
+            "no function main; it has other",
+        ),
+        (
+            "def main(x): pass",
+            Ending::BadSource,
+            "missing a required argument: 'x'",
+        ),
+        ("def main(): return {1}", Ending::ResultNotJson, "value is a set"),
+        (
+            "def main(): return 'x' * 2000",
+            Ending::ResultTooLarge,
+            "more than the limit of 1000",
+        ),
+        (
+            "import sys\ndef main(): sys.exit(3)",
+            Ending::Exited,
+            "it exited with code 3",
+        ),
+        (
+            "import os\ndef main(): os.kill(os.getpid(), 11)",
+            Ending::Signaled,
+            "it was killed by SIGSEGV",
+        ),
+        (
+            "def main(): raise OSError(28, 'No space left on device')",
+            Ending::DiskFull,
+            "No space left",
+        ),
+    ];
+    for (index, (source, ending, message)) in cases.into_iter().enumerate() {
+        let spec = RunSpec {
+            result_limit: 1000,
+            ..function(&format!("r-{index}"), source, "[]")
+        };
+        let finished = machine.run(spec).await;
+        assert_eq!(finished.ending(), ending, "{source}: {}", finished.message);
+        assert!(
+            finished.message.contains(message),
+            "{source}: {}",
+            finished.message
+        );
+        assert!(!finished.has_result);
+    }
+}

@@ -1,0 +1,163 @@
+//! How work starts, and why it sometimes cannot.
+
+use std::os::unix::fs::PermissionsExt;
+
+use skyward_agent::{
+    log,
+    protocol::{RunSpec, finished::Ending},
+};
+
+use crate::machine::{Machine, bash, command};
+
+#[tokio::test]
+async fn the_reason_why_work_did_not_start_is_said() {
+    let mut machine = Machine::start().await;
+    let cases = [
+        (
+            command("a", &["no-such-program"]),
+            "there is no program \"no-such-program\" on the machine (looked in /",
+        ),
+        (command("b", &["/etc/passwd"]), "may not be executed"),
+        (
+            RunSpec {
+                working_dir: "/no/such".into(),
+                ..command("c", &["true"])
+            },
+            "working directory /no/such does not exist",
+        ),
+        (
+            RunSpec {
+                user: "no-such-user".into(),
+                ..command("d", &["true"])
+            },
+            "no user \"no-such-user\"",
+        ),
+        (command("e", &[]), "its command is empty"),
+        (
+            RunSpec {
+                env: [("A=B".into(), "c".into())].into(),
+                ..command("f", &["true"])
+            },
+            "A=B",
+        ),
+        (
+            RunSpec {
+                env: [("A".into(), "x".repeat(200_000))].into(),
+                ..command("g", &["true"])
+            },
+            "larger than the machine's limit",
+        ),
+        (
+            RunSpec {
+                work: None,
+                ..command("h", &[])
+            },
+            "older than the controller",
+        ),
+    ];
+    for (spec, expected) in cases {
+        let finished = machine.run(spec.clone()).await;
+        assert_eq!(
+            finished.ending(),
+            Ending::StartFailed,
+            "{spec:?}: {}",
+            finished.message
+        );
+        assert!(
+            finished.message.contains(expected),
+            "{spec:?}: {}",
+            finished.message
+        );
+    }
+}
+
+#[tokio::test]
+async fn nothing_of_the_agents_own_environment_reaches_the_work() {
+    let mut machine = Machine::start().await;
+    std::fs::write(machine.home().join("env.json"), r#"{"FROM_BOOTSTRAP": "yes"}"#).unwrap();
+    let spec = RunSpec {
+        env: [("FROM_TASK".into(), "yes".into())].into(),
+        ..command("r", &["env"])
+    };
+    let finished = machine.run(spec).await;
+    let output = String::from_utf8(log::decode(&finished.log, None)).unwrap();
+    let mut names: Vec<&str> = output
+        .lines()
+        .map(|line| line.split('=').next().unwrap())
+        .collect();
+    names.sort_unstable();
+    assert_eq!(
+        names,
+        [
+            "FROM_BOOTSTRAP",
+            "FROM_TASK",
+            "HOME",
+            "LANG",
+            "LOGNAME",
+            "PATH",
+            "PYTHONPATH",
+            "PYTHONUNBUFFERED",
+            "SKYWARD_RUN_ID",
+            "USER"
+        ]
+    );
+}
+
+#[tokio::test]
+async fn no_descriptor_of_the_agent_reaches_the_work() {
+    let mut machine = Machine::start().await;
+    let finished = machine
+        .run(bash(
+            "r",
+            "for fd in /proc/$$/fd/*; do echo ${fd##*/} $(readlink $fd); done; echo $(ulimit -c)",
+        ))
+        .await;
+    let output = String::from_utf8(log::decode(&finished.log, None)).unwrap();
+    let mut lines = output.lines();
+    assert_eq!(lines.next(), Some("0 /dev/null"));
+    assert!(lines.next().unwrap().starts_with("1 pipe:"));
+    assert!(lines.next().unwrap().starts_with("2 pipe:"));
+    // The shell keeps its script open.
+    assert!(lines.next().unwrap().ends_with("script.sh"));
+    assert_eq!(lines.next(), Some("0"));
+}
+
+#[tokio::test]
+async fn work_of_another_user_has_a_directory_of_its_own_and_no_way_to_the_agent() {
+    if !nix::unistd::Uid::effective().is_root() {
+        return;
+    }
+    let mut machine = Machine::start_with(&["--user", "nobody"]).await;
+    let home = machine.home().display().to_string();
+    let script = format!(
+        "id -un; pwd; touch mine && echo wrote; kill -9 $PPID 2>/dev/null || echo 'may not kill'; ls {home}/journal 2>/dev/null || echo 'may not read'; ulimit -u"
+    );
+    let finished = machine.run(bash("r", &script)).await;
+    assert_eq!(finished.ending(), Ending::Exited, "{}", finished.message);
+    let output = String::from_utf8(log::decode(&finished.log, None)).unwrap();
+    let lines: Vec<&str> = output.lines().collect();
+    let work = machine.run_folder("r").join("work");
+    assert_eq!(
+        lines[..5],
+        [
+            "nobody",
+            work.to_str().unwrap(),
+            "wrote",
+            "may not kill",
+            "may not read"
+        ]
+    );
+    assert_ne!(lines[5], "unlimited");
+    assert_eq!(
+        std::fs::metadata(work).unwrap().permissions().mode() & 0o777,
+        0o700
+    );
+    assert_eq!(
+        std::fs::metadata(machine.home().join("agent.sock"))
+            .unwrap()
+            .permissions()
+            .mode()
+            & 0o777,
+        0o600
+    );
+}
