@@ -32,7 +32,7 @@ use std::{
 };
 
 use jiff::Timestamp;
-use skyward_api::{Task, TaskStatus, condition::reason, task::Placement};
+use skyward_api::{Task, TaskPhase, TaskStatus, condition::reason, task::Placement};
 use skyward_remote::protocol::Finished;
 
 use crate::{
@@ -86,6 +86,8 @@ pub(crate) struct Dispatcher {
     unclaimed: BTreeMap<RunId, Unclaimed>,
     /// Tasks that are gone, whose stored data goes once their runs are gone.
     deleted: BTreeSet<Uid>,
+    /// Tasks that we let go before the watch did: what it still shows of them is old.
+    departed: BTreeSet<Uid>,
     following: BTreeMap<Place, u64>,
     listing: bool,
     last: Option<Place>,
@@ -106,6 +108,8 @@ struct TaskState {
     read: Read,
     /// Not written again before.
     write_at: Option<Timestamp>,
+    /// The watch does not show it any more.
+    left: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -204,6 +208,9 @@ struct Run {
     /// No attempt needs it any more: stop, forget.
     discard: bool,
     forgetting: bool,
+    /// It was stopped before any agent knew it: while its attempt is on record, another
+    /// leader would start it.
+    unstarted: bool,
     copying: bool,
     copy_at: Option<Timestamp>,
 }
@@ -250,6 +257,7 @@ impl Run {
             collect: Collect::Not,
             discard: false,
             forgetting: false,
+            unstarted: false,
             copying: false,
             copy_at: None,
         }
@@ -303,6 +311,7 @@ impl Dispatcher {
             runs: BTreeMap::new(),
             unclaimed: BTreeMap::new(),
             deleted: BTreeSet::new(),
+            departed: BTreeSet::new(),
             following: BTreeMap::new(),
             listing: false,
             last: None,
@@ -506,7 +515,9 @@ impl Dispatcher {
             return;
         }
         let mut used: BTreeMap<Place, u32> = BTreeMap::new();
-        for run in self.runs.values().filter(|run| run.is_active()) {
+        let occupies =
+            |(id, run): &(&RunId, &Run)| run.is_active() || (run.unstarted && self.is_recorded(id));
+        for (_, run) in self.runs.iter().filter(occupies) {
             *used.entry(run.place).or_default() += 1;
         }
         for (run, unclaimed) in &self.unclaimed {
@@ -565,6 +576,13 @@ impl Dispatcher {
         for (uid, places) in placed {
             self.begin_attempt(&uid, places, now);
         }
+    }
+
+    /// Whether the status on record names the attempt of this run as running.
+    fn is_recorded(&self, id: &RunId) -> bool {
+        self.tasks.get(&id.uid).is_some_and(|task| {
+            task.entry.phase() == TaskPhase::Running && task.entry.status.attempt == id.attempt
+        })
     }
 
     fn live(&mut self, uid: &Uid) {

@@ -6,7 +6,6 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use jiff::Timestamp;
-use skyward_api::TaskPhase;
 use skyward_remote::{
     AgentError,
     protocol::{Fact, Finished, RunState, fact, finished::Ending, run_state},
@@ -242,6 +241,7 @@ impl Dispatcher {
                 if run.discard {
                     self.remove_run(id);
                 } else {
+                    run.unstarted = true;
                     let finished = synthetic(Ending::Stopped, "stopped before it started".to_owned(), now);
                     self.on_finished(id, Arc::new(finished), now);
                 }
@@ -451,22 +451,30 @@ impl Dispatcher {
     /// Ended runs that nobody needs, one message for each machine.
     pub(super) fn forget_runs(&mut self, now: Timestamp) {
         let mut by_machine: std::collections::BTreeMap<Place, Vec<RunId>> = std::collections::BTreeMap::new();
-        let Self { runs, machines, tasks, .. } = self;
-        for (id, run) in runs {
+        let over = |run: &Run| {
+            let due = run.not_before.is_none_or(|at| at <= now);
+            // A Start under way would begin it anew if it were forgotten before.
+            run.discard
+                && matches!(run.stage, RunStage::Finished(_))
+                && run.start.is_none()
+                && !run.forgetting
+                && due
+        };
+        for id in self.run_ids(over) {
             // While the record names its attempt, another leader would start it again.
-            let recorded = tasks.get(&id.uid).is_some_and(|task| {
-                task.entry.phase() == TaskPhase::Running && task.entry.status.attempt == id.attempt
-            });
-            let connected = self
+            if self.is_recorded(&id) {
+                continue;
+            }
+            let Some(run) = self.runs.get_mut(&id) else {
+                continue;
+            };
+            if self
                 .machines
                 .get(&run.place)
-                .is_some_and(|machine| machine.connection.is_some());
-            let due = run.not_before.is_none_or(|at| at <= now);
-            let over = run.discard && matches!(run.stage, RunStage::Finished(_));
-            if over && !recorded && !run.forgetting && connected && due
+                .is_some_and(|machine| machine.connection.is_some())
             {
                 run.forgetting = true;
-                by_machine.entry(run.place).or_default().push(id.clone());
+                by_machine.entry(run.place).or_default().push(id);
             }
         }
         for (place, runs) in by_machine {

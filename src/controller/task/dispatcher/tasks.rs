@@ -78,15 +78,19 @@ impl Dispatcher {
             }
             return;
         }
-        if self.deleted.contains(&uid) {
+        if self.departed.contains(&uid) {
             return;
         }
-        if self.tasks.contains_key(&uid) {
+        if let Some(task) = self.tasks.get_mut(&uid) {
+            task.left = false;
             self.refresh(entry, now);
         } else if !entry.phase().is_finished() {
             self.adopt(entry, now);
         }
         self.steer(&uid, now);
+        for run in self.runs_of(&uid) {
+            self.drive(&run, now);
+        }
     }
 
     /// A Task that this process sees for the first time: its status says where it is.
@@ -116,14 +120,12 @@ impl Dispatcher {
             write: None,
             read: Read::Not,
             write_at: None,
+            left: false,
         };
         self.enqueue(&state);
         self.tasks.insert(uid.clone(), state);
         if running {
             self.live(&uid);
-            for run in self.runs_of(&uid) {
-                self.drive(&run, now);
-            }
             self.look_for_lost();
         }
         self.dirty = true;
@@ -210,18 +212,16 @@ impl Dispatcher {
             self.dirty = true;
         }
         self.enqueue(&state);
-        let adopted = matches!(state.stage, Stage::Running(_));
-        self.tasks.insert(uid.clone(), state);
-        if adopted {
-            for run in self.runs_of(&uid) {
-                self.drive(&run, now);
-            }
-        }
+        self.tasks.insert(uid, state);
     }
 
     /// It left the watch: ended, or gone? Unless its end is just being written, look.
     pub(super) fn on_left(&mut self, uid: &Uid) {
-        let Some(task) = self.tasks.get(uid) else { return };
+        let Some(task) = self.tasks.get_mut(uid) else {
+            self.departed.remove(uid);
+            return;
+        };
+        task.left = true;
         if matches!(task.stage, Stage::Ending(_)) && task.write.is_some() {
             return;
         }
@@ -279,6 +279,9 @@ impl Dispatcher {
             }
         }
         self.steer(uid, now);
+        for run in self.runs_of(uid) {
+            self.drive(&run, now);
+        }
         self.dirty = true;
     }
 
@@ -321,6 +324,9 @@ impl Dispatcher {
             return;
         };
         self.queue.remove(&queue_key(&task.entry));
+        if !task.left {
+            self.departed.insert(uid.clone());
+        }
         let grace = task.entry.grace;
         for id in self.runs_of(uid) {
             if let Some(run) = self.runs.get_mut(&id) {

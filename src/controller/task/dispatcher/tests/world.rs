@@ -42,6 +42,8 @@ pub(super) struct World {
     /// Tasks were deleted while nobody watched: their runs are found late.
     surprises: bool,
     pub(super) missing_references: bool,
+    /// Tell the history, to look into one.
+    told: bool,
 }
 
 pub(super) fn view(concurrency: u32, desired: u32) -> PoolView {
@@ -85,6 +87,7 @@ impl World {
             published: Vec::new(),
             surprises: false,
             missing_references: false,
+            told: std::env::var_os("HISTORY").is_some(),
         };
         for slot in 0..desired {
             world.add_machine(slot);
@@ -205,6 +208,9 @@ impl World {
     }
 
     pub(super) fn tell(&mut self, event: Event) {
+        if self.told {
+            println!("{} told {event:?}", self.now);
+        }
         self.dispatcher.on(event, self.now);
         self.effects.extend(self.dispatcher.settle(self.now));
         self.check();
@@ -271,6 +277,12 @@ impl World {
     /// Carries an effect out. `before` and `after`: the connection breaks then.
     pub(super) fn carry_out(&mut self, effect: Effect, before: bool, after: bool) {
         let lost = || AgentError::Disconnected("test".into());
+        if self.told {
+            println!(
+                "{} does (lost before: {before}, after: {after}) {effect:?}",
+                self.now
+            );
+        }
         match effect {
             Effect::Resolve { uid, .. } => {
                 let result = if self.missing_references {
@@ -747,4 +759,14 @@ proptest! {
     fn whatever_is_lost_each_task_ends_once_with_its_one_result(seed in any::<u64>(), steps in 20_u32..600) {
         history(seed, steps);
     }
+}
+
+/// `HISTORY="<seed> <steps>" cargo test replay -- --ignored --nocapture` tells one history.
+#[test]
+#[ignore = "looks into one history"]
+fn replay() {
+    let text = std::env::var("HISTORY").unwrap_or_default();
+    let mut numbers = text.split_whitespace();
+    let seed = numbers.next().and_then(|n| n.parse().ok()).unwrap_or(1);
+    history(seed, numbers.next().and_then(|n| n.parse().ok()).unwrap_or(300));
 }
