@@ -1,4 +1,4 @@
-//! The CRDs as files: `crds/` for `kubectl apply`, and the chart's copy.
+//! The CRDs as files: `crds/` for `kubectl apply`, and copies for the chart and kustomize.
 
 use anyhow::{Context, Result};
 use skyward_api::crd;
@@ -7,7 +7,7 @@ use crate::output::Output;
 
 const HEADER: &str = "# Generated from src/api by `make generate`; do not edit.\n";
 
-/// Writes (or compares) one file for each kind, in both places.
+/// Writes (or compares) one file for each kind, in each place.
 pub(crate) fn generate(output: &mut Output) -> Result<()> {
     for definition in crd::all() {
         let name = &definition.spec.names.plural;
@@ -23,6 +23,8 @@ pub(crate) fn generate(output: &mut Output) -> Result<()> {
         }
         output.file(&format!("crds/{name}.yaml"), &content)?;
         output.file(&format!("charts/skyward/crds/{name}.yaml"), &content)?;
+        // kustomize reads nothing outside its own folder.
+        output.file(&format!("config/crds/{name}.yaml"), &content)?;
     }
     Ok(())
 }

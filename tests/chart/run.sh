@@ -147,8 +147,7 @@ lacks skyward-controller Deployment 'DAC_OVERRIDE'
 # --- CRDs and kustomize ------------------------------------------------------
 
 for file in crds/*.yaml; do
-  name=$(basename "$file")
-  [ "$name" = kustomization.yaml ] || cmp -s "$file" "$CHART/crds/$name" || bad "$CHART/crds/$name is a copy of $file"
+  for copy in "$CHART/crds" config/crds; do cmp -s "$file" "$copy/${file##*/}" || bad "$copy/${file##*/} is a copy of $file"; done
 done
 argocd | cmp -s - config/argocd/argocd-cm.yaml || bad "config/argocd/argocd-cm.yaml holds the .lua files; run tests/chart/run.sh --write"
 kustomized >"$WORK/operator.yaml"
