@@ -35,6 +35,7 @@ pub(crate) struct Entry {
 
 /// What happened.
 #[derive(Clone, PartialEq, prost::Oneof)]
+#[expect(clippy::large_enum_variant, reason = "they live only between two queues")]
 pub(crate) enum Event {
     /// The daemon started, or the journal was compacted.
     #[prost(message, tag = "2")]

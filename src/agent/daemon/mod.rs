@@ -113,6 +113,8 @@ impl DaemonArguments {
     reason = "a command line tool says on standard error why it failed"
 )]
 pub fn main() -> ExitCode {
+    // The supervisor waits for signals that it blocks, and what it starts inherits that.
+    let _ = nix::sys::signal::SigSet::empty().thread_set_mask();
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     // For each run, so without a parser.
     let result = match arguments.first().map(String::as_str) {
@@ -150,8 +152,12 @@ fn command_line(arguments: &[String]) -> anyhow::Result<()> {
             );
             Ok(())
         }
-        CliCommand::Supervise(given) => supervise::supervise(&arguments[1..], &given.options().home),
+        CliCommand::Supervise(given) => {
+            close_inherited();
+            supervise::supervise(&arguments[1..], &given.options().home)
+        }
         CliCommand::Daemon(given) => {
+            close_inherited();
             let options = given.options();
             log_to(&options.home)?;
             runtime(2)?
@@ -168,6 +174,18 @@ fn command_line(arguments: &[String]) -> anyhow::Result<()> {
             println!("{version}");
             Ok(())
         }
+    }
+}
+
+/// Closes what whoever started us left open: it would reach every run.
+fn close_inherited() {
+    let open: Vec<i32> = std::fs::read_dir("/proc/self/fd")
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .collect();
+    for descriptor in open.into_iter().filter(|descriptor| *descriptor > 2) {
+        let _ = nix::unistd::close(descriptor);
     }
 }
 

@@ -1,14 +1,17 @@
 //! Processes of the machine as `/proc` shows them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+};
 
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
 
-/// Name of the variable that marks every process of a run with the run's id.
-pub(crate) const RUN_ID_VARIABLE: &str = "SKYWARD_RUN_ID";
+/// Name of the variable that marks every process of a run with the run's folder.
+pub(crate) const RUN_VARIABLE: &str = "SKYWARD_RUN_FOLDER";
 
 /// All descendants of `ancestor`, not itself. Zombies are left out: they are dead already.
 pub(crate) fn descendants(ancestor: i32) -> BTreeSet<i32> {
@@ -35,8 +38,8 @@ pub(crate) fn descendants(ancestor: i32) -> BTreeSet<i32> {
 }
 
 /// Processes that carry the mark of a run, with their descendants.
-pub(crate) fn of_run(run_id: &str) -> BTreeSet<i32> {
-    let mark = format!("{RUN_ID_VARIABLE}={run_id}").into_bytes();
+pub(crate) fn of_run(folder: &Path) -> BTreeSet<i32> {
+    let mark = format!("{RUN_VARIABLE}={}", folder.display()).into_bytes();
     let marked = |pid: &i32| {
         std::fs::read(format!("/proc/{pid}/environ"))
             .is_ok_and(|environment| environment.split(|byte| *byte == 0).any(|entry| entry == mark))
@@ -117,19 +120,22 @@ fn stat_fields(pid: i32) -> Option<std::vec::IntoIter<String>> {
 
 #[cfg(test)]
 mod tests {
-    use std::process::{Command, Stdio};
+    use std::{
+        path::PathBuf,
+        process::{Command, Stdio},
+    };
 
     use super::*;
 
     #[test]
     fn grandchildren_in_sessions_of_their_own_are_found_and_killed() {
-        let mark = format!("test-{}", std::process::id());
+        let mark = PathBuf::from(format!("/test-{}", std::process::id()));
         let mut shell = Command::new("sh")
             .args([
                 "-c",
                 "setsid sleep 1000 & setsid sh -c 'sleep 1000 & sleep 1000' & wait",
             ])
-            .env(RUN_ID_VARIABLE, &mark)
+            .env(RUN_VARIABLE, &mark)
             .stdin(Stdio::null())
             .spawn()
             .unwrap();

@@ -330,7 +330,7 @@ impl Runs {
     /// The shim is gone and has not said how the run ended.
     async fn lost(&self, run_id: &str, folder: &RunFolder, boot_id: &str) -> Finished {
         let mut finished = if boot_id == self.0.boot_id {
-            let marked = run_id.to_owned();
+            let marked = folder.path().to_owned();
             let ended =
                 tokio::task::spawn_blocking(move || processes::kill_all(|| processes::of_run(&marked))).await;
             if !ended.unwrap_or(false) {

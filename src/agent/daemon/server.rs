@@ -40,8 +40,10 @@ use crate::protocol::{MAX_MESSAGE_BYTES, agent_server::AgentServer};
 
 /// Connections waiting to be served.
 const BACKLOG: usize = 16;
+/// How long the lock of a dead daemon may outlive it.
+const LOCK_PATIENCE: Duration = Duration::from_secs(2);
 /// A machine that did not stop is told again after this long.
-const STOP_AGAIN: Duration = Duration::from_secs(60);
+const STOP_AGAIN: Duration = Duration::from_mins(1);
 
 /// What the daemon is told when it starts.
 #[derive(Clone, Debug)]
@@ -65,7 +67,7 @@ pub(super) async fn serve(options: Options) -> anyhow::Result<()> {
         stop_command,
     } = options;
     make_home(&home).with_context(|| format!("cannot prepare {}", home.path().display()))?;
-    let _lock = lock(&home)?;
+    let _lock = lock(&home).await?;
     raise_file_limit();
     python::install(&home).context("cannot write the Python package")?;
     let boot_id = machine::boot_id().context("cannot read the boot id")?;
@@ -162,17 +164,25 @@ fn make_home(home: &Home) -> std::io::Result<()> {
     Ok(())
 }
 
-fn lock(home: &Home) -> anyhow::Result<File> {
+/// A daemon that was killed while it started a shim may still be held open by the new process
+/// for an instant, with its lock: therefore the patience.
+async fn lock(home: &Home) -> anyhow::Result<File> {
     let file = OpenOptions::new()
         .write(true)
         .create(true)
         .truncate(false)
         .mode(0o600)
         .open(home.lock())?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => bail!("another agent serves {}", home.path().display()),
-        Err(TryLockError::Error(error)) => Err(error).context("cannot lock the home"),
+    let until = Instant::now() + LOCK_PATIENCE;
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(file),
+            Err(TryLockError::WouldBlock) if Instant::now() < until => {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            Err(TryLockError::WouldBlock) => bail!("another agent serves {}", home.path().display()),
+            Err(TryLockError::Error(error)) => return Err(error).context("cannot lock the home"),
+        }
     }
 }
 

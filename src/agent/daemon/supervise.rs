@@ -38,7 +38,7 @@ const ANSWER: Duration = Duration::from_secs(2);
 const FIRST_BACKOFF: Duration = Duration::from_millis(50);
 const LONGEST_BACKOFF: Duration = Duration::from_secs(10);
 /// A daemon that lived this long did not die of its start.
-const STEADY: Duration = Duration::from_secs(60);
+const STEADY: Duration = Duration::from_mins(1);
 
 /// What became of a start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -67,7 +67,7 @@ impl Trash {
             },
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) => {
-                tracing::warn!(%error, path = %path.display(), "a run's folder could not be moved aside")
+                tracing::warn!(%error, path = %path.display(), "a run's folder could not be moved aside");
             }
         }
     }

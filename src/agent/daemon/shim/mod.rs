@@ -66,7 +66,7 @@ const DRAIN: Duration = Duration::from_secs(2);
 /// More than a verdict takes; allocated before the work can fill the disk.
 const EXIT_BYTES: i64 = 16 * 1024;
 /// How long the step from our helper to the user's program may take.
-const EXEC_DEADLINE: Duration = Duration::from_secs(60);
+const EXEC_DEADLINE: Duration = Duration::from_mins(1);
 
 /// Runs the work of one run to its end. Errors go to standard error, the daemon's log.
 pub(super) fn main(home: &Home, run_id: &str, default_user: &str) -> anyhow::Result<()> {
@@ -481,7 +481,7 @@ impl ExitFile {
             match self.file.write_all(&bytes) {
                 Ok(()) => break,
                 Err(error) if error.kind() == ErrorKind::StorageFull => {
-                    std::thread::sleep(Duration::from_secs(1))
+                    std::thread::sleep(Duration::from_secs(1));
                 }
                 Err(error) => return Err(error.into()),
             }

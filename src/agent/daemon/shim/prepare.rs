@@ -15,7 +15,7 @@ use std::{
 use nix::unistd::{Gid, Uid, chown};
 
 use super::{
-    super::{home::Home, processes::RUN_ID_VARIABLE, users},
+    super::{home::Home, processes::RUN_VARIABLE, users},
     RunFolder,
     verdict::{DEFAULT_RESULT_LIMIT, Outcome},
 };
@@ -284,7 +284,7 @@ fn environment(
         None => python_path,
     };
     environment.insert("PYTHONPATH".into(), python_path);
-    environment.insert(RUN_ID_VARIABLE.into(), spec.run_id.clone());
+    environment.insert(RUN_VARIABLE.into(), text(folder.path()));
     if spec.instance_info.len() > LONGEST_INFO {
         make_folder(&folder.task(), user)?;
         let file = folder.task().join("instance_info.json");

@@ -44,7 +44,11 @@ async fn a_new_daemon_takes_up_a_run_that_goes_on_and_can_stop_it() {
         machine.start_daemon().await;
     }
     let again = machine.begin(bash("r", "exit 1")).await;
-    assert_eq!((again.phase(), again.started_ms), (Phase::Running, started.at_ms));
+    assert_eq!(
+        (again.phase(), again.started_ms),
+        (Phase::Running, started.at_ms),
+        "{again:?}"
+    );
     machine.stop("r", 30_000).await.unwrap();
     let finished = machine.ended("r").await;
     assert_eq!((finished.ending(), finished.exit_code), (Ending::Stopped, 5));

@@ -14,30 +14,31 @@ use nix::{
 use skyward_agent::{
     daemon::{Home, connect},
     protocol::{
-        Chunk, Fact, Finished, ForgetRequest, Function, ReadLogRequest, RunSpec, RunState, Script,
-        StartRequest, Started, StopRequest, WatchRequest, agent_client::AgentClient, fact, run_spec::Work,
+        Chunk, Fact, Finished, ForgetRequest, Function, HelloRequest, ReadLogRequest, RunSpec, RunState,
+        Script, StartRequest, Started, StopRequest, WatchRequest, agent_client::AgentClient, fact,
+        run_spec::Work,
     },
 };
 use tonic::{Status, Streaming, transport::Channel};
 
 /// Longer than anything here takes on a busy machine.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
-pub const PROGRAM: &str = env!("CARGO_BIN_EXE_skyward-agent");
+pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_skyward-agent");
 
-pub struct Machine {
+pub(crate) struct Machine {
     folder: tempfile::TempDir,
     daemon: Option<Child>,
     arguments: Vec<String>,
-    pub agent: AgentClient<Channel>,
+    pub(crate) agent: AgentClient<Channel>,
 }
 
 impl Machine {
-    pub async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         Self::start_with(&[]).await
     }
 
-    pub async fn start_with(arguments: &[&str]) -> Self {
+    pub(crate) async fn start_with(arguments: &[&str]) -> Self {
         let folder = tempfile::Builder::new().prefix("skyward").tempdir().unwrap();
         // The users that work runs as must get through.
         std::fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
@@ -52,31 +53,31 @@ impl Machine {
         }
     }
 
-    pub fn home(&self) -> &Path {
+    pub(crate) fn home(&self) -> &Path {
         self.folder.path()
     }
 
-    pub fn run_folder(&self, run_id: &str) -> PathBuf {
+    pub(crate) fn run_folder(&self, run_id: &str) -> PathBuf {
         self.home().join("runs").join(run_id)
     }
 
     /// The daemon dies without a chance to do anything.
-    pub fn kill_daemon(&mut self) {
+    pub(crate) fn kill_daemon(&mut self) {
         let mut daemon = self.daemon.take().unwrap();
         daemon.kill().unwrap();
         daemon.wait().unwrap();
     }
 
-    pub async fn start_daemon(&mut self) {
+    pub(crate) async fn start_daemon(&mut self) {
         self.daemon = Some(spawn(self.folder.path(), &self.arguments));
         self.agent = reach(&Home::new(self.folder.path())).await;
     }
 
-    pub async fn begin(&mut self, spec: RunSpec) -> RunState {
+    pub(crate) async fn begin(&mut self, spec: RunSpec) -> RunState {
         self.try_begin(1, spec).await.unwrap()
     }
 
-    pub async fn try_begin(&mut self, epoch: u64, spec: RunSpec) -> Result<RunState, Status> {
+    pub(crate) async fn try_begin(&mut self, epoch: u64, spec: RunSpec) -> Result<RunState, Status> {
         self.agent
             .start(StartRequest {
                 epoch,
@@ -86,7 +87,7 @@ impl Machine {
             .map(tonic::Response::into_inner)
     }
 
-    pub async fn stop(&mut self, run_id: &str, grace_ms: u64) -> Result<RunState, Status> {
+    pub(crate) async fn stop(&mut self, run_id: &str, grace_ms: u64) -> Result<RunState, Status> {
         let request = StopRequest {
             epoch: 1,
             run_id: run_id.into(),
@@ -97,13 +98,13 @@ impl Machine {
     }
 
     /// Starts it and waits for its end.
-    pub async fn run(&mut self, spec: RunSpec) -> Finished {
+    pub(crate) async fn run(&mut self, spec: RunSpec) -> Finished {
         let run_id = spec.run_id.clone();
         self.begin(spec).await;
         self.ended(&run_id).await
     }
 
-    pub async fn ended(&mut self, run_id: &str) -> Finished {
+    pub(crate) async fn ended(&mut self, run_id: &str) -> Finished {
         let is_end =
             |fact: &Fact| fact.run_id == run_id && matches!(fact.fact, Some(fact::Fact::Finished(_)));
         match self.fact(is_end).await.fact {
@@ -112,7 +113,7 @@ impl Machine {
         }
     }
 
-    pub async fn started(&mut self, run_id: &str) -> Started {
+    pub(crate) async fn started(&mut self, run_id: &str) -> Started {
         let is_start =
             |fact: &Fact| fact.run_id == run_id && matches!(fact.fact, Some(fact::Fact::Started(_)));
         match self.fact(is_start).await.fact {
@@ -145,7 +146,7 @@ impl Machine {
             .expect("the fact did not come")
     }
 
-    pub async fn read_log(&mut self, run_id: &str, offset: u64, follow: bool) -> Streaming<Chunk> {
+    pub(crate) async fn read_log(&mut self, run_id: &str, offset: u64, follow: bool) -> Streaming<Chunk> {
         let request = ReadLogRequest {
             run_id: run_id.into(),
             offset,
@@ -154,7 +155,7 @@ impl Machine {
         self.agent.read_log(request).await.unwrap().into_inner()
     }
 
-    pub async fn forget(&mut self, run_id: &str) {
+    pub(crate) async fn forget(&mut self, run_id: &str) {
         self.agent
             .forget(ForgetRequest {
                 epoch: 1,
@@ -188,19 +189,29 @@ fn spawn(home: &Path, arguments: &[String]) -> Child {
         .unwrap()
 }
 
-pub async fn reach(home: &Home) -> AgentClient<Channel> {
+/// A connection to the agent. A process that was being started when the last daemon died may
+/// keep its socket open for an instant: only an answer counts.
+pub(crate) async fn reach(home: &Home) -> AgentClient<Channel> {
     let until = Instant::now() + PATIENCE;
-    loop {
-        match connect(home).await {
-            Ok(channel) => return AgentClient::new(channel).max_decoding_message_size(16 << 20),
-            Err(_) if Instant::now() < until => tokio::time::sleep(Duration::from_millis(5)).await,
-            Err(error) => panic!("the agent does not answer: {error}"),
+    while Instant::now() < until {
+        if let Ok(channel) = connect(home).await {
+            let mut agent = AgentClient::new(channel).max_decoding_message_size(16 << 20);
+            let hello = HelloRequest {
+                protocol_min: 1,
+                protocol_max: 1,
+                epoch: 0,
+            };
+            if agent.hello(hello).await.is_ok() {
+                return agent;
+            }
         }
+        tokio::time::sleep(Duration::from_millis(5)).await;
     }
+    panic!("the agent does not answer");
 }
 
 /// Waits until something holds.
-pub async fn until(what: &str, holds: impl Fn() -> bool) {
+pub(crate) async fn until(what: &str, holds: impl Fn() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !holds() {
         assert!(Instant::now() < deadline, "waited in vain: {what}");
@@ -208,12 +219,12 @@ pub async fn until(what: &str, holds: impl Fn() -> bool) {
     }
 }
 
-pub fn is_alive(pid: i32) -> bool {
+pub(crate) fn is_alive(pid: i32) -> bool {
     std::fs::read_to_string(format!("/proc/{pid}/stat"))
         .is_ok_and(|stat| !stat.rsplit(')').next().unwrap_or_default().starts_with(" Z"))
 }
 
-pub fn parent_of(pid: i32) -> i32 {
+pub(crate) fn parent_of(pid: i32) -> i32 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     stat.rsplit(')')
         .next()
@@ -226,7 +237,7 @@ pub fn parent_of(pid: i32) -> i32 {
 }
 
 /// Processes with this text among their arguments.
-pub fn processes_with(text: &str) -> BTreeSet<i32> {
+pub(crate) fn processes_with(text: &str) -> BTreeSet<i32> {
     let found = std::fs::read_dir("/proc").unwrap().filter_map(|entry| {
         let pid: i32 = entry.ok()?.file_name().to_str()?.parse().ok()?;
         let arguments = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
@@ -235,12 +246,12 @@ pub fn processes_with(text: &str) -> BTreeSet<i32> {
     found.filter(|pid| *pid != std::process::id() as i32).collect()
 }
 
-pub fn command(run_id: &str, argv: &[&str]) -> RunSpec {
+pub(crate) fn command(run_id: &str, argv: &[&str]) -> RunSpec {
     let argv = argv.iter().map(|&word| word.to_owned()).collect();
     spec(run_id, Work::Command(skyward_agent::protocol::Command { argv }))
 }
 
-pub fn bash(run_id: &str, source: &str) -> RunSpec {
+pub(crate) fn bash(run_id: &str, source: &str) -> RunSpec {
     spec(
         run_id,
         Work::Script(Script {
@@ -250,7 +261,7 @@ pub fn bash(run_id: &str, source: &str) -> RunSpec {
     )
 }
 
-pub fn function(run_id: &str, source: &str, args_json: &str) -> RunSpec {
+pub(crate) fn function(run_id: &str, source: &str, args_json: &str) -> RunSpec {
     let function = Function {
         source: source.into(),
         args_json: args_json.into(),

@@ -1,6 +1,5 @@
 //! The agent as it runs on a machine: the built binary, real processes, a real socket.
 
-#![expect(missing_docs, reason = "tests")]
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod crashes;

@@ -97,7 +97,7 @@ async fn nothing_of_the_agents_own_environment_reaches_the_work() {
             "PATH",
             "PYTHONPATH",
             "PYTHONUNBUFFERED",
-            "SKYWARD_RUN_ID",
+            "SKYWARD_RUN_FOLDER",
             "USER"
         ]
     );
@@ -115,8 +115,8 @@ async fn no_descriptor_of_the_agent_reaches_the_work() {
     let output = String::from_utf8(log::decode(&finished.log, None)).unwrap();
     let mut lines = output.lines();
     assert_eq!(lines.next(), Some("0 /dev/null"));
-    assert!(lines.next().unwrap().starts_with("1 pipe:"));
-    assert!(lines.next().unwrap().starts_with("2 pipe:"));
+    assert!(lines.next().unwrap().starts_with("1 pipe:"), "{output}");
+    assert!(lines.next().unwrap().starts_with("2 pipe:"), "{output}");
     // The shell keeps its script open.
     assert!(lines.next().unwrap().ends_with("script.sh"));
     assert_eq!(lines.next(), Some("0"));
