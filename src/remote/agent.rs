@@ -31,7 +31,7 @@ const CALL: Duration = Duration::from_secs(15);
 /// Hello is also how we find out that nobody answers.
 const HELLO: Duration = Duration::from_secs(5);
 /// Silence after which a stream that should flow is given up.
-const SILENCE: Duration = Duration::from_secs(60);
+const SILENCE: Duration = Duration::from_mins(1);
 /// Largest message either way: a run's source or return value, with room to spare.
 const MESSAGE: usize = 64 * 1024 * 1024;
 

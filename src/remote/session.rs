@@ -261,7 +261,7 @@ impl Session {
         if prepared.may_run {
             match greet(connection, &prepared, spec).await {
                 Ok((agent, closed, hello)) if hello.agent_digest == prepared.binary.digest => {
-                    return self.ready(agent, closed, hello);
+                    return Ok(self.ready(agent, closed, hello));
                 }
                 Ok(_) => debug!(machine, "the agent is an older one"),
                 Err(Greeting::Refused(failure)) => return Err(Interruption::Failed(failure)),
@@ -275,7 +275,7 @@ impl Session {
         let patience = Instant::now() + self.shared.patience.agent;
         loop {
             match greet(connection, &prepared, spec).await {
-                Ok((agent, closed, hello)) => return self.ready(agent, closed, hello),
+                Ok((agent, closed, hello)) => return Ok(self.ready(agent, closed, hello)),
                 Err(Greeting::Refused(failure)) => return Err(Interruption::Failed(failure)),
                 Err(Greeting::Silent(why)) if Instant::now() >= patience => {
                     return Err(Interruption::Failed(SessionFailure {
@@ -295,7 +295,7 @@ impl Session {
         agent: Agent,
         closed: CancellationToken,
         hello: HelloReply,
-    ) -> Result<(Agent, CancellationToken), Interruption> {
+    ) -> (Agent, CancellationToken) {
         self.deadline = None;
         self.readied += 1;
         let facts = AgentFacts {
@@ -314,7 +314,7 @@ impl Session {
             p.state.stage = Stage::Ready;
             p.agent = Some(published);
         });
-        Ok((agent, closed))
+        (agent, closed)
     }
 
     /// Keeps the lease until something breaks.

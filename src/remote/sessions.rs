@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     agent::{Agent, AgentApi},
-    binaries::AgentBinaries,
+    binaries::{AgentBinaries, Uploads},
     bootstrap,
     dial::PodDialer,
     key, session,
@@ -65,7 +65,7 @@ pub struct Lease {
 impl Lease {
     /// How often to renew it.
     pub(crate) fn interval(&self) -> Duration {
-        (self.instance_timeout / 4).clamp(Duration::from_millis(100), Duration::from_secs(60))
+        (self.instance_timeout / 4).clamp(Duration::from_millis(100), Duration::from_mins(1))
     }
 }
 
@@ -239,7 +239,7 @@ pub(crate) struct Shared {
     pub(crate) binaries: AgentBinaries,
     pub(crate) pods: Option<Arc<dyn PodDialer>>,
     pub(crate) handshakes: Semaphore,
-    pub(crate) uploads: Semaphore,
+    pub(crate) uploads: Uploads,
     pub(crate) patience: session::Patience,
     dirty: Mutex<BTreeSet<MachineKey>>,
     wake: Notify,
@@ -298,7 +298,7 @@ impl Sessions {
             binaries: agents,
             pods: pod_dialer,
             handshakes: Semaphore::new(CONCURRENT_HANDSHAKES),
-            uploads: Semaphore::new(CONCURRENT_HANDSHAKES),
+            uploads: Uploads::new(CONCURRENT_HANDSHAKES),
             patience,
             dirty: Mutex::default(),
             wake: Notify::new(),
@@ -415,6 +415,16 @@ impl Sessions {
         if let Some(notifier) = notifier {
             let _ = notifier.await;
         }
+    }
+}
+
+#[cfg(test)]
+impl Sessions {
+    /// How long a machine's bootstrap may take.
+    pub(crate) fn longest_bootstrap(&self, machine: &MachineKey) -> Duration {
+        lock(&self.table)
+            .get(machine)
+            .map_or(Duration::ZERO, |entry| entry.spec.bootstrap.total_timeout)
     }
 }
 

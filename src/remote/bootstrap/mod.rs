@@ -73,8 +73,8 @@ impl Default for Spec {
             authorized_key: String::new(),
             home: None,
             stop_command: None,
-            step_timeout: Duration::from_secs(300),
-            total_timeout: Duration::from_secs(300),
+            step_timeout: Duration::from_mins(5),
+            total_timeout: Duration::from_mins(5),
         }
     }
 }

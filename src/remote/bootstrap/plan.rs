@@ -156,10 +156,9 @@ pub(crate) fn choose_python(wanted: Option<&str>, own: Option<&str>) -> Python {
     match wanted.filter(|wanted| *wanted != "auto") {
         None => match own.and_then(major_minor) {
             Some(version) if version < OLDEST_PYTHON => Python::Installed(DEFAULT_PYTHON.into()),
-            Some(_) => Python::Own,
-            // Commands need no Python: it is installed when a package or a version is asked
-            // for. `steps` does the former.
-            None => Python::Own,
+            // Commands need no Python: where there is none, it is installed when a version is
+            // asked for, or a package (see `python`).
+            Some(_) | None => Python::Own,
         },
         Some(wanted) => match own {
             Some(own) if own == wanted || own.starts_with(&format!("{wanted}.")) => Python::Own,

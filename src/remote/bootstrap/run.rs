@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use tokio::{sync::Semaphore, time::Instant};
+use tokio::time::Instant;
 
 use super::{
     Progress, Spec,
@@ -11,16 +11,16 @@ use super::{
     steps::{self, Marked},
 };
 use crate::{
-    binaries::{AgentBinaries, Binary},
+    binaries::{AgentBinaries, Binary, Uploads},
     mask::Mask,
     quote::quote,
     ssh::Connection,
 };
 
 /// Longest time for a step that only looks, or moves a few files.
-const SHORT: Duration = Duration::from_secs(60);
+const SHORT: Duration = Duration::from_mins(1);
 /// Longest time for the agent to arrive over a slow line.
-const UPLOAD: Duration = Duration::from_secs(180);
+const UPLOAD: Duration = Duration::from_mins(3);
 
 /// Why a machine is not ready for runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,8 +52,7 @@ pub(crate) struct Bootstrap<'a> {
     /// Name of the machine, as `namespace/name`.
     pub(crate) machine: &'a str,
     pub(crate) binaries: &'a AgentBinaries,
-    /// Bounds uploads at the same time.
-    pub(crate) uploads: &'a Semaphore,
+    pub(crate) uploads: &'a Uploads,
     /// End of the time for all steps.
     pub(crate) deadline: Instant,
 }
@@ -218,9 +217,7 @@ impl Bootstrap<'_> {
     async fn upload(&self, facts: &Facts, binary: &Binary) -> Result<(), BootstrapError> {
         let step = Step::Agent.name();
         let failed = |message: String| BootstrapError::Failed { step, message };
-        // Never closed, so an error is impossible; without a permit nothing is lost.
-        let _permit = self.uploads.acquire().await;
-        let content = binary.read().await.map_err(|error| {
+        let upload = self.uploads.begin(binary).await.map_err(|error| {
             failed(format!(
                 "the controller cannot read its own copy of the agent: {error}"
             ))
@@ -229,7 +226,7 @@ impl Bootstrap<'_> {
         let result = script::run_command(
             self.connection,
             &command,
-            content,
+            upload.content.clone(),
             "",
             self.limit(UPLOAD),
             &self.mask(),

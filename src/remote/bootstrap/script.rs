@@ -32,15 +32,18 @@ impl Script {
     /// Sets a variable of the script.
     pub(super) fn set(mut self, name: &str, value: &str) -> Self {
         debug_assert!(is_name(name), "{name}");
-        self.head.push_str(&format!("{name}={}\n", quote(value)));
+        for part in [name, "=", &quote(value), "\n"] {
+            self.head.push_str(part);
+        }
         self
     }
 
     /// Exports a variable to everything the script runs; names no shell takes are left out.
     pub(super) fn export(mut self, name: &str, value: &str) -> Self {
         if is_name(name) {
-            self.head
-                .push_str(&format!("{name}={}\nexport {name}\n", quote(value)));
+            for part in [name, "=", &quote(value), "\nexport ", name, "\n"] {
+                self.head.push_str(part);
+            }
         }
         self
     }
@@ -152,7 +155,7 @@ pub(super) async fn run_command(
     let mut listener = Listener::new(tag);
     let result = connection
         .exec(command, input, limit, |source, bytes| {
-            listener.hear(source, bytes)
+            listener.hear(source, bytes);
         })
         .await;
     match result {

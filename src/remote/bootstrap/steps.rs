@@ -1,6 +1,6 @@
 //! The script of each step, and the digest of its inputs.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
 
 use super::{
     PipIndex, Spec,
@@ -108,7 +108,7 @@ pub(super) fn shell_vars(spec: &Spec, facts: &Facts) -> Marked {
     let mut snippets = String::from("snippets() {\n:\n");
     for (name, snippet) in &spec.shell_vars {
         if crate::quote::is_name(name) {
-            snippets.push_str(&format!("capture {name} {}\n", quote(snippet)));
+            append(&mut snippets, format_args!("capture {name} {}\n", quote(snippet)));
         }
     }
     snippets.push_str("}\n");
@@ -179,14 +179,17 @@ fn requirements(pip: &[String], indexes: &[PipIndex]) -> (String, String) {
     let mut project =
         String::from("[project]\nname = \"skyward-image\"\nversion = \"0\"\ndependencies = [\n");
     for package in &own {
-        project.push_str(&format!("  {},\n", toml_string(package)));
+        append(&mut project, format_args!("  {},\n", toml_string(package)));
     }
     project.push_str("]\n");
     for (number, index) in indexes.iter().enumerate() {
-        project.push_str(&format!(
-            "\n[[tool.uv.index]]\nname = \"index-{number}\"\nurl = {}\nexplicit = true\n",
-            toml_string(&index.url)
-        ));
+        append(
+            &mut project,
+            format_args!(
+                "\n[[tool.uv.index]]\nname = \"index-{number}\"\nurl = {}\nexplicit = true\n",
+                toml_string(&index.url)
+            ),
+        );
     }
     project.push_str("\n[tool.uv.sources]\n");
     let sources: BTreeMap<String, usize> = own
@@ -194,9 +197,18 @@ fn requirements(pip: &[String], indexes: &[PipIndex]) -> (String, String) {
         .filter_map(|package| Some((normalized(package), index_of(package)?)))
         .collect();
     for (name, number) in sources {
-        project.push_str(&format!("{name} = {{ index = \"index-{number}\" }}\n"));
+        append(
+            &mut project,
+            format_args!("{name} = {{ index = \"index-{number}\" }}\n"),
+        );
     }
     (plain, project)
+}
+
+/// Formats at the end of a text.
+fn append(text: &mut String, what: std::fmt::Arguments<'_>) {
+    // Writing to a String cannot fail.
+    let _ = text.write_fmt(what);
 }
 
 /// The normalized name of a requirement such as `Torch[cuda] >= 2`.
@@ -350,7 +362,7 @@ torch-vision = { index = "index-0" }
         let scripts = [
             ("prepare", prepare(&spec, &AgentBinaries::default())),
             ("certificates", certificates(&spec, &facts()).script),
-            ("apt", apt(&spec, &facts(), Duration::from_secs(60)).script),
+            ("apt", apt(&spec, &facts(), Duration::from_mins(1)).script),
             ("python", python(&spec, &facts(), "3.12").script),
             ("packages", packages(&spec, &facts(), None).script),
             ("shell_vars", shell_vars(&spec, &facts()).script),

@@ -27,6 +27,7 @@ async fn bootstrap(fake: &FakeAgent, spec: &SessionSpec) {
     sessions.shutdown().await;
 }
 
+/// Why it does not become Ready.
 async fn failure(fake: &FakeAgent, spec: &SessionSpec) -> SessionFailure {
     let (sessions, _changed) = sessions(fake);
     sessions.ensure(spec.clone());
@@ -287,4 +288,91 @@ async fn installed_packages_need_no_apt_get() {
     spec.bootstrap.apt = vec!["dpkg".into(), "openssh-server".into()];
     bootstrap(&fake, &spec).await;
     assert_eq!(sshd.read("bootstrap/apt.done").trim().len(), 64);
+}
+
+/// Index of Python packages for tests that need one, for example the public one.
+fn package_index() -> String {
+    std::env::var("SKYWARD_TEST_INDEX").expect("SKYWARD_TEST_INDEX names an index of Python packages")
+}
+
+#[tokio::test]
+#[ignore = "needs an index of Python packages in SKYWARD_TEST_INDEX"]
+async fn python_packages_come_from_their_indexes_into_an_environment_that_runs_find() {
+    let (sshd, fake) = (Sshd::start(), FakeAgent::new());
+    let _server = Server::start(&sshd.agent_home(), "tests/m", &fake.digest(), 0);
+    let mut spec = spec(&sshd, "m");
+    spec.bootstrap.step_timeout = std::time::Duration::from_mins(2);
+    spec.bootstrap.total_timeout = std::time::Duration::from_mins(3);
+    spec.bootstrap.pip = vec!["iniconfig".into(), "PluggY>=1".into()];
+    spec.bootstrap.pip_indexes = vec![crate::bootstrap::PipIndex {
+        url: package_index(),
+        packages: vec!["pluggy".into()],
+    }];
+    spec.bootstrap.shell_vars = [(
+        "FOUND".to_owned(),
+        "python -c 'import iniconfig, pluggy; print(pluggy.__name__)'".to_owned(),
+    )]
+    .into();
+    bootstrap(&fake, &spec).await;
+    let environment = environment(&sshd);
+    assert_eq!(environment["FOUND"], "pluggy");
+    assert!(environment["PATH"].starts_with(&format!("{}/venv/bin:", sshd.agent_home())));
+    let inode = || {
+        fs::metadata(sshd.path("agent/bootstrap/packages.done"))
+            .unwrap()
+            .ino()
+    };
+    let before = inode();
+    bootstrap(&fake, &spec).await;
+    assert_eq!(inode(), before, "nothing is installed twice");
+
+    spec.bootstrap.pip = vec!["skyward-no-such-package".into()];
+    let failure = failure(&fake, &spec).await;
+    assert_eq!(
+        (failure.kind, failure.step.as_deref()),
+        (FailureKind::StepFailed, Some("packages"))
+    );
+    assert!(
+        failure.message.contains("skyward-no-such-package"),
+        "{}",
+        failure.message
+    );
+}
+
+#[tokio::test]
+#[ignore = "downloads a Python"]
+async fn another_python_is_installed_beside_the_machines_own() {
+    let (sshd, fake) = (Sshd::start(), FakeAgent::new());
+    let _server = Server::start(&sshd.agent_home(), "tests/m", &fake.digest(), 0);
+    let mut spec = spec(&sshd, "m");
+    spec.bootstrap.step_timeout = std::time::Duration::from_mins(2);
+    spec.bootstrap.total_timeout = std::time::Duration::from_mins(3);
+    spec.bootstrap.python = Some("3.13".into());
+    spec.bootstrap.shell_vars = [("FOUND".to_owned(), "python3 --version".to_owned())].into();
+    bootstrap(&fake, &spec).await;
+    assert!(environment(&sshd)["FOUND"].starts_with("Python 3.13."));
+}
+
+#[tokio::test]
+#[ignore = "installs a Debian package"]
+async fn debian_packages_are_installed() {
+    let (sshd, fake) = (Sshd::start(), FakeAgent::new());
+    let _server = Server::start(&sshd.agent_home(), "tests/m", &fake.digest(), 0);
+    let mut spec = spec(&sshd, "m");
+    spec.bootstrap.step_timeout = std::time::Duration::from_mins(2);
+    spec.bootstrap.total_timeout = std::time::Duration::from_mins(3);
+    spec.bootstrap.apt = vec!["hello".into()];
+    bootstrap(&fake, &spec).await;
+    assert!(fs::exists("/usr/bin/hello").unwrap());
+    spec.bootstrap.apt = vec!["skyward-no-such-package".into()];
+    let failure = failure(&fake, &spec).await;
+    assert_eq!(
+        (failure.kind, failure.step.as_deref()),
+        (FailureKind::StepFailed, Some("apt"))
+    );
+    assert!(
+        failure.message.contains("skyward-no-such-package"),
+        "{}",
+        failure.message
+    );
 }

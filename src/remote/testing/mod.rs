@@ -45,8 +45,8 @@ fn spec(sshd: &Sshd, name: &str) -> SessionSpec {
             ..Spec::default()
         },
         lease: Lease {
-            instance_timeout: Duration::from_secs(300),
-            orphan_timeout: Duration::from_secs(3600),
+            instance_timeout: Duration::from_mins(5),
+            orphan_timeout: Duration::from_hours(1),
         },
         retry_interval: Duration::from_millis(500),
         epoch: 7,
@@ -86,13 +86,15 @@ async fn wait(
             changes.changed().await.expect("sessions live on");
         }
     };
-    match timeout(SOON, search).await {
-        Ok(state) => state,
-        Err(_) => panic!(
+    // As long as the bootstrap may take, if that is long.
+    let limit = SOON.max(sessions.longest_bootstrap(machine));
+    let found = timeout(limit, search).await.ok();
+    found.unwrap_or_else(|| {
+        panic!(
             "the session never became as wanted; it is {:?}",
             sessions.state(machine)
-        ),
-    }
+        )
+    })
 }
 
 fn is_ready(state: &SessionState) -> bool {

@@ -4,6 +4,12 @@ UV_CACHE_DIR=$home/cache/uv
 UV_NO_PROGRESS=1
 UV_LINK_MODE=copy
 export UV_PYTHON_INSTALL_DIR UV_CACHE_DIR UV_NO_PROGRESS UV_LINK_MODE
+# What the machine trusts, uv should trust; without such a list it has its own.
+if [ -z "${SSL_CERT_FILE:-}" ] && [ -s /etc/ssl/certs/ca-certificates.crt ]; then
+  UV_SYSTEM_CERTS=1
+  UV_NATIVE_TLS=1
+  export UV_SYSTEM_CERTS UV_NATIVE_TLS
+fi
 # Where the machine's pip looks, uv should look.
 setting() {
   python3 -m pip config get "global.$1" 2>/dev/null </dev/null || :
