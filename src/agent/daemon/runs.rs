@@ -34,6 +34,7 @@ use super::{
     home::{Home, RunFolder},
     ledger::{Ledger, LedgerError, Written},
     processes,
+    reserve::free_bytes,
     trash::Trash,
     unix_ms,
 };
@@ -46,7 +47,11 @@ use crate::{
 const RETRY: Duration = Duration::from_millis(10);
 const RETRY_RECORD: Duration = Duration::from_millis(500);
 /// Tries to start a shim when the machine has no process to spare.
-const LAUNCHES: u32 = 20;
+const FORKS: u32 = 20;
+/// Shims of one run that may die before its work starts.
+const LAUNCHES: u32 = 3;
+/// A disk with less is full.
+const LEAST_ROOM: u64 = 1024 * 1024;
 
 /// A wish to end a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -192,6 +197,7 @@ impl Runs {
 
     async fn follow(&self, run_id: &str) -> Finished {
         let folder = self.0.home.run(run_id);
+        let mut launches = 0;
         loop {
             let Some(run) = self.0.ledger.run(run_id) else {
                 return failed(Ending::ShimLost, "the agent lost its record of this run");
@@ -204,6 +210,16 @@ impl Runs {
             let (connection, child) = match (found, run.spec) {
                 (Found::Ended(finished), _) => return *finished,
                 (Found::Connected(connection), _) => (connection, None),
+                (Found::Fresh, Some(_)) if launches == LAUNCHES => {
+                    return if free_bytes(self.0.home.path()).is_some_and(|free| free < LEAST_ROOM) {
+                        failed(Ending::DiskFull, "the disk of the machine is full")
+                    } else {
+                        failed(
+                            Ending::StartFailed,
+                            "the agent's watcher of this run does not start: see agent.log",
+                        )
+                    };
+                }
                 (Found::Fresh, Some(spec)) => match self.launch(&folder, spec).await {
                     Ok((connection, child)) => (connection, Some(child)),
                     Err(error) if error.kind() == ErrorKind::StorageFull => {
@@ -218,6 +234,7 @@ impl Runs {
                 },
                 (Found::Fresh | Found::Gone, _) => return self.lost(run_id, &folder, &run.boot_id).await,
             };
+            launches += 1;
             self.attend(run_id, connection).await;
             if let Some(mut child) = child {
                 let _ = child.wait().await;
@@ -277,7 +294,7 @@ impl Runs {
                     return Ok((UnixStream::from_std(connection)?, child));
                 }
                 // No process to spare: somebody is using up the machine, and may stop.
-                Err(error) if error.kind() == ErrorKind::WouldBlock && tries < LAUNCHES => tries += 1,
+                Err(error) if error.kind() == ErrorKind::WouldBlock && tries < FORKS => tries += 1,
                 Err(error) => return Err(error),
             }
             tokio::time::sleep(RETRY_RECORD).await;

@@ -30,6 +30,8 @@ pub(crate) struct Machine {
     folder: tempfile::TempDir,
     daemon: Option<Child>,
     arguments: Vec<String>,
+    /// Its home is a file system of its own.
+    mounted: bool,
     pub(crate) agent: AgentClient<Channel>,
 }
 
@@ -49,8 +51,31 @@ impl Machine {
             folder,
             daemon: Some(daemon),
             arguments,
+            mounted: false,
             agent,
         }
+    }
+
+    /// One with a small disk of its own; `None` where we may not mount one.
+    pub(crate) async fn start_on_small_disk(size: &str) -> Option<Self> {
+        let folder = tempfile::Builder::new().prefix("skyward").tempdir().unwrap();
+        let options = format!("size={size},mode=755");
+        let mount = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &options, "tmpfs"])
+            .arg(folder.path())
+            .status();
+        if !mount.is_ok_and(|status| status.success()) {
+            return None;
+        }
+        let daemon = spawn(folder.path(), &[]);
+        let agent = reach(&Home::new(folder.path())).await;
+        Some(Self {
+            folder,
+            daemon: Some(daemon),
+            arguments: Vec::new(),
+            mounted: true,
+            agent,
+        })
     }
 
     pub(crate) fn home(&self) -> &Path {
@@ -175,6 +200,9 @@ impl Drop for Machine {
         // Shims outlive their daemon; those of this home have it in their arguments.
         for pid in processes_with(&self.home().to_string_lossy()) {
             let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+        }
+        if self.mounted {
+            let _ = Command::new("umount").arg("-l").arg(self.folder.path()).status();
         }
     }
 }

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod crashes;
+mod hostile;
 mod machine;
 mod output;
 mod results;
