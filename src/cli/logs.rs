@@ -316,7 +316,9 @@ impl Screen {
             }
             Some(Framed::Attempt { attempt, runs }) => {
                 if attempt != self.attempt {
-                    self.finish()?;
+                    self.joiner.finish(&mut self.buffer);
+                    self.joiner.break_line(&mut self.buffer);
+                    self.print()?;
                     if self.attempt > 0 {
                         complain(&format!("--- attempt {attempt} ---"));
                     }

@@ -132,6 +132,7 @@ impl Writer {
     }
 
     async fn begin_attempt(&mut self, attempt: u32, runs: usize) -> Result<(), Ended> {
+        self.joiner.break_line(&mut self.buffer);
         self.joiner = Joiner::new(Style {
             ranks: runs > 1,
             timestamps: self.timestamps,

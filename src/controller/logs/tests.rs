@@ -97,7 +97,7 @@ impl AgentApi for Agent {
             .scan(offset, |at, data| {
                 let chunk = Chunk {
                     offset: *at,
-                    data: data.to_vec(),
+                    data: data.to_vec().into(),
                 };
                 *at += data.len() as u64;
                 Some(Ok(chunk))
@@ -167,7 +167,7 @@ impl World {
 async fn read(source: Source, offset: u64) -> Vec<u8> {
     source
         .stream(offset)
-        .map(|chunk| chunk.unwrap())
+        .map(|chunk| chunk.unwrap().to_vec())
         .concat()
         .await
         .to_vec()
@@ -269,12 +269,12 @@ async fn the_endpoint_serves_who_has_our_certificate_and_nobody_else() {
     let held = leader.log("n", UID, run, 17, true).await.unwrap();
     let busy = leader.log("n", UID, run, 0, true).await.err().unwrap();
     assert!(matches!(busy, data::DataError::Unavailable(_)), "{busy:?}");
-    let log = held.map(|chunk| chunk.unwrap()).concat().await;
+    let log = held.map(|chunk| chunk.unwrap().to_vec()).concat().await;
     assert_eq!(&log[..], &world.machine.log[17..]);
     let result = loop {
         // The stream's room is given back when the server has seen its end.
         if let Ok(chunks) = leader.result("n", UID, run).await {
-            break chunks.map(|chunk| chunk.unwrap()).concat().await;
+            break chunks.map(|chunk| chunk.unwrap().to_vec()).concat().await;
         }
         tokio::task::yield_now().await;
     };
