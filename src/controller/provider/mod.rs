@@ -42,7 +42,7 @@ const CONCURRENCY: u16 = 8;
 /// Offers written at the same time.
 const WRITES: usize = 16;
 /// Longest wait for an account and everything it offers.
-const CALL_DEADLINE: Duration = Duration::from_secs(60);
+const CALL_DEADLINE: Duration = Duration::from_mins(1);
 /// Longest wait for the API server.
 const API_DEADLINE: Duration = Duration::from_secs(15);
 /// Wait after a write that failed.

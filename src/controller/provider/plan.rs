@@ -24,9 +24,9 @@ use skyward_core::{
 use super::catalogue::{self, Catalogue};
 
 /// How often offers are read where the Provider does not say.
-const REFRESH: Duration = Duration::from_secs(300);
+const REFRESH: Duration = Duration::from_mins(5);
 /// Nodes of this cluster come and go without a price list that says so.
-const CLUSTER_REFRESH: Duration = Duration::from_secs(60);
+const CLUSTER_REFRESH: Duration = Duration::from_mins(1);
 /// First wait after a call that failed; it doubles up to the refresh interval.
 const RETRY: Duration = Duration::from_secs(5);
 /// Failures in a row before a Provider that was ready is not: one lost answer is no news.
