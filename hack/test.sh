@@ -80,6 +80,7 @@ go_format() {
   [ -z "$unformatted" ] || die "not formatted, run 'gofmt -w hack/cluster': $unformatted"
 }
 chart_lint() { SKYWARD_BIN_DIR=$SKYWARD_BIN_DIR tests/chart/run.sh; }
+permissions() { KUBECONFIG=$KUBECONFIG_TEST SKYWARD_BIN_DIR=$SKYWARD_BIN_DIR tests/chart/permissions.py "$SKYWARD_STATE/log/audit.log"; }
 
 bring_cluster() {
   choose_cluster && images_can_arrive && get_cluster "$KUBECONFIG_TEST"
@@ -188,6 +189,8 @@ on_the_cluster() {
     stage control-plane images 20 "control-plane tests" cargo test --locked -p skyward-control-plane-tests
   absent e2e tests/e2e "end-to-end tests" ||
     stage e2e images 45 "end-to-end tests on $(describe_cluster)" cargo test --locked -p skyward-e2e -- --test-threads="${TEST_THREADS:-4}"
+  # Only the local cluster's API server writes down who asked for what.
+  [ "$CLUSTER" != local ] || stage permissions e2e 2 "permissions: what the chart grants is what was used" permissions
 }
 
 no_root=()

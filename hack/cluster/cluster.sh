@@ -337,6 +337,7 @@ boot_control_plane() {
     --etcd-servers http://127.0.0.1:23790 --bind-address "$GATEWAY" --advertise-address "$GATEWAY" --secure-port 6443 \
     --service-cluster-ip-range "$SERVICE_CIDR" --authorization-mode Node,RBAC --allow-privileged \
     --enable-admission-plugins NodeRestriction --profiling=false \
+    --audit-policy-file "$HERE/audit.yaml" --audit-log-path "$LOGS/audit.log" --audit-log-mode batch --audit-log-maxsize 64 --audit-log-maxbackup 1 \
     --client-ca-file "$STATE/pki/ca.crt" --tls-cert-file "$STATE/pki/apiserver.crt" --tls-private-key-file "$STATE/pki/apiserver.key" \
     --kubelet-client-certificate "$STATE/pki/apiserver-kubelet.crt" --kubelet-client-key "$STATE/pki/apiserver-kubelet.key" \
     --kubelet-certificate-authority "$STATE/pki/ca.crt" --kubelet-preferred-address-types InternalIP \

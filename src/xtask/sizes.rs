@@ -20,8 +20,7 @@ pub(crate) fn problems(root: &Path) -> Result<Vec<String>> {
             } else if path.extension().is_some_and(|extension| extension == "rs") {
                 let text =
                     fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
-                let generated =
-                    text.starts_with("// Generated");
+                let generated = text.starts_with("// Generated");
                 let lines = text
                     .split("#[cfg(test)]\nmod ")
                     .next()
