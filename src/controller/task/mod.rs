@@ -1,17 +1,55 @@
-//! Stub; its owner replaces it.
+//! One serial dispatcher for each Pool, from queue to result.
+//!
+//! ```text
+//! watch of active Tasks ─┐                        ┌─ status writes (API server)
+//! Pools, Machines ───────┼─> router ─> dispatcher ┼─ runs (agents, over sessions)
+//! connections, facts ────┘             (pure)     └─ logs and results (store)
+//! ```
+//!
+//! Begin reading at `dispatcher/mod.rs`: a state machine without I/O, whose tests drop it
+//! at any moment and build it anew. `placement.rs` decides who gets which machine,
+//! `status.rs` what users see. `actor.rs` feeds a dispatcher and `hands.rs` carries its
+//! effects out; `router.rs` watches Tasks and knows all dispatchers; `collect.rs` copies
+//! logs and results; `housekeeping.rs` deletes what has had its time.
+
+pub mod live;
+
+mod actor;
+mod collect;
+mod dispatcher;
+mod environment;
+mod hands;
+mod housekeeping;
+mod message;
+mod model;
+mod placement;
+mod references;
+mod router;
+mod status;
+mod tail;
 
 use crate::context::Context;
 
 /// Runs until shutdown.
 pub async fn run(context: Context) {
-    context.shutdown.cancelled().await;
+    // Subscribed before the caches are read, so that no change falls between.
+    let changes = context.feed.subscribe();
+    let caches = context.caches.clone();
+    let ready = async {
+        caches.pools.wait_until_ready().await.is_ok() && caches.machines.wait_until_ready().await.is_ok()
+    };
+    let ready = tokio::select! {
+        ready = ready => ready,
+        () = context.shutdown.cancelled() => false,
+    };
+    if !ready {
+        return;
+    }
+    let (expiry, due_rx) = housekeeping::Expiry::new();
+    let hands = hands::Hands::new(context.clone(), expiry.clone());
+    futures::future::join(
+        router::run(hands, changes),
+        housekeeping::run(context, expiry, due_rx),
+    )
+    .await;
 }
-
-pub mod live;
-
-mod dispatcher;
-mod message;
-mod model;
-mod placement;
-mod status;
-mod tail;

@@ -47,7 +47,8 @@ fn without_cut_value(text: String, value: &str) -> String {
     }
 }
 
-fn harmless(text: &str) -> String {
+/// The text with control characters replaced by their pictures.
+pub(crate) fn harmless(text: &str) -> String {
     text.replace("\r\n", "\n")
         .chars()
         .map(|character| match character {

@@ -133,7 +133,6 @@ enum Stage {
 
 #[derive(Debug)]
 struct Waiting {
-    since: Timestamp,
     /// When the wait is worth a write.
     tell_at: Timestamp,
     /// A machine was lost, or it was stopped: it waits for another attempt.

@@ -35,7 +35,6 @@ impl Waiting {
                 })
             });
         Self {
-            since: now,
             tell_at: now + WORTH_TELLING,
             again,
             references: References::Unread,

@@ -1,0 +1,208 @@
+use std::{collections::BTreeMap, sync::Mutex};
+
+use async_trait::async_trait;
+use futures::stream;
+use skyward_remote::{
+    AgentError,
+    agent::AgentStream,
+    protocol::{Chunk, Fact, RunSpec, RunState},
+};
+
+use super::*;
+
+/// An agent that has one log and one result, and breaks when told to.
+#[derive(Default)]
+struct FakeAgent {
+    log: Vec<u8>,
+    result: Vec<u8>,
+    /// Bytes after which the stream breaks, once.
+    breaks: Mutex<Option<usize>>,
+    reads: Mutex<BTreeMap<u64, u32>>,
+}
+
+impl FakeAgent {
+    fn stream(&self, bytes: &[u8], offset: u64) -> AgentStream<Chunk> {
+        let mut chunks = Vec::new();
+        let mut broken = self.breaks.lock().unwrap().take();
+        let mut at = offset as usize;
+        while at < bytes.len() {
+            let end = bytes.len().min(at + 256 * 1024);
+            if let Some(left) = broken {
+                if end - offset as usize > left {
+                    chunks.push(Err(AgentError::Disconnected("test".into())));
+                    broken = None;
+                    break;
+                }
+            }
+            chunks.push(Ok(Chunk {
+                offset: at as u64,
+                data: Bytes::copy_from_slice(&bytes[at..end]),
+            }));
+            at = end;
+        }
+        drop(broken);
+        stream::iter(chunks).boxed()
+    }
+}
+
+#[async_trait]
+impl AgentApi for FakeAgent {
+    fn connection(&self) -> u64 {
+        1
+    }
+    async fn start(&self, _: RunSpec) -> Result<RunState, AgentError> {
+        Err(AgentError::NotFound)
+    }
+    async fn stop(&self, _: &str, _: Duration, _: &str) -> Result<RunState, AgentError> {
+        Err(AgentError::NotFound)
+    }
+    async fn watch(&self, _: u64) -> Result<AgentStream<Fact>, AgentError> {
+        Err(AgentError::NotFound)
+    }
+    async fn read_log(&self, _: &str, offset: u64, _: bool) -> Result<AgentStream<Chunk>, AgentError> {
+        *self.reads.lock().unwrap().entry(offset).or_default() += 1;
+        Ok(self.stream(&self.log, offset))
+    }
+    async fn read_result(&self, _: &str, offset: u64) -> Result<AgentStream<Chunk>, AgentError> {
+        Ok(self.stream(&self.result, offset))
+    }
+    async fn forget(&self, _: Vec<String>) -> Result<(), AgentError> {
+        Ok(())
+    }
+}
+
+fn run() -> RunId {
+    RunId {
+        uid: "uid".into(),
+        attempt: 1,
+        rank: 0,
+    }
+}
+
+fn store() -> (tempfile::TempDir, Arc<Store>) {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::local(folder.path()).unwrap();
+    (folder, Arc::new(store))
+}
+
+async fn log(store: &Arc<Store>) -> Vec<u8> {
+    let mut stream = store.read_log("uid", "uid-1-0", 0);
+    let mut all = Vec::new();
+    while let Some(piece) = stream.next().await {
+        all.extend_from_slice(&piece.unwrap());
+    }
+    all
+}
+
+fn exited(code: i32) -> Finished {
+    Finished {
+        ending: Ending::Exited.into(),
+        exit_code: code,
+        ..Finished::default()
+    }
+}
+
+#[tokio::test]
+async fn a_large_log_and_result_arrive_whole_although_the_connection_breaks() {
+    let (_folder, store) = store();
+    let agent = FakeAgent {
+        log: (0..5_000_000_u32).map(|n| n as u8).collect(),
+        result: vec![b'1'; 3_000_000],
+        ..FakeAgent::default()
+    };
+    let finished = Finished {
+        log_bytes: agent.log.len() as u64,
+        has_result: true,
+        result_bytes: agent.result.len() as u64,
+        ..exited(0)
+    };
+    let metrics = Metrics::default();
+    *agent.breaks.lock().unwrap() = Some(2_500_000);
+    let broken = collect(&store, Some(&agent), &run(), &finished, Some(&[]), &metrics).await;
+    assert!(broken.is_err());
+    let resumed = store.log_end("uid", "uid-1-0").await.unwrap();
+    assert!(resumed >= PIECE as u64);
+    let collected = collect(&store, Some(&agent), &run(), &finished, Some(&[]), &metrics)
+        .await
+        .unwrap();
+    assert!(agent.reads.lock().unwrap().contains_key(&resumed));
+    assert_eq!(collected.reason, reason::SUCCEEDED);
+    assert_eq!(collected.result.value_bytes, Some(3_000_000));
+    assert!(collected.result.value.is_none());
+    assert_eq!(log(&store).await, agent.log);
+    assert_eq!(
+        store.get_result("uid", "uid-1-0").await.unwrap().unwrap().size,
+        3_000_000
+    );
+}
+
+#[tokio::test]
+async fn what_the_fact_carries_needs_no_agent() {
+    let (_folder, store) = store();
+    let finished = Finished {
+        log: b"1 o F 3\nabc\n".to_vec(),
+        log_bytes: 12,
+        log_tail: b"token is hunter22\n".to_vec(),
+        has_result: true,
+        result: b"{\"a\":1}".to_vec(),
+        result_bytes: 7,
+        ..exited(0)
+    };
+    let secrets = ["hunter22".to_owned()];
+    let collected = collect(
+        &store,
+        None,
+        &run(),
+        &finished,
+        Some(&secrets),
+        &Metrics::default(),
+    )
+    .await
+    .unwrap();
+    assert_eq!(collected.result.value, Some(serde_json::json!({ "a": 1 })));
+    assert_eq!(collected.result.log_tail, "token is ***\n");
+    assert_eq!(log(&store).await, finished.log);
+    let blind = summary(&finished, false, None);
+    assert_eq!(blind.result.log_tail, WITHHELD);
+}
+
+#[tokio::test]
+async fn without_its_machine_a_large_log_waits() {
+    let (_folder, store) = store();
+    let finished = Finished {
+        log_bytes: 1_000_000,
+        ..exited(0)
+    };
+    let result = collect(&store, None, &run(), &finished, Some(&[]), &Metrics::default()).await;
+    assert_eq!(result.unwrap_err(), "its machine is not connected");
+}
+
+#[test]
+fn every_ending_has_its_reason() {
+    for (ending, code, expected) in [
+        (Ending::Exited, 0, reason::SUCCEEDED),
+        (Ending::Exited, 3, reason::NON_ZERO_EXIT),
+        (Ending::Signaled, 0, reason::KILLED_BY_SIGNAL),
+        (Ending::TimedOut, 0, reason::TIMED_OUT),
+        (Ending::ShimLost, 0, reason::WATCHER_KILLED),
+        (Ending::FunctionRaised, 1, reason::FUNCTION_RAISED),
+        (Ending::MachineRestarted, 0, reason::INTERRUPTED),
+    ] {
+        let finished = Finished {
+            ending: ending.into(),
+            exit_code: code,
+            signal: 9,
+            ..Finished::default()
+        };
+        let collected = summary(&finished, false, Some(&[]));
+        assert_eq!(collected.reason, expected);
+        assert_eq!(collected.result.exit_code.is_some(), ending == Ending::Exited);
+        assert_eq!(collected.result.signal, "SIGKILL");
+    }
+    let large = Finished {
+        has_result: true,
+        result_bytes: RESULT_LIMIT + 1,
+        ..exited(0)
+    };
+    assert_eq!(summary(&large, true, Some(&[])).reason, reason::RESULT_TOO_LARGE);
+}

@@ -1,0 +1,282 @@
+//! What a run is told: the order for its agent, its environment and `instance_info`.
+//! Pure.
+
+use std::collections::BTreeMap;
+
+use serde_json::json;
+use skyward_api::{Task, duration::Duration, task::Interpreter};
+use skyward_remote::protocol::{Command, Function, RunSpec, Script, run_spec::Work};
+
+use crate::task::{
+    message::{Resolved, StartOrder},
+    model::GRACE,
+};
+
+/// Largest return value that is kept, in bytes; the Task fails with ResultTooLarge above it.
+pub(crate) const RESULT_LIMIT: u64 = 256 * 1024 * 1024;
+/// Ports of attempts: below those that Linux gives out by itself.
+const FIRST_PORT: u32 = 20_000;
+const PORTS: u32 = 12_000;
+
+/// The order for the agent.
+pub(crate) fn run_spec(order: &StartOrder, namespace: &str, task: &Task, resolved: &Resolved) -> RunSpec {
+    let spec = &task.spec;
+    let place = Coordinates::of(order);
+    let milliseconds =
+        |duration: std::time::Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+    RunSpec {
+        run_id: order.run.to_string(),
+        namespace: namespace.to_owned(),
+        task: order.name.to_string(),
+        work: work(task),
+        env: environment(order, task, resolved, &place).into_iter().collect(),
+        working_dir: spec.working_dir.clone().unwrap_or_default(),
+        timeout_ms: spec
+            .timeout
+            .as_ref()
+            .and_then(Duration::parse)
+            .map_or(0, milliseconds),
+        grace_ms: milliseconds(Duration::or(spec.termination_grace_period.as_ref(), GRACE)),
+        user: order.pool.user.clone().unwrap_or_else(|| "skyward".to_owned()),
+        instance_info: instance_info(order, &place),
+        log_limit: 0,
+        result_limit: RESULT_LIMIT,
+        stdout: String::new(),
+        stderr: String::new(),
+    }
+}
+
+fn work(task: &Task) -> Option<Work> {
+    let spec = &task.spec;
+    if let Some(argv) = &spec.command {
+        return Some(Work::Command(Command { argv: argv.clone() }));
+    }
+    if let Some(script) = &spec.script {
+        let interpreter = match script.interpreter.unwrap_or_default() {
+            Interpreter::Bash => "bash",
+            Interpreter::Python => "python",
+        };
+        return Some(Work::Script(Script {
+            interpreter: interpreter.to_owned(),
+            source: script.source.clone(),
+        }));
+    }
+    let function = spec.function.as_ref()?;
+    Some(Work::Function(Function {
+        source: function.source.clone(),
+        entrypoint: function.entrypoint.clone().unwrap_or_else(|| "main".to_owned()),
+        args_json: json!(function.args).to_string(),
+        kwargs_json: json!(function.kwargs).to_string(),
+    }))
+}
+
+/// Where a run stands among those of its attempt.
+struct Coordinates {
+    rank: u32,
+    total: usize,
+    head: String,
+    port: u32,
+    job: String,
+}
+
+impl Coordinates {
+    fn of(order: &StartOrder) -> Self {
+        Self {
+            rank: order.run.rank,
+            total: order.peers.len(),
+            head: order.peers.first().cloned().unwrap_or_default(),
+            port: port(&order.run.uid, order.run.attempt),
+            job: format!("{}-{}", order.run.uid, order.run.attempt),
+        }
+    }
+}
+
+/// The same for each rank of an attempt, and another one for the next attempt.
+fn port(uid: &str, attempt: u32) -> u32 {
+    let hash = uid.bytes().fold(0x811c_9dc5_u32, |hash, byte| {
+        (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
+    });
+    FIRST_PORT + (hash % PORTS + attempt % PORTS * 7) % PORTS
+}
+
+/// Later ones win: the Pool's, those from Secrets and ConfigMaps, the Task's, ours.
+fn environment(
+    order: &StartOrder,
+    task: &Task,
+    resolved: &Resolved,
+    place: &Coordinates,
+) -> BTreeMap<String, String> {
+    let mut env = BTreeMap::new();
+    env.extend(
+        order
+            .pool
+            .env
+            .iter()
+            .map(|var| (var.name.clone(), var.value.clone())),
+    );
+    env.extend(resolved.env.clone());
+    env.extend(
+        task.spec
+            .env
+            .iter()
+            .map(|var| (var.name.clone(), var.value.clone())),
+    );
+    let ours = [
+        ("SKYWARD_NODE_RANK", place.rank.to_string()),
+        ("SKYWARD_NUM_NODES", place.total.to_string()),
+        ("SKYWARD_HEAD_ADDR", place.head.clone()),
+        ("SKYWARD_HEAD_PORT", place.port.to_string()),
+        ("SKYWARD_PEERS", order.peers.join(",")),
+        ("SKYWARD_ATTEMPT", order.run.attempt.to_string()),
+        ("SKYWARD_TASK", order.name.to_string()),
+        ("SKYWARD_POOL", order.pool.name.clone()),
+        ("SKYWARD_JOB_ID", place.job.clone()),
+        ("MASTER_ADDR", place.head.clone()),
+        ("MASTER_PORT", place.port.to_string()),
+        ("RANK", place.rank.to_string()),
+        ("WORLD_SIZE", place.total.to_string()),
+    ];
+    env.extend(ours.map(|(name, value)| (name.to_owned(), value)));
+    env
+}
+
+/// What `skyward.instance_info()` answers.
+fn instance_info(order: &StartOrder, place: &Coordinates) -> String {
+    let accelerator = order.pool.accelerator.as_ref();
+    let count = accelerator.map_or(0, |accelerator| accelerator.count.unwrap_or(1));
+    let peers: Vec<_> = order
+        .peers
+        .iter()
+        .enumerate()
+        .map(|(node, address)| json!({ "node": node, "private_ip": address, "public_ip": null }))
+        .collect();
+    let trainium = |name: &str| name.to_ascii_lowercase().starts_with("trainium");
+    json!({
+        "node": place.rank,
+        "worker": 0,
+        "total_nodes": place.total,
+        "workers_per_node": 1,
+        "accelerators": count,
+        "total_accelerators": u64::from(count) * place.total as u64,
+        "head_addr": place.head,
+        "head_port": place.port,
+        "job_id": place.job,
+        "peers": peers,
+        "accelerator": accelerator.map(|accelerator| json!({
+            "type": accelerator.name,
+            "count": count,
+            "memory_gb": accelerator.memory_gb,
+            "is_trainium": trainium(&accelerator.name),
+        })),
+        "network": { "interface": null, "bandwidth_gbps": null },
+        "global_worker_index": place.rank,
+        "total_workers": place.total,
+        "is_head": place.rank == 0,
+        "hostname": null,
+        "slot": order.slot,
+        "machine": &*order.machine,
+        "task": &*order.name,
+        "pool": order.pool.name,
+        "attempt": order.run.attempt,
+    })
+    .to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::task::model::{PoolView, RunId};
+
+    fn order(rank: u32, attempt: u32) -> StartOrder {
+        let pool: skyward_api::Pool = serde_json::from_value(json!({
+            "apiVersion": "skyward.dev/v1alpha1", "kind": "Pool",
+            "metadata": { "name": "p", "namespace": "n", "uid": "pu", "creationTimestamp": "2026-01-01T00:00:00Z" },
+            "spec": { "provider": "c", "accelerator": { "name": "H100", "count": 2 },
+                      "image": { "env": [{ "name": "A", "value": "pool" }, { "name": "B", "value": "pool" }] } },
+        }))
+        .unwrap();
+        StartOrder {
+            run: RunId {
+                uid: "0b5c6f5e".into(),
+                attempt,
+                rank,
+            },
+            name: "t".into(),
+            machine: "p-0".into(),
+            connection: 1,
+            pool: Arc::new(PoolView::of(&pool).unwrap()),
+            slot: 4,
+            peers: vec!["10.0.0.1".into(), "10.0.0.2".into()],
+            task: None,
+            resolved: None,
+        }
+    }
+
+    fn task(spec: serde_json::Value) -> Task {
+        serde_json::from_value(json!({
+            "apiVersion": "skyward.dev/v1alpha1", "kind": "Task", "metadata": { "name": "t" }, "spec": spec,
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn later_sources_of_the_environment_win_and_ours_last() {
+        let task = task(json!({ "pool": "p", "command": ["true"],
+            "env": [{ "name": "C", "value": "task" }, { "name": "RANK", "value": "9" }] }));
+        let resolved = Resolved {
+            env: [
+                ("B".to_owned(), "secret".to_owned()),
+                ("C".to_owned(), "secret".to_owned()),
+            ]
+            .into(),
+            secrets: Vec::new(),
+        };
+        let spec = run_spec(&order(1, 1), "n", &task, &resolved);
+        for (name, value) in [
+            ("A", "pool"),
+            ("B", "secret"),
+            ("C", "task"),
+            ("RANK", "1"),
+            ("WORLD_SIZE", "2"),
+            ("MASTER_ADDR", "10.0.0.1"),
+            ("SKYWARD_PEERS", "10.0.0.1,10.0.0.2"),
+            ("SKYWARD_ATTEMPT", "1"),
+        ] {
+            assert_eq!(spec.env.get(name).map(String::as_str), Some(value), "{name}");
+        }
+        let info: serde_json::Value = serde_json::from_str(&spec.instance_info).unwrap();
+        assert_eq!(
+            (info["node"].as_u64(), info["total_nodes"].as_u64()),
+            (Some(1), Some(2))
+        );
+        assert_eq!(info["accelerator"]["type"], "H100");
+        assert_eq!(info["total_accelerators"], 4);
+        assert_eq!(info["is_head"], false);
+    }
+
+    #[test]
+    fn each_attempt_has_a_port_of_its_own_and_all_ranks_share_it() {
+        let port = |rank, attempt| Coordinates::of(&order(rank, attempt)).port;
+        assert_eq!(port(0, 1), port(1, 1));
+        assert_ne!(port(0, 1), port(0, 2));
+        assert!((FIRST_PORT..FIRST_PORT + PORTS).contains(&port(0, 77)));
+    }
+
+    #[test]
+    fn a_function_carries_its_arguments_as_json() {
+        let task = task(json!({ "pool": "p", "timeout": "90s",
+            "function": { "source": "def main(a, b): ...", "args": [1, "x"], "kwargs": { "b": [null] } } }));
+        let spec = run_spec(&order(0, 1), "n", &task, &Resolved::default());
+        assert_eq!((spec.timeout_ms, spec.grace_ms), (90_000, 30_000));
+        match spec.work {
+            Some(Work::Function(function)) => {
+                assert_eq!(function.entrypoint, "main");
+                assert_eq!(function.args_json, r#"[1,"x"]"#);
+                assert_eq!(function.kwargs_json, r#"{"b":[null]}"#);
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
