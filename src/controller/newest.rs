@@ -81,9 +81,9 @@ mod tests {
 
     #[test]
     fn a_lagging_cache_shows_our_write_and_a_newer_one_wins() {
-        let newest = Newest::default();
-        newest.wrote(&pool("1"), pool("2"));
-        newest.wrote(&pool("2"), pool("3"));
+        let newest: Newest<Pool> = Newest::default();
+        newest.wrote(pool("1").as_ref(), pool("2"));
+        newest.wrote(pool("2").as_ref(), pool("3"));
         assert_eq!(newest.of(pool("1")).resource_version().as_deref(), Some("3"));
         assert_eq!(newest.of(pool("2")).resource_version().as_deref(), Some("3"));
         assert_eq!(newest.of(pool("7")).resource_version().as_deref(), Some("7"));

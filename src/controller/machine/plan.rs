@@ -86,6 +86,10 @@ pub fn plan(seen: &Observed, now: Timestamp) -> Plan {
         return plan;
     }
     let mut found = progress::find(seen, now, &mut plan);
+    if plan.next == Next::Again {
+        // A try comes before any verdict, and what it meets is part of the first write.
+        return plan;
+    }
     liveness::judge(seen, now, &mut found, &mut plan);
     if found.failure.is_some() {
         plan.actions = vec![Action::Disconnect];

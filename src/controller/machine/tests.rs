@@ -1,1 +1,405 @@
-//! Tests.
+//! Tables over the Machine's plan.
+
+use std::{sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use rstest::rstest;
+use skyward_api::{
+    MachinePhase, MachineStatus, Pool,
+    condition::{self, ACCEPTED, Draft, READY, STALLED, find, reason},
+    machine::MachineSpec,
+    provider::HostKeyPolicy,
+};
+use skyward_core::{
+    Deletion, ErrorKind, ProviderError, ProviderMachine, ProviderPhase,
+    machine::{Dial, Endpoint, Failure, FailureKind},
+};
+use skyward_remote::sessions::{self, SessionFailure, SessionState, Stage};
+
+use super::{
+    observe::{Account, Answer, MachineFacts, Observed, Waits},
+    plan::{Action, Next, Plan, plan},
+};
+
+const NOW: i64 = 100_000;
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(second).unwrap()
+}
+
+pub(crate) fn endpoint() -> Endpoint {
+    Endpoint { dial: Dial::Address("10.0.0.7:2222".parse().unwrap()), user: "root".into() }
+}
+
+pub(crate) fn pool() -> Arc<Pool> {
+    let spec = serde_json::from_value(serde_json::json!({ "provider": "local" })).unwrap();
+    let mut pool = Pool::new("train", spec);
+    pool.metadata.namespace = Some("team".into());
+    pool.metadata.uid = Some("pool-uid".into());
+    pool.metadata.generation = Some(1);
+    Arc::new(pool)
+}
+
+/// A Machine that was just recorded, of a world in which all is well.
+pub(crate) fn world() -> Observed {
+    let spec: MachineSpec = serde_json::from_value(serde_json::json!({
+        "pool": "train", "poolUid": "pool-uid", "slot": 0, "attempt": 1, "provider": "local", "offer": "local-x",
+        "instanceType": "x", "market": "OnDemand", "hourlyPrice": "0", "token": "t", "templateHash": "h"
+    }))
+    .unwrap();
+    Observed {
+        machine: MachineFacts {
+            namespace: "team".into(),
+            name: "m".into(),
+            uid: "machine-uid".into(),
+            spec,
+            status: MachineStatus::default(),
+            created_at: at(NOW - 10),
+            deleting_since: None,
+            finish_runs: false,
+            finalizer: true,
+        },
+        pool: Some(pool()),
+        current: true,
+        account: Account::Ready { policy: HostKeyPolicy::TrustOnFirstUse },
+        provider: Answer::Absent,
+        order: None,
+        order_not_before: None,
+        deletion: None,
+        session: None,
+        disconnected_since: None,
+        runs: Some(0),
+        last_write: None,
+        tells_changes: true,
+        poll_interval: Duration::from_secs(2),
+        settle_time: Duration::ZERO,
+        waits: Waits::of(None),
+    }
+}
+
+fn there(phase: ProviderPhase) -> Answer {
+    let seen = world();
+    Answer::There(Box::new(ProviderMachine {
+        id: "pod-uid".into(),
+        mark: seen.machine.mark("cluster"),
+        endpoint: (phase == ProviderPhase::Running).then(endpoint),
+        private_address: Some("10.0.0.7".into()),
+        host_key: Some("ssh-ed25519 AAAA".into()),
+        phase,
+    }))
+}
+
+fn session(stage: Stage) -> SessionState {
+    SessionState {
+        reachable_at: (!matches!(stage, Stage::Dialing { .. })).then(|| at(NOW - 2)),
+        bootstrapped_at: (stage == Stage::Ready).then(|| at(NOW - 1)),
+        ready_at: (stage == Stage::Ready).then(|| at(NOW - 1)),
+        host_key: Some("ssh-ed25519 AAAA".into()),
+        stage,
+        ..SessionState::default()
+    }
+}
+
+fn bootstrapping() -> Stage {
+    Stage::Bootstrapping { step: "packages".into(), index: 3, total: 6 }
+}
+
+/// Ready since long, and as its status says so.
+fn up() -> Observed {
+    let mut seen = world();
+    seen.provider = there(ProviderPhase::Running);
+    seen.session = Some(session(Stage::Ready));
+    let written = *plan(&seen, at(NOW)).status.unwrap();
+    seen.machine.status = written;
+    seen
+}
+
+fn status(plan: &Plan) -> &MachineStatus {
+    plan.status.as_deref().expect("the plan writes a status")
+}
+
+fn why(plan: &Plan) -> (Option<MachinePhase>, String, String) {
+    let ready = find(&status(plan).conditions, READY).unwrap();
+    (status(plan).phase, ready.reason.clone(), ready.message.clone())
+}
+
+#[test]
+fn a_recorded_machine_is_ordered_at_once_and_its_first_write_says_accepted() {
+    let mut seen = world();
+    let first = plan(&seen, at(NOW));
+    assert_eq!((first.actions.as_slice(), first.next), ([Action::Order].as_slice(), Next::Again));
+    assert!(first.status.is_none());
+    seen.order = Some(Ok("pod-uid".into()));
+    let second = plan(&seen, at(NOW));
+    assert_eq!(why(&second).0, Some(MachinePhase::Accepted));
+    assert_eq!(status(&second).id, "pod-uid");
+    assert!(second.actions.is_empty(), "it is not ordered twice: {:?}", second.actions);
+}
+
+#[test]
+fn a_machine_ordered_before_a_crash_is_adopted_and_not_ordered_again() {
+    let mut seen = world();
+    seen.provider = there(ProviderPhase::Starting(None));
+    let plan = plan(&seen, at(NOW));
+    assert!(plan.actions.is_empty());
+    assert_eq!(status(&plan).id, "pod-uid");
+}
+
+#[test]
+fn from_order_to_ready_it_costs_three_writes() {
+    let mut seen = world();
+    let mut writes = 0;
+    let mut round = |seen: &mut Observed, millis: i64| {
+        let plan = plan(seen, Timestamp::from_millisecond(NOW * 1000 + millis).unwrap());
+        if let Some(status) = plan.status {
+            seen.machine.status = *status;
+            seen.last_write = Some(Timestamp::from_millisecond(NOW * 1000 + millis).unwrap());
+            writes += 1;
+        }
+    };
+    round(&mut seen, 0);
+    seen.order = Some(Ok("pod-uid".into()));
+    round(&mut seen, 10);
+    seen.order = None;
+    for what in ["scheduled", "pulling", "its SSH server starts"] {
+        seen.provider = there(ProviderPhase::Starting(Some(what.into())));
+        round(&mut seen, 500);
+    }
+    seen.provider = there(ProviderPhase::Running);
+    round(&mut seen, 900);
+    seen.session = Some(session(Stage::Dialing { last_error: Some("refused".into()) }));
+    round(&mut seen, 950);
+    for index in 1..=6 {
+        seen.session = Some(session(Stage::Bootstrapping { step: "s".into(), index, total: 6 }));
+        round(&mut seen, 1000 + i64::from(index) * 100);
+    }
+    seen.session = Some(session(Stage::Ready));
+    round(&mut seen, 1800);
+    assert_eq!((seen.machine.status.phase, writes), (Some(MachinePhase::Ready), 3));
+}
+
+#[test]
+fn a_ready_machine_at_rest_writes_nothing() {
+    let plan = plan(&up(), at(NOW + 1000));
+    assert!(plan.status.is_none() && plan.events.is_empty());
+    assert_eq!(plan.next, Next::Wait);
+}
+
+#[test]
+fn an_unknown_answer_changes_nothing() {
+    let mut seen = up();
+    seen.provider = Answer::Unknown(Some("the API is away".into()));
+    let plan = plan(&seen, at(NOW + 10));
+    assert!(plan.status.is_none() && plan.actions.is_empty(), "{plan:?}");
+}
+
+#[rstest]
+#[case(ErrorKind::NoCapacity, reason::NO_CAPACITY)]
+#[case(ErrorKind::Quota("vCPUs".into()), reason::NO_CAPACITY)]
+#[case(ErrorKind::MachineFailed, reason::MACHINE_FAILED)]
+fn an_order_that_cannot_succeed_fails_the_machine(#[case] kind: ErrorKind, #[case] expected: &str) {
+    let mut seen = world();
+    seen.order = Some(Err(ProviderError::new(kind, "create the Pod", "no")));
+    let plan = plan(&seen, at(NOW));
+    assert_eq!((why(&plan).0, why(&plan).1.as_str()), (Some(MachinePhase::Failed), expected));
+    assert!(find(&status(&plan).conditions, STALLED).is_some());
+}
+
+#[test]
+fn a_refused_order_is_tried_again_and_says_why_meanwhile() {
+    let mut seen = world();
+    seen.order = Some(Err(ProviderError::new(ErrorKind::InvalidOrder, "create the Pod", "no pull Secret \"x\"")));
+    let first = plan(&seen, at(NOW));
+    assert_eq!(why(&first).1, reason::ORDER_REFUSED);
+    assert_ne!(why(&first).0, Some(MachinePhase::Failed));
+    let not_before = first.order_not_before.unwrap();
+    seen.machine.status = *first.status.unwrap();
+    seen.order = None;
+    seen.order_not_before = Some(not_before);
+    let early = plan(&seen, at(NOW));
+    assert!(early.actions.is_empty() && early.status.is_none(), "{early:?}");
+    assert_eq!(plan(&seen, not_before).actions, [Action::Order]);
+    let late = plan(&seen, at(NOW + 300));
+    assert_eq!(late.actions, [Action::Order], "a try comes before the verdict");
+}
+
+#[rstest]
+#[case(FailureKind::ImagePull, reason::IMAGE_PULL_FAILED)]
+#[case(FailureKind::Lost, reason::MACHINE_LOST)]
+#[case(FailureKind::NoRoom, reason::NO_CAPACITY)]
+#[case(FailureKind::UnusableImage, reason::MACHINE_FAILED)]
+fn what_the_provider_says_is_the_reason(#[case] kind: FailureKind, #[case] expected: &str) {
+    let mut seen = world();
+    seen.provider = there(ProviderPhase::Failed(Failure { kind, message: "because".into() }));
+    let plan = plan(&seen, at(NOW));
+    assert_eq!(why(&plan), (Some(MachinePhase::Failed), expected.to_owned(), "because".to_owned()));
+    assert_eq!(plan.actions, [Action::Disconnect]);
+}
+
+#[test]
+fn a_vanished_machine_is_lost() {
+    let mut seen = up();
+    seen.provider = Answer::Absent;
+    let plan = plan(&seen, at(NOW + 10));
+    assert_eq!((why(&plan).0, why(&plan).1.as_str()), (Some(MachinePhase::Failed), reason::MACHINE_LOST));
+    assert!(plan.events.iter().any(|event| event.reason == "MachineLost"));
+}
+
+#[test]
+fn a_list_that_lags_after_the_order_is_no_loss() {
+    let mut seen = world();
+    seen.machine.status.id = "i".into();
+    seen.machine.status.accepted_at = Some(Time(at(NOW - 3)));
+    seen.settle_time = Duration::from_secs(10);
+    assert!(plan(&seen, at(NOW)).status.is_none_or(|status| status.phase != Some(MachinePhase::Failed)));
+    assert_eq!(why(&plan(&seen, at(NOW + 7))).1, reason::MACHINE_LOST);
+}
+
+#[test]
+fn verified_host_keys_refuse_a_machine_nobody_vouches_for() {
+    let mut seen = world();
+    seen.account = Account::Ready { policy: HostKeyPolicy::Verified };
+    seen.provider = there(ProviderPhase::Running);
+    assert!(matches!(plan(&seen, at(NOW)).actions.as_slice(), [Action::Connect { host_key: Some(_), .. }]));
+    if let Answer::There(machine) = &mut seen.provider {
+        machine.host_key = None;
+    }
+    assert_eq!(why(&plan(&seen, at(NOW))).1, reason::SSH_REFUSED);
+}
+
+#[rstest]
+#[case::no_address(there(ProviderPhase::Starting(Some("pulling".into()))), None, 290, reason::PROVISION_TIMEOUT, "pulling")]
+#[case::no_ssh(there(ProviderPhase::Running), Some(Stage::Dialing { last_error: Some("refused".into()) }), 301, reason::SSH_TIMEOUT, "refused")]
+#[case::no_bootstrap(there(ProviderPhase::Running), Some(bootstrapping()), 304, reason::BOOTSTRAP_TIMEOUT, "step 3 of 6, \"packages\"")]
+fn each_stage_has_its_time(
+    #[case] provider: Answer,
+    #[case] stage: Option<Stage>,
+    #[case] seconds: i64,
+    #[case] expected: &str,
+    #[case] words: &str,
+) {
+    let mut seen = world();
+    seen.provider = provider;
+    seen.session = stage.map(session);
+    let first = plan(&seen, at(NOW));
+    seen.machine.status = *first.status.unwrap();
+    assert!(plan(&seen, at(NOW + seconds - 2)).status.is_none_or(|s| s.phase != Some(MachinePhase::Failed)));
+    let (phase, reason, message) = why(&plan(&seen, at(NOW + seconds)));
+    assert_eq!((phase, reason.as_str()), (Some(MachinePhase::Failed), expected));
+    assert!(message.contains(words), "{message}");
+}
+
+#[test]
+fn a_failing_step_shows_its_last_output() {
+    let mut seen = world();
+    seen.provider = there(ProviderPhase::Running);
+    seen.session = Some(session(Stage::Failed(SessionFailure {
+        kind: sessions::FailureKind::StepFailed,
+        step: Some("packages".into()),
+        message: "exit code 100: E: Unable to locate package nope".into(),
+    })));
+    let (_, reason, message) = why(&plan(&seen, at(NOW)));
+    assert_eq!(reason, reason::BOOTSTRAP_FAILED);
+    assert_eq!(message, "Step \"packages\": exit code 100: E: Unable to locate package nope");
+}
+
+#[test]
+fn a_blink_of_the_connection_is_nothing_and_a_long_loss_shows() {
+    let mut seen = up();
+    seen.session = Some(session(Stage::Reconnecting { last_error: "reset".into(), since: at(NOW) }));
+    seen.disconnected_since = Some(at(NOW));
+    let blink = plan(&seen, at(NOW + 5));
+    assert!(blink.status.is_none() && blink.next != Next::Wait);
+    let lost = plan(&seen, at(NOW + 10));
+    assert_eq!((why(&lost).0, why(&lost).1.as_str()), (Some(MachinePhase::Ready), reason::CONNECTION_LOST));
+    assert_eq!(why(&plan(&seen, at(NOW + 300))).1, reason::MACHINE_LOST, "an idle one is given up after timeouts.ssh");
+    seen.runs = Some(1);
+    assert_eq!(why(&plan(&seen, at(NOW + 300))).1, reason::CONNECTION_LOST, "one with runs is not");
+    seen.runs = None;
+    assert_eq!(why(&plan(&seen, at(NOW + 300))).1, reason::CONNECTION_LOST, "unknown is not idle");
+}
+
+fn deleting(mut seen: Observed) -> Observed {
+    seen.machine.deleting_since = Some(at(NOW));
+    seen
+}
+
+#[test]
+fn a_busy_machine_drains_and_an_idle_one_goes() {
+    let mut seen = deleting(up());
+    seen.runs = Some(1);
+    let drains = plan(&seen, at(NOW + 1));
+    assert_eq!(why(&drains).0, Some(MachinePhase::Draining));
+    assert!(matches!(drains.actions.as_slice(), [Action::Connect { .. }]), "its runs are still reached");
+    seen.runs = None;
+    assert_eq!(why(&plan(&seen, at(NOW + 1))).0, Some(MachinePhase::Draining), "unknown is not idle");
+    seen.runs = Some(0);
+    assert_eq!(plan(&seen, at(NOW + 1)).actions, [Action::Disconnect, Action::Delete]);
+}
+
+#[test]
+fn draining_ends_at_the_shutdown_timeout_unless_its_runs_may_finish() {
+    let mut seen = deleting(up());
+    seen.runs = Some(1);
+    assert!(plan(&seen, at(NOW + 134)).actions.iter().all(|action| *action != Action::Delete));
+    assert!(plan(&seen, at(NOW + 135)).actions.contains(&Action::Delete));
+    seen.machine.finish_runs = true;
+    assert!(!plan(&seen, at(NOW + 100_000)).actions.contains(&Action::Delete));
+    let mut pool = (*pool()).clone();
+    pool.metadata.deletion_timestamp = Some(Time(at(NOW + 200)));
+    seen.pool = Some(Arc::new(pool));
+    assert!(!plan(&seen, at(NOW + 334)).actions.contains(&Action::Delete));
+    assert!(plan(&seen, at(NOW + 335)).actions.contains(&Action::Delete), "its Pool's end ends it");
+}
+
+#[test]
+fn the_record_goes_only_when_the_provider_says_that_the_machine_is_gone() {
+    let mut seen = deleting(up());
+    seen.deletion = Some(Ok(Deletion::InProgress));
+    let ordered = plan(&seen, at(NOW + 1));
+    assert_eq!(why(&ordered).0, Some(MachinePhase::Deleting));
+    assert!(!ordered.actions.contains(&Action::RemoveFinalizer));
+    seen.deletion = Some(Err(ProviderError::new(ErrorKind::Transient, "delete the Pod", "away")));
+    assert!(!plan(&seen, at(NOW + 1)).actions.contains(&Action::RemoveFinalizer));
+    seen.deletion = Some(Ok(Deletion::Gone));
+    assert!(plan(&seen, at(NOW + 1)).actions.contains(&Action::RemoveFinalizer));
+}
+
+#[test]
+fn a_provider_that_cannot_be_asked_holds_the_record_and_one_that_is_gone_does_not() {
+    let mut seen = deleting(up());
+    seen.provider = Answer::Unknown(None);
+    seen.account = Account::Waiting;
+    let waiting = plan(&seen, at(NOW + 3600));
+    assert!(!waiting.actions.contains(&Action::RemoveFinalizer));
+    seen.account = Account::Gone;
+    assert!(!plan(&seen, at(NOW + 5)).actions.contains(&Action::RemoveFinalizer), "it may come back");
+    assert!(plan(&seen, at(NOW + 20)).actions.contains(&Action::RemoveFinalizer));
+}
+
+#[test]
+fn a_failed_machine_stays_failed_while_it_is_deleted_and_does_not_drain() {
+    let mut seen = deleting(up());
+    seen.machine.status.phase = Some(MachinePhase::Failed);
+    seen.machine.status.conditions =
+        condition::apply(&[], &[Draft::new(STALLED, true, reason::MACHINE_LOST, "lost")], None, at(NOW));
+    seen.runs = Some(3);
+    assert!(plan(&seen, at(NOW + 1)).actions.contains(&Action::Delete));
+    seen.deletion = Some(Ok(Deletion::InProgress));
+    assert!(plan(&seen, at(NOW + 1)).status.is_none());
+}
+
+#[test]
+fn an_outdated_machine_is_not_ordered_any_more() {
+    let mut seen = world();
+    seen.current = false;
+    assert!(plan(&seen, at(NOW)).actions.is_empty());
+}
+
+#[test]
+fn conditions_come_in_the_order_of_a_machines_life() {
+    let seen = up();
+    let types: Vec<_> = seen.machine.status.conditions.iter().map(|c| c.type_.as_str()).collect();
+    assert_eq!(types, [ACCEPTED, "Reachable", "Bootstrapped", READY]);
+}

@@ -10,7 +10,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use skyward_api::{
     MachinePhase,
-    condition::{self, Draft, READY, cut, find, reason},
+    condition::{self, Draft, READY, cut, reason},
 };
 use skyward_core::{Deletion, ProviderPhase};
 
@@ -174,9 +174,5 @@ fn mark(seen: &Observed, now: Timestamp, phase: MachinePhase, why: &'static str,
         conditions.insert(at.min(conditions.len()), ready);
     }
     new.conditions = conditions;
-    if find(&old.conditions, READY).is_some_and(|c| c.message != find(&new.conditions, READY).map_or("", |n| &n.message))
-        || old.phase != new.phase
-    {
-        status::commit(seen, now, new, plan);
-    }
+    status::commit(seen, now, new, plan);
 }
