@@ -157,12 +157,10 @@ def guarded(function, *args, **kwargs):
         sys.stdout.flush()
         print("".join(report.format()), end="", file=sys.stderr, flush=True)
         last = [line for line in report.format_exception_only() if line.strip()]
-        message = last[-1].strip() if last else type(error).__name__
+        # Notes and further lines of a message follow the line that names the exception.
+        message = last[0].strip() if last else type(error).__name__
         if isinstance(error, SyntaxError):
             message = "%s: %s" % (type(error).__name__, error)
-        elif len(last) >= 1 and not isinstance(error, SyntaxError):
-            # Notes and further lines of a message follow the line that names the exception.
-            message = last[0].strip()
         raise Refused("raised", message) from None
 
 

@@ -130,7 +130,8 @@ impl Agent for Service {
             ));
         }
         self.0.ledger.admit(epoch).await?;
-        Ok(Response::new(self.0.runs.start(spec).await?))
+        let state = self.0.runs.start(spec).await?;
+        Ok(Response::new(to_state(&self.0.home, state)))
     }
 
     async fn stop(&self, request: Request<StopRequest>) -> Result<Response<RunState>, Status> {
@@ -142,7 +143,8 @@ impl Agent for Service {
         } = request.into_inner();
         self.0.ledger.admit(epoch).await?;
         let state = self.0.runs.stop(&run_id, StopOrder { grace_ms, why });
-        state.map(Response::new).ok_or_else(|| not_found(&run_id))
+        let state = state.ok_or_else(|| not_found(&run_id))?;
+        Ok(Response::new(to_state(&self.0.home, state)))
     }
 
     async fn watch(&self, request: Request<WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
@@ -328,6 +330,14 @@ async fn read_chunk(file: Arc<File>, offset: u64) -> Result<Bytes, Status> {
         Ok(Err(error)) => Err(Status::unavailable(format!("the file cannot be read: {error}"))),
         Err(_) => Err(Status::unavailable("the agent is stopping")),
     }
+}
+
+/// A state as it is sent: like a fact.
+fn to_state(home: &Home, mut state: RunState) -> RunState {
+    state.finished = state
+        .finished
+        .map(|finished| with_small_files(home, &state.run_id, finished));
+    state
 }
 
 /// A fact as it is sent: with the log and the result inside where they are small.

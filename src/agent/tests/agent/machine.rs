@@ -24,7 +24,10 @@ use tonic::{Status, Streaming, transport::Channel};
 /// Longer than anything here takes on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
-pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_skyward-agent");
+/// The built binary, or the one that `SKYWARD_TEST_AGENT` names, such as the static one.
+pub(crate) fn program() -> String {
+    std::env::var("SKYWARD_TEST_AGENT").unwrap_or_else(|_| env!("CARGO_BIN_EXE_skyward-agent").to_owned())
+}
 
 pub(crate) struct Machine {
     folder: tempfile::TempDir,
@@ -208,7 +211,7 @@ impl Drop for Machine {
 }
 
 fn spawn(home: &Path, arguments: &[String]) -> Child {
-    Command::new(PROGRAM)
+    Command::new(program())
         .args(["daemon", "--machine", "tests/machine", "--home"])
         .arg(home)
         .args(arguments)

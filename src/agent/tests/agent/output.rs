@@ -58,12 +58,16 @@ async fn a_line_of_100_mib_takes_little_memory_and_none_of_it_is_lost() {
     let finished = machine.ended("r").await;
     assert!(finished.log.is_empty());
     let mut chunks = machine.read_log("r", 0, false).await;
-    let mut encoded = Vec::new();
+    let (mut encoded, begun) = (Vec::new(), std::time::Instant::now());
     while let Some(chunk) = chunks.message().await.unwrap() {
         assert_eq!(chunk.offset, encoded.len() as u64);
         encoded.extend_from_slice(&chunk.data);
     }
     assert_eq!(encoded.len() as u64, finished.log_bytes);
+    println!(
+        "reading a log: {:.0} MB/s",
+        encoded.len() as f64 / 1e6 / begun.elapsed().as_secs_f64()
+    );
     let decoded = log::decode(&encoded, None);
     assert_eq!(decoded.len(), BYTES);
     assert!(decoded.iter().all(|byte| *byte == 0));

@@ -10,19 +10,23 @@ use skyward_agent::protocol::{
     Fact, HelloRequest, WatchRequest, fact, finished::Ending, run_state::Phase, version::PROTOCOL_MAX,
 };
 
-use crate::machine::{Machine, PROGRAM, bash, command};
+use crate::machine::{Machine, bash, command, program};
 
 #[tokio::test]
 async fn a_start_that_is_repeated_starts_nothing() {
     let mut machine = Machine::start().await;
     let counter = machine.home().join("counter");
-    let spec = bash("r", &format!("echo x >> {}", counter.display()));
+    let spec = bash("r", &format!("echo x | tee -a {}", counter.display()));
     machine.begin(spec.clone()).await;
     machine.begin(spec.clone()).await;
     machine.ended("r").await;
     let state = machine.begin(spec).await;
     assert_eq!(state.phase(), Phase::Finished);
-    assert_eq!(state.finished.unwrap().ending(), Ending::Exited);
+    let finished = state.finished.unwrap();
+    assert_eq!(
+        (finished.ending(), finished.log.len() as u64),
+        (Ending::Exited, finished.log_bytes)
+    );
     assert_eq!(std::fs::read_to_string(counter).unwrap(), "x\n");
 }
 
@@ -107,7 +111,7 @@ async fn two_watchers_see_the_same_facts_and_a_late_one_only_what_it_has_not_see
 #[tokio::test]
 async fn the_bridge_carries_bytes_both_ways() {
     let machine = Machine::start().await;
-    let mut bridge = Command::new(PROGRAM)
+    let mut bridge = Command::new(program())
         .args(["bridge", "--home"])
         .arg(machine.home())
         .stdin(Stdio::piped())

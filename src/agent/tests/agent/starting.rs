@@ -7,7 +7,7 @@ use skyward_agent::{
     protocol::{RunSpec, finished::Ending},
 };
 
-use crate::machine::{Machine, bash, command};
+use crate::machine::{Machine, bash, command, function};
 
 #[tokio::test]
 async fn the_reason_why_work_did_not_start_is_said() {
@@ -148,6 +148,15 @@ async fn work_of_another_user_has_a_directory_of_its_own_and_no_way_to_the_agent
         ]
     );
     assert_ne!(lines[5], "unlimited");
+    let info = r#"{"node": 1, "total_nodes": 2}"#.to_owned();
+    let source = "import os, skyward\ndef main(): return [os.getuid(), skyward.instance_info().node]";
+    let finished = machine
+        .run(RunSpec {
+            instance_info: info,
+            ..function("f", source, "[]")
+        })
+        .await;
+    assert_eq!(finished.result, b"[65534,1]", "{}", finished.message);
     assert_eq!(
         std::fs::metadata(work).unwrap().permissions().mode() & 0o777,
         0o700

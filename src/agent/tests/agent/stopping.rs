@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use skyward_agent::protocol::{RunSpec, finished::Ending, run_state::Phase};
 
-use crate::machine::{Machine, PROGRAM, bash, command, is_alive, processes_with, reach, until};
+use crate::machine::{Machine, bash, command, is_alive, processes_with, program, reach, until};
 
 #[tokio::test]
 async fn a_timeout_ends_the_whole_family_also_what_ignores_it() {
@@ -110,7 +110,7 @@ async fn a_machine_that_nobody_cares_for_stops_itself_but_not_while_a_run_is_unc
 async fn the_supervisor_starts_a_dead_daemon_again_and_starting_twice_is_once() {
     let folder = tempfile::tempdir().unwrap();
     let start = || {
-        std::process::Command::new(PROGRAM)
+        std::process::Command::new(program())
             .args(["start", "--machine", "tests/machine", "--home"])
             .arg(folder.path())
             .output()
