@@ -4,14 +4,9 @@ use std::{
     collections::BTreeMap,
     io,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, Weak},
 };
 
-use bytes::Bytes;
 use sha2::{Digest, Sha256};
-use tokio::sync::{Semaphore, SemaphorePermit};
-
-use crate::sessions::lock;
 
 /// Names under which an architecture is known; the first is what `uname -m` says.
 const ARCHITECTURES: [[&str; 2]; 2] = [["x86_64", "amd64"], ["aarch64", "arm64"]];
@@ -44,45 +39,6 @@ impl Binary {
     /// Name of its file on a machine.
     pub fn file_name(&self) -> String {
         format!("skyward-agent-{}", &self.digest[..12])
-    }
-}
-
-/// Uploads of executables: so many at a time, and one copy in memory for all of them.
-pub(crate) struct Uploads {
-    permits: Semaphore,
-    loaded: Mutex<BTreeMap<String, Weak<[u8]>>>,
-}
-
-/// Leave to upload, and what to upload.
-pub(crate) struct Upload<'a> {
-    pub(crate) content: Bytes,
-    _permit: Option<SemaphorePermit<'a>>,
-}
-
-impl Uploads {
-    pub(crate) fn new(at_a_time: usize) -> Self {
-        Self {
-            permits: Semaphore::new(at_a_time),
-            loaded: Mutex::default(),
-        }
-    }
-
-    /// Waits for its turn and reads the executable, unless another upload holds it.
-    pub(crate) async fn begin(&self, binary: &Binary) -> io::Result<Upload<'_>> {
-        // Never closed, so there is always a permit in the end.
-        let permit = self.permits.acquire().await.ok();
-        let known = lock(&self.loaded).get(&binary.digest).and_then(Weak::upgrade);
-        let content = if let Some(content) = known {
-            content
-        } else {
-            let content: Arc<[u8]> = tokio::fs::read(&binary.path).await?.into();
-            lock(&self.loaded).insert(binary.digest.clone(), Arc::downgrade(&content));
-            content
-        };
-        Ok(Upload {
-            content: Bytes::from_owner(content),
-            _permit: permit,
-        })
     }
 }
 
@@ -172,29 +128,6 @@ mod tests {
             format!("skyward-agent-{}", &digest_of("agent")[..12])
         );
         assert!(binaries.get("x86_64").is_none());
-    }
-
-    #[tokio::test]
-    async fn uploads_at_the_same_time_share_one_copy() {
-        let directory = tempfile::tempdir().unwrap();
-        std::fs::write(directory.path().join("agent"), b"agent").unwrap();
-        let binary = Binary::new(directory.path().join("agent")).unwrap();
-        let uploads = Uploads::new(2);
-        let (one, two) = (
-            uploads.begin(&binary).await.unwrap(),
-            uploads.begin(&binary).await.unwrap(),
-        );
-        assert_eq!(one.content.as_ptr(), two.content.as_ptr());
-        assert_eq!(
-            (&one.content[..], uploads.permits.available_permits()),
-            (&b"agent"[..], 0)
-        );
-        drop((one, two));
-        assert!(
-            lock(&uploads.loaded)
-                .values()
-                .all(|content| content.strong_count() == 0)
-        );
     }
 
     #[test]

@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     agent::{Agent, AgentApi},
-    binaries::{AgentBinaries, Uploads},
+    binaries::AgentBinaries,
     bootstrap,
     dial::PodDialer,
     key, session,
@@ -239,7 +239,7 @@ pub(crate) struct Shared {
     pub(crate) binaries: AgentBinaries,
     pub(crate) pods: Option<Arc<dyn PodDialer>>,
     pub(crate) handshakes: Semaphore,
-    pub(crate) uploads: Uploads,
+    pub(crate) uploads: Semaphore,
     pub(crate) patience: session::Patience,
     dirty: Mutex<BTreeSet<MachineKey>>,
     wake: Notify,
@@ -298,7 +298,7 @@ impl Sessions {
             binaries: agents,
             pods: pod_dialer,
             handshakes: Semaphore::new(CONCURRENT_HANDSHAKES),
-            uploads: Uploads::new(CONCURRENT_HANDSHAKES),
+            uploads: Semaphore::new(CONCURRENT_HANDSHAKES),
             patience,
             dirty: Mutex::default(),
             wake: Notify::new(),

@@ -10,13 +10,13 @@ use std::{
     pin::Pin,
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     task::{Context, Poll},
     time::Duration,
 };
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use russh::{
     ChannelMsg, Disconnect, Preferred, cipher,
     client::{self, AuthResult, DisconnectReason},
@@ -24,7 +24,9 @@ use russh::{
 };
 use skyward_core::Secret;
 use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
+    fs::File,
+    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf},
+    sync::Notify,
     time::{Instant, timeout},
 };
 use tokio_util::sync::{CancellationToken, DropGuard, WaitForCancellationFutureOwned};
@@ -39,6 +41,9 @@ const OPEN: Duration = Duration::from_secs(10);
 const DRAIN: Duration = Duration::from_millis(250);
 /// Pause between signs of life on a silent connection; three without an answer end it.
 const KEEPALIVE: Duration = Duration::from_secs(15);
+
+/// Input that is on its way to the machine at once.
+const PIECE: usize = 32 * 1024;
 
 type Channel = russh::Channel<client::Msg>;
 type WriteHalf = russh::ChannelWriteHalf<client::Msg>;
@@ -82,6 +87,40 @@ pub enum ExecError {
     /// It took longer than its deadline.
     #[error("no end within {} s", .0.as_secs())]
     TimedOut(Duration),
+}
+
+/// What a command gets on its standard input.
+pub enum Input {
+    /// These bytes.
+    Bytes(Bytes),
+    /// What is in a file, from where it stands; an error ends it early.
+    File(File),
+}
+
+impl Default for Input {
+    fn default() -> Self {
+        Self::Bytes(Bytes::new())
+    }
+}
+
+impl From<Bytes> for Input {
+    fn from(bytes: Bytes) -> Self {
+        Self::Bytes(bytes)
+    }
+}
+
+impl Input {
+    async fn next(&mut self) -> Option<Bytes> {
+        let piece = match self {
+            Self::Bytes(bytes) => bytes.split_to(bytes.len().min(PIECE)),
+            Self::File(file) => {
+                let mut piece = BytesMut::with_capacity(PIECE);
+                file.read_buf(&mut piece).await.ok()?;
+                piece.freeze()
+            }
+        };
+        (!piece.is_empty()).then_some(piece)
+    }
 }
 
 /// How a command ended.
@@ -198,11 +237,11 @@ impl Connection {
     pub async fn exec(
         &self,
         command: &str,
-        input: Bytes,
+        input: impl Into<Input>,
         limit: Duration,
         output: impl FnMut(Output, &[u8]) + Send,
     ) -> Result<Exit, ExecError> {
-        match timeout(limit, self.exec_to_its_end(command, input, output)).await {
+        match timeout(limit, self.exec_to_its_end(command, input.into(), output)).await {
             Ok(result) => result,
             Err(_) => Err(ExecError::TimedOut(limit)),
         }
@@ -211,7 +250,7 @@ impl Connection {
     async fn exec_to_its_end(
         &self,
         command: &str,
-        input: Bytes,
+        mut input: Input,
         mut output: impl FnMut(Output, &[u8]) + Send,
     ) -> Result<Exit, ExecError> {
         let (mut read, write) = self.open_session().await?.split();
@@ -224,7 +263,18 @@ impl Connection {
         // A command that ends without reading its input never opens the window again, so
         // feeding must not be waited for.
         let feed = async {
-            let _ = channel.data_bytes(input).await;
+            // A piece at a time, and only when the one before is on its way: the library
+            // keeps whatever it is given at once in a buffer that never shrinks again.
+            let before = self.lost.written();
+            let mut sent = 0;
+            while let Some(piece) = input.next().await {
+                let start = sent;
+                sent += piece.len() as u64;
+                if channel.data_bytes(piece).await.is_err() {
+                    break;
+                }
+                self.lost.wait_written(before + start).await;
+            }
             let _ = channel.eof().await;
             std::future::pending::<()>().await;
         };
@@ -395,11 +445,13 @@ async fn until(deadline: Option<Instant>) {
     }
 }
 
-/// That and why the connection is gone.
+/// What the connection's task tells us: how much was written, that and why it is gone.
 #[derive(Default)]
 struct Lost {
     token: CancellationToken,
     reason: Mutex<Option<String>>,
+    written: AtomicU64,
+    progress: Notify,
 }
 
 impl Lost {
@@ -409,6 +461,25 @@ impl Lost {
             .unwrap_or_else(PoisonError::into_inner)
             .get_or_insert(reason);
         self.token.cancel();
+    }
+
+    /// Bytes that the network has taken.
+    fn written(&self) -> u64 {
+        self.written.load(Ordering::Relaxed)
+    }
+
+    /// Waits until the network has taken so many.
+    async fn wait_written(&self, wanted: u64) {
+        loop {
+            let progress = self.progress.notified();
+            tokio::pin!(progress);
+            // Before looking, so that nothing is missed in between.
+            progress.as_mut().enable();
+            if self.written() >= wanted || self.token.is_cancelled() {
+                return;
+            }
+            progress.await;
+        }
     }
 
     fn reason(&self) -> String {
@@ -554,6 +625,7 @@ impl Cuttable {
 impl Drop for Cuttable {
     fn drop(&mut self) {
         self.lost.token.cancel();
+        self.lost.progress.notify_waiters();
     }
 }
 
@@ -575,7 +647,12 @@ impl AsyncWrite for Cuttable {
         if self.is_cut(cx) {
             return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
         }
-        Pin::new(&mut self.stream).poll_write(cx, buf)
+        let written = Pin::new(&mut self.stream).poll_write(cx, buf);
+        if let Poll::Ready(Ok(count)) = &written {
+            self.lost.written.fetch_add(*count as u64, Ordering::Relaxed);
+            self.lost.progress.notify_waiters();
+        }
+        written
     }
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_flush(cx)

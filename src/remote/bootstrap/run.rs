@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use tokio::time::Instant;
+use tokio::{fs::File, sync::Semaphore, time::Instant};
 
 use super::{
     Progress, Spec,
@@ -11,10 +11,10 @@ use super::{
     steps::{self, Marked},
 };
 use crate::{
-    binaries::{AgentBinaries, Binary, Uploads},
+    binaries::{AgentBinaries, Binary},
     mask::Mask,
     quote::quote,
-    ssh::Connection,
+    ssh::{Connection, Input},
 };
 
 /// Longest time for a step that only looks, or moves a few files.
@@ -52,7 +52,8 @@ pub(crate) struct Bootstrap<'a> {
     /// Name of the machine, as `namespace/name`.
     pub(crate) machine: &'a str,
     pub(crate) binaries: &'a AgentBinaries,
-    pub(crate) uploads: &'a Uploads,
+    /// Bounds uploads at the same time.
+    pub(crate) uploads: &'a Semaphore,
     /// End of the time for all steps.
     pub(crate) deadline: Instant,
 }
@@ -217,7 +218,9 @@ impl Bootstrap<'_> {
     async fn upload(&self, facts: &Facts, binary: &Binary) -> Result<(), BootstrapError> {
         let step = Step::Agent.name();
         let failed = |message: String| BootstrapError::Failed { step, message };
-        let upload = self.uploads.begin(binary).await.map_err(|error| {
+        // Never closed, so an error is impossible; without a permit nothing is lost.
+        let _permit = self.uploads.acquire().await;
+        let file = File::open(&binary.path).await.map_err(|error| {
             failed(format!(
                 "the controller cannot read its own copy of the agent: {error}"
             ))
@@ -226,7 +229,7 @@ impl Bootstrap<'_> {
         let result = script::run_command(
             self.connection,
             &command,
-            upload.content.clone(),
+            Input::File(file),
             "",
             self.limit(UPLOAD),
             &self.mask(),

@@ -5,12 +5,10 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
-
 use crate::{
     mask::Mask,
     quote::{is_name, quote},
-    ssh::{Connection, ExecError, Exit, Output},
+    ssh::{Connection, ExecError, Exit, Input, Output},
 };
 
 const COMMON: &str = include_str!("scripts/common.sh");
@@ -135,7 +133,7 @@ pub(super) async fn run(
     run_command(
         connection,
         "exec /bin/sh -s",
-        script.text(&tag).into(),
+        Input::Bytes(script.text(&tag).into()),
         &tag,
         limit,
         mask,
@@ -147,7 +145,7 @@ pub(super) async fn run(
 pub(super) async fn run_command(
     connection: &Connection,
     command: &str,
-    input: Bytes,
+    input: Input,
     tag: &str,
     limit: Duration,
     mask: &Mask,
@@ -194,7 +192,7 @@ async fn end(connection: &Connection, pid: Option<&str>) {
         "exec /bin/sh -c 'kill -TERM -{pid} 2> /dev/null; sleep 1; kill -KILL -{pid} 2> /dev/null; exit 0'"
     );
     let _ = connection
-        .exec(&command, Bytes::new(), Duration::from_secs(5), |_, _| {})
+        .exec(&command, Input::default(), Duration::from_secs(5), |_, _| {})
         .await;
 }
 
