@@ -12,7 +12,7 @@ pub mod order;
 pub mod plan;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -101,10 +101,11 @@ async fn route(context: &Context) {
     let feed = context.feed.subscribe();
     let idle = context.board.subscribe_idle();
     let wakeups = &context.machine_wakeups;
-    let of_pool = |pool: &Key| {
+    let of_pool = |pool: &Key, only_deleting: bool| {
         for machine in context.caches.machines.state() {
             let key = key_of(machine.as_ref());
-            if machine.spec.pool == pool.name && key.namespace == pool.namespace {
+            let is_meant = !only_deleting || machine.metadata.deletion_timestamp.is_some();
+            if is_meant && machine.spec.pool == pool.name && key.namespace == pool.namespace {
                 wakeups.wake(key);
             }
         }
@@ -126,7 +127,7 @@ async fn route(context: &Context) {
                 Changed::Pool(key) => {
                     let pool = context.caches.pools.get(&ObjectRef::new(&key.name).within(&key.namespace));
                     if is_news(&mut generations, &change, pool.as_deref()) {
-                        of_pool(key);
+                        of_pool(key, false);
                     }
                 }
                 Changed::Provider(name) => {
@@ -137,7 +138,8 @@ async fn route(context: &Context) {
                 }
                 Changed::Offers(_) => {}
             },
-            pool = idle.next() => of_pool(&pool),
+            // Machines become idle with every run; only those that drain wait for that.
+            pool = idle.next() => of_pool(&pool, true),
         }
     }
 }

@@ -15,7 +15,7 @@ pub mod template;
 #[cfg(test)]
 mod simulation;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::{
     collections::HashMap,
@@ -37,7 +37,10 @@ use kube::{
         watcher::{self, watcher},
     },
 };
-use skyward_api::Pool;
+use skyward_api::{
+    Pool,
+    condition::{RECONCILING, is_true},
+};
 use tokio::time::Instant;
 
 use self::{
@@ -54,6 +57,8 @@ use crate::{
 
 /// Most plans in a row for one Pool before others get their turn.
 const ROUNDS: usize = 6;
+/// The next look after a plan that no plan should be like.
+const AFTER_VIOLATION: Duration = Duration::from_secs(10);
 /// The next look after a plan that was made from an old view.
 const AFTER_CONFLICT: Duration = Duration::from_millis(50);
 
@@ -166,7 +171,14 @@ async fn route(context: &Context, wakeups: &Wakeups<Key>) {
                     wake_where(&context.caches.pools, wakeups, |pool| pool.spec.provider == name);
                 }
             },
-            pool = idle.next() => wakeups.wake(pool),
+            pool = idle.next() => {
+                // Machines become idle with every run; only a Pool that is not as it should
+                // be waits for that.
+                let known = context.caches.pools.get(&ObjectRef::new(&pool.name).within(&pool.namespace));
+                if known.is_none_or(|pool| waits_for_idle(&pool)) {
+                    wakeups.wake(pool);
+                }
+            }
             changed = accounts.changed() => {
                 if changed.is_err() {
                     return;
@@ -175,6 +187,12 @@ async fn route(context: &Context, wakeups: &Wakeups<Key>) {
             }
         }
     }
+}
+
+fn waits_for_idle(pool: &Pool) -> bool {
+    pool.status.as_ref().is_none_or(|status| {
+        is_true(&status.conditions, RECONCILING) || status.observed_generation != pool.metadata.generation
+    })
 }
 
 impl Shared {
@@ -196,7 +214,11 @@ impl Shared {
             self.with_memory(&key, |memory| memory.references = references);
             let now = Timestamp::now();
             let plan = plan(&seen, now);
-            debug_assert_eq!(audit(&seen, &plan), Vec::<String>::new(), "{seen:#?}");
+            let violations = audit(&seen, &plan);
+            if !violations.is_empty() {
+                tracing::error!(pool = %key, ?violations, "a plan breaks its own rules and is not carried out; please report this");
+                return Ok(Action::requeue(AFTER_VIOLATION));
+            }
             let actions: Vec<String> = plan.actions.iter().map(|action| format!("{action:?}")).collect();
             if !actions.is_empty() {
                 tracing::debug!(pool = %key, ?actions, reasons = ?plan.reasons, "plan");

@@ -163,6 +163,8 @@ fn limit_reached(draft: &Draft<'_>, short: u32) -> Block {
         let here = used.in_namespace;
         which.push(format!("limits.machinesPerNamespace is {limit}, in use in \"{}\" are {here}", pool.namespace));
     }
+    // Failed machines count until they are gone, which frees their place by itself.
+    let going = count(draft.seen.machines.iter().filter(|machine| machine.deleting || machine.failure.is_some()));
     Block {
         reason: reason::LIMIT_REACHED,
         message: format!(
@@ -170,6 +172,6 @@ fn limit_reached(draft: &Draft<'_>, short: u32) -> Block {
             pool.spec.provider,
             which.join("; ")
         ),
-        stalled: true,
+        stalled: short > going,
     }
 }
