@@ -23,16 +23,13 @@ struct FakeAgent {
 impl FakeAgent {
     fn stream(&self, bytes: &[u8], offset: u64) -> AgentStream<Chunk> {
         let mut chunks = Vec::new();
-        let mut broken = self.breaks.lock().unwrap().take();
+        let broken = self.breaks.lock().unwrap().take();
         let mut at = offset as usize;
         while at < bytes.len() {
             let end = bytes.len().min(at + 256 * 1024);
-            if let Some(left) = broken {
-                if end - offset as usize > left {
-                    chunks.push(Err(AgentError::Disconnected("test".into())));
-                    broken = None;
-                    break;
-                }
+            if broken.is_some_and(|left| end - offset as usize > left) {
+                chunks.push(Err(AgentError::Disconnected("test".into())));
+                break;
             }
             chunks.push(Ok(Chunk {
                 offset: at as u64,
@@ -40,7 +37,6 @@ impl FakeAgent {
             }));
             at = end;
         }
-        drop(broken);
         stream::iter(chunks).boxed()
     }
 }

@@ -116,6 +116,8 @@ struct TaskState {
 enum Read {
     Not,
     InFlight,
+    /// What is under way may be answered already: once more after it.
+    InFlightAndAgain,
     At(Timestamp),
 }
 

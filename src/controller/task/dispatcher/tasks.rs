@@ -228,14 +228,18 @@ impl Dispatcher {
     }
 
     pub(super) fn reread(&mut self, uid: &Uid) {
-        if let Some(task) = self.tasks.get_mut(uid)
-            && task.read != Read::InFlight
-        {
-            task.read = Read::InFlight;
-            self.effects.push(Effect::Reread {
-                uid: uid.clone(),
-                name: task.entry.name.clone(),
-            });
+        let Some(task) = self.tasks.get_mut(uid) else {
+            return;
+        };
+        match task.read {
+            Read::InFlight | Read::InFlightAndAgain => task.read = Read::InFlightAndAgain,
+            Read::Not | Read::At(_) => {
+                task.read = Read::InFlight;
+                self.effects.push(Effect::Reread {
+                    uid: uid.clone(),
+                    name: task.entry.name.clone(),
+                });
+            }
         }
     }
 
@@ -243,7 +247,11 @@ impl Dispatcher {
         let Some(task) = self.tasks.get_mut(uid) else {
             return;
         };
-        task.read = Read::Not;
+        let again = std::mem::replace(&mut task.read, Read::Not) == Read::InFlightAndAgain;
+        if again {
+            self.reread(uid);
+            return;
+        }
         let object = match result {
             Err(_) => {
                 task.read = Read::At(now + AGAIN);
