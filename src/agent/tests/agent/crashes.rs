@@ -35,10 +35,11 @@ async fn a_new_daemon_takes_up_a_run_that_goes_on_and_can_stop_it() {
     machine
         .begin(bash(
             "r",
-            "trap 'echo bye; exit 5' TERM; while :; do sleep 0.01; done",
+            "trap 'echo bye; exit 5' TERM; echo ready; while :; do sleep 0.01; done",
         ))
         .await;
     let started = machine.started("r").await;
+    machine.printed("r").await;
     for _ in 0..2 {
         machine.kill_daemon();
         machine.start_daemon().await;
@@ -92,11 +93,7 @@ async fn a_killed_shim_is_named_and_what_it_watched_is_ended() {
         .begin(bash("r", "setsid sleep 86401 & echo $!; sleep 86402"))
         .await;
     let started = machine.started("r").await;
-    let log = machine.run_folder("r").join("log");
-    until("the work prints", || {
-        std::fs::metadata(&log).is_ok_and(|log| log.len() > 0)
-    })
-    .await;
+    machine.printed("r").await;
     let shim = parent_of(started.pid as i32);
     kill(Pid::from_raw(shim), Signal::SIGKILL).unwrap();
     let finished = machine.ended("r").await;

@@ -183,6 +183,15 @@ impl Machine {
         self.agent.read_log(request).await.unwrap().into_inner()
     }
 
+    /// Until a run has printed something.
+    pub(crate) async fn printed(&self, run_id: &str) {
+        let log = self.run_folder(run_id).join("log");
+        until("the work prints", || {
+            std::fs::metadata(&log).is_ok_and(|log| log.len() > 0)
+        })
+        .await;
+    }
+
     pub(crate) async fn forget(&mut self, run_id: &str) {
         self.agent
             .forget(ForgetRequest {

@@ -28,9 +28,12 @@ async fn a_timeout_ends_the_whole_family_also_what_ignores_it() {
 async fn a_task_that_obeys_sigterm_ends_within_its_grace() {
     let mut machine = Machine::start().await;
     machine
-        .begin(bash("r", "trap 'exit 7' TERM; while :; do sleep 0.01; done"))
+        .begin(bash(
+            "r",
+            "trap 'exit 7' TERM; echo ready; while :; do sleep 0.01; done",
+        ))
         .await;
-    machine.started("r").await;
+    machine.printed("r").await;
     let asked = Instant::now();
     let state = machine.stop("r", 60_000).await.unwrap();
     assert_ne!(state.phase(), Phase::Finished);
@@ -62,11 +65,7 @@ async fn a_later_stop_with_a_shorter_grace_wins() {
             "trap '' TERM; echo ready; while :; do sleep 0.01; done",
         ))
         .await;
-    let log = machine.run_folder("r").join("log");
-    until("the trap is set", || {
-        std::fs::metadata(&log).is_ok_and(|log| log.len() > 0)
-    })
-    .await;
+    machine.printed("r").await;
     machine.stop("r", 3_600_000).await.unwrap();
     machine.stop("r", 0).await.unwrap();
     let finished = machine.ended("r").await;
