@@ -167,7 +167,7 @@ impl Session {
             .await
             .map_err(|e| unreachable(e.to_string()))?;
         // The library reads each packet in two pieces: a buffer halves the system calls.
-        let mut stream = BufReader::with_capacity(16 * 1024, stream);
+        let mut stream = BufReader::with_capacity(8 * 1024, stream);
         // A permit is held only while there is work to do: a port that is open and silent
         // must not keep other machines waiting.
         let greeting = timeout(self.shared.patience.greeting, stream.fill_buf()).await;
