@@ -235,10 +235,14 @@ impl Runs {
                 (Found::Fresh | Found::Gone, _) => return self.lost(run_id, &folder, &run.boot_id).await,
             };
             launches += 1;
-            self.attend(run_id, connection).await;
             if let Some(mut child) = child {
-                let _ = child.wait().await;
+                // Collected on the side: nobody waits for the kernel to take a shim apart.
+                let shutdown = self.0.shutdown.clone();
+                self.0.drivers.spawn(async move {
+                    let _ = shutdown.run_until_cancelled(child.wait()).await;
+                });
             }
+            self.attend(run_id, connection).await;
         }
     }
 
