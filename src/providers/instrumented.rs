@@ -85,3 +85,92 @@ impl Provider for Instrumented {
         self.inner.changes()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        sync::{Mutex, PoisonError},
+        time::Duration,
+    };
+
+    use skyward_core::{ErrorKind, provider::SelfStop};
+
+    use super::*;
+
+    struct Empty(Capabilities);
+
+    #[async_trait]
+    impl Provider for Empty {
+        fn capabilities(&self) -> &Capabilities {
+            &self.0
+        }
+
+        async fn account(&self) -> Result<String, ProviderError> {
+            Ok("account".into())
+        }
+
+        async fn offers(&self) -> Result<Vec<Offer>, ProviderError> {
+            Err(ProviderError::new(
+                ErrorKind::RateLimited(None),
+                "list",
+                "slow down",
+            ))
+        }
+
+        async fn create(&self, _: &Order) -> Result<Accepted, ProviderError> {
+            unreachable!("not asked here")
+        }
+
+        async fn get(&self, _: &MachineRef) -> Result<Option<ProviderMachine>, ProviderError> {
+            unreachable!("not asked here")
+        }
+
+        async fn list(&self, _: &Scope) -> Result<Vec<ProviderMachine>, ProviderError> {
+            Ok(Vec::new())
+        }
+
+        async fn delete(&self, _: &MachineRef) -> Result<Deletion, ProviderError> {
+            unreachable!("not asked here")
+        }
+    }
+
+    #[derive(Default)]
+    struct Heard(Mutex<Vec<String>>);
+
+    impl CallSink for Heard {
+        fn record(&self, provider: &str, operation: &'static str, outcome: &str, seconds: f64) {
+            assert!(seconds >= 0.0);
+            self.0
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push(format!("{provider} {operation} {outcome}"));
+        }
+    }
+
+    #[tokio::test]
+    async fn every_call_is_told_with_its_outcome() {
+        let heard = Arc::new(Heard::default());
+        let empty = Empty(Capabilities {
+            kind: "empty",
+            settle_time: Duration::ZERO,
+            poll_interval: Duration::ZERO,
+            self_stop: SelfStop::None,
+            billing_step: Duration::ZERO,
+            connected: false,
+        });
+        let provider = Instrumented::new(Arc::new(empty), heard.clone());
+        provider.account().await.unwrap();
+        provider.offers().await.unwrap_err();
+        let scope = Scope {
+            cluster: String::new(),
+            pool_uid: None,
+            regions: Vec::new(),
+        };
+        provider.list(&scope).await.unwrap();
+        let told = heard.0.lock().unwrap().clone();
+        assert_eq!(
+            told,
+            ["empty account ok", "empty offers rate_limited", "empty list ok"]
+        );
+    }
+}

@@ -172,12 +172,14 @@ impl Controller {
         } else {
             Answer::NotAsked
         };
+        let capabilities = self.context.providers.get(&name).map(|account| account.provider.capabilities().clone());
         let offers = self.context.caches.offers.state();
         let observed = Observed {
             provider,
             machines: self.context.fleet.used(&name, "").total,
             offers: &offers,
             answer,
+            capabilities,
         };
         let (plan, memory) = plan::plan(&observed, memory, Timestamp::now());
         let again = plan.again;
@@ -242,7 +244,6 @@ impl Controller {
         match timeout(CALL_DEADLINE, provider.offers()).await {
             Ok(Ok(offers)) => Answer::Complete {
                 account,
-                capabilities: provider.capabilities().clone(),
                 offers,
             },
             Ok(Err(error)) => Answer::Failed(error),
@@ -310,7 +311,7 @@ impl Controller {
         self.context.metrics.api_write("Provider");
         let name = provider.name_any();
         call("change the finalizers of the Provider", async {
-            api.patch_metadata(&name, &PatchParams::default(), &Patch::Merge(patch))
+            api.patch_metadata(&name, &PatchParams::apply(labels::MANAGER), &Patch::Merge(patch))
                 .await
         })
         .await
@@ -336,7 +337,7 @@ impl Controller {
         self.context.metrics.api_write("Provider");
         let name = provider.name_any();
         call("write the status of the Provider", async {
-            api.patch_status(&name, &PatchParams::default(), &patch).await
+            api.patch_status(&name, &PatchParams::apply(labels::MANAGER), &patch).await
         })
         .await
     }

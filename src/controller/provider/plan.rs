@@ -48,8 +48,6 @@ pub(super) struct Memory {
     pub problem: Option<ProviderError>,
     /// The account as the cloud names it.
     pub account: String,
-    /// What the account can do, once it was connected.
-    pub capabilities: Option<Capabilities>,
     /// Offers of the last complete listing, after the cut.
     pub offers: u32,
     /// Offers that the cut left out.
@@ -68,7 +66,6 @@ pub(super) enum Answer {
     /// It answered: its name and everything it offers.
     Complete {
         account: String,
-        capabilities: Capabilities,
         offers: Vec<skyward_core::Offer>,
     },
     /// It did not, or refused.
@@ -83,6 +80,8 @@ pub(super) struct Observed<'a> {
     /// Offer objects that exist under the names it would use, and all of its own.
     pub offers: &'a [Arc<Offer>],
     pub answer: Answer,
+    /// What the account can do, if it was ever connected.
+    pub capabilities: Option<Capabilities>,
 }
 
 /// What to do, in this order.
@@ -208,18 +207,13 @@ fn learn(memory: &mut Memory, observed: &Observed<'_>, now: Timestamp) {
     }
     match &observed.answer {
         Answer::NotAsked => {}
-        Answer::Complete {
-            account,
-            capabilities,
-            ..
-        } => {
+        Answer::Complete { account, .. } => {
             memory.asked_at = Some(now);
             memory.generation = generation;
             memory.failures = 0;
             memory.problem = None;
             memory.refreshed_at = Some(now);
             memory.account.clone_from(account);
-            memory.capabilities = Some(capabilities.clone());
         }
         Answer::Failed(problem) => {
             memory.asked_at = Some(now);
@@ -238,7 +232,7 @@ fn status(observed: &Observed<'_>, memory: &Memory, deleting: bool, now: Timesta
     let provider = observed.provider;
     let old = provider.status.clone().unwrap_or_default();
     let drafts = conditions(observed, memory, deleting, &old);
-    let (type_, self_stop) = match &memory.capabilities {
+    let (type_, self_stop) = match &observed.capabilities {
         Some(capabilities) => (
             capabilities.kind.to_owned(),
             Some(self_stop(capabilities.self_stop)),

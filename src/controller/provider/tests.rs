@@ -44,15 +44,18 @@ fn offer(id: &str, price: i64) -> offer::Offer {
 fn complete(offers: &[offer::Offer]) -> Answer {
     Answer::Complete {
         account: "cluster-uid".into(),
-        capabilities: Capabilities {
-            kind: "container",
-            settle_time: Duration::ZERO,
-            poll_interval: Duration::ZERO,
-            self_stop: CoreSelfStop::EndsBilling,
-            billing_step: Duration::from_secs(1),
-            connected: true,
-        },
         offers: offers.to_vec(),
+    }
+}
+
+fn capabilities() -> Capabilities {
+    Capabilities {
+        kind: "container",
+        settle_time: Duration::ZERO,
+        poll_interval: Duration::ZERO,
+        self_stop: CoreSelfStop::EndsBilling,
+        billing_step: Duration::from_secs(1),
+        connected: true,
     }
 }
 
@@ -85,6 +88,7 @@ impl World {
             machines: self.machines,
             offers: &self.offers,
             answer,
+            capabilities: Some(capabilities()),
         };
         let (plan, memory) = plan(&observed, std::mem::take(&mut self.memory), now);
         self.memory = memory;
