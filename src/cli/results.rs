@@ -290,7 +290,8 @@ fn took(result: &RunResult) -> Option<String> {
 fn human(length: SignedDuration) -> String {
     let seconds = length.as_secs().max(0);
     match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
-        (0, 0, 0) => format!("{}ms", length.as_millis().max(0)),
+        // Times in the status are whole seconds.
+        (0, 0, 0) => "<1s".to_owned(),
         (0, 0, seconds) => format!("{seconds}s"),
         (0, minutes, seconds) => format!("{minutes}m{seconds}s"),
         (hours, minutes, _) => format!("{hours}h{minutes}m"),

@@ -48,7 +48,7 @@ const STREAMS: usize = 1024;
 /// Most connections at once: one for each stream, and some.
 const CONNECTIONS: usize = STREAMS + 128;
 /// How often certificates are looked at.
-const LOOK: Duration = Duration::from_secs(60);
+const LOOK: Duration = Duration::from_mins(1);
 /// After a failure.
 const RETRY: Duration = Duration::from_secs(3);
 

@@ -104,11 +104,11 @@ impl Source {
         let mut waiting_since: Option<Instant> = None;
         loop {
             let machine = self.machines.machine_of(&self.task_uid, &self.run);
-            if self.from_store(&mut offset, send).await? {
+            if self.stored(&mut offset, send).await? {
                 continue;
             }
             let Some(machine) = machine else { return Ok(()) };
-            match self.from_machine(&machine, &mut offset, send).await? {
+            match self.on_machine(&machine, &mut offset, send).await? {
                 Progress::Done => return Ok(()),
                 Progress::Some => waiting_since = None,
                 Progress::None => {
@@ -132,7 +132,7 @@ impl Source {
     }
 
     /// Sends what the store has from the offset; whether that was anything.
-    async fn from_store(&self, offset: &mut u64, send: &mpsc::Sender<Chunk>) -> Result<bool, Stop> {
+    async fn stored(&self, offset: &mut u64, send: &mpsc::Sender<Chunk>) -> Result<bool, Stop> {
         let begin = *offset;
         let mut pieces = self.store.read_log(&self.task_uid, &self.run, begin);
         while let Some(piece) = pieces.next().await {
@@ -143,7 +143,7 @@ impl Source {
         Ok(*offset > begin)
     }
 
-    async fn from_machine(
+    async fn on_machine(
         &self,
         machine: &MachineKey,
         offset: &mut u64,
@@ -181,7 +181,7 @@ impl Source {
                     return Ok(progress(*offset));
                 }
                 Some(Ok(chunk)) => {
-                    let data = Bytes::from(chunk.data);
+                    let data = chunk.data;
                     // Bytes that were sent already are left out; a gap is never passed over.
                     let Some(known) = offset.checked_sub(chunk.offset) else {
                         return Ok(progress(*offset));

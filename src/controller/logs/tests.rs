@@ -33,7 +33,7 @@ enum Call {
 struct Machine {
     log: Vec<u8>,
     calls: Mutex<VecDeque<Call>>,
-    on_machine: AtomicBool,
+    present: AtomicBool,
     store: Arc<Store>,
     run: String,
     changes: watch::Sender<u64>,
@@ -41,7 +41,7 @@ struct Machine {
 
 impl Machines for Arc<Machine> {
     fn machine_of(&self, _: &str, run: &str) -> Option<MachineKey> {
-        (run == self.run && self.on_machine.load(Ordering::SeqCst)).then(|| MachineKey {
+        (run == self.run && self.present.load(Ordering::SeqCst)).then(|| MachineKey {
             namespace: "n".into(),
             name: "m".into(),
         })
@@ -87,7 +87,7 @@ impl AgentApi for Agent {
                     .put_log_segment(UID, &machine.run, stored, rest.into())
                     .await
                     .unwrap();
-                machine.on_machine.store(false, Ordering::SeqCst);
+                machine.present.store(false, Ordering::SeqCst);
                 return Err(AgentError::NotFound);
             }
         };
@@ -140,7 +140,7 @@ async fn world(stored: usize, calls: &[Call]) -> World {
     let machine = Arc::new(Machine {
         log,
         calls: Mutex::new(calls.iter().copied().collect()),
-        on_machine: AtomicBool::new(true),
+        present: AtomicBool::new(true),
         store: store.clone(),
         run,
         changes: watch::Sender::new(0),
@@ -170,7 +170,6 @@ async fn read(source: Source, offset: u64) -> Vec<u8> {
         .map(|chunk| chunk.unwrap().to_vec())
         .concat()
         .await
-        .to_vec()
 }
 
 #[tokio::test]
@@ -201,7 +200,7 @@ async fn no_byte_is_lost_or_doubled_at_the_seam() {
 #[tokio::test]
 async fn a_run_that_is_on_no_machine_is_read_from_the_store() {
     let world = world(200, &[]).await;
-    world.machine.on_machine.store(false, Ordering::SeqCst);
+    world.machine.present.store(false, Ordering::SeqCst);
     assert_eq!(read(world.source(true), 10).await, &world.machine.log[10..200]);
 }
 
