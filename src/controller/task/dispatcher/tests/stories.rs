@@ -426,3 +426,21 @@ fn a_status_edited_to_finished_by_hand_stops_what_runs() {
     assert!(world.dispatcher.is_empty());
     assert!(world.deleted_stored.is_empty());
 }
+
+#[test]
+fn a_reason_that_changes_is_told_again() {
+    let mut world = World::new(1, 1);
+    world.machines.clear();
+    world.show_views();
+    world.quiet();
+    world.missing_references = true;
+    let spec = json!({ "pool": "p", "command": ["true"], "envFrom": [{ "secretRef": { "name": "s" } }] });
+    let uid = world.create_with("t", spec);
+    world.pass(8);
+    assert_eq!(world.status(&uid).reason, "WaitingForMachine");
+    world.add_machine(0);
+    world.show_views();
+    world.pass(8);
+    assert_eq!(world.status(&uid).reason, "ReferenceNotFound");
+    assert_eq!(world.writes[&uid], 2);
+}
