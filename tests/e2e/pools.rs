@@ -157,7 +157,7 @@ async fn providers_admit_namespaces_and_say_what_is_wrong_with_images() -> Resul
 
     let limited = provider(&space, "limited", json!({"container": {}, "allowedNamespaces": {}, "limits": {"machines": 1}})).await?;
     space.pool("limited", 2, json!({"provider": limited, "nodes": {"desired": 2, "min": 1}})).await?;
-    let message = space.condition::<Pool>("limited", "Reconciling", "LimitReached").await?;
+    let message = space.condition::<Pool>("limited", "Stalled", "LimitReached").await?;
     assert!(message.contains('1'), "{message}");
 
     for pool in ["stranger", "absent", "bare", "limited"] {

@@ -29,7 +29,8 @@ pub(crate) fn at(second: i64) -> Timestamp {
 /// A Pool that wants that many machines, of a world in which all is well.
 pub(crate) fn world(desired: u32) -> Observed {
     let spec: PoolSpec =
-        serde_json::from_value(serde_json::json!({ "provider": "local", "nodes": { "desired": desired } })).unwrap();
+        serde_json::from_value(serde_json::json!({ "provider": "local", "nodes": { "desired": desired } }))
+            .unwrap();
     let offer = serde_json::from_value(serde_json::json!({
         "provider": "local", "instanceType": "x", "vcpus": 4.0, "memoryGB": 8.0, "architecture": "x86_64",
         "onDemandPrice": "0", "availability": "Yes", "connected": true
@@ -45,7 +46,11 @@ pub(crate) fn world(desired: u32) -> Observed {
             deleting_since: None,
             finalizer: true,
             spec,
-            status: PoolStatus { observed_generation: Some(1), last_attempt: 100, ..PoolStatus::default() },
+            status: PoolStatus {
+                observed_generation: Some(1),
+                last_attempt: 100,
+                ..PoolStatus::default()
+            },
         },
         machines: Vec::new(),
         load: Some(PoolLoad::default()),
@@ -105,7 +110,10 @@ fn failed(slot: u32, when: i64) -> MachineFacts {
 }
 
 fn busy(slot: u32) -> MachineFacts {
-    MachineFacts { runs: Some(2), ..ready(slot) }
+    MachineFacts {
+        runs: Some(2),
+        ..ready(slot)
+    }
 }
 
 fn decide(seen: &Observed) -> Plan {
@@ -128,7 +136,12 @@ fn created(plan: &Plan) -> Vec<u32> {
 
 fn deleted(plan: &Plan) -> Vec<(String, Why, bool)> {
     let name = |action: &Action| match action {
-        Action::DeleteMachine { name, why, finish_runs, .. } => Some((name.clone(), *why, *finish_runs)),
+        Action::DeleteMachine {
+            name,
+            why,
+            finish_runs,
+            ..
+        } => Some((name.clone(), *why, *finish_runs)),
         _ => None,
     };
     plan.actions.iter().filter_map(name).collect()
@@ -147,7 +160,10 @@ fn the_finalizer_comes_before_the_first_machine() {
     let mut seen = world(2);
     seen.pool.finalizer = false;
     let plan = decide(&seen);
-    assert_eq!((plan.actions, plan.next), (vec![Action::AddFinalizer], Next::Again));
+    assert_eq!(
+        (plan.actions, plan.next),
+        (vec![Action::AddFinalizer], Next::Again)
+    );
 }
 
 #[test]
@@ -167,11 +183,23 @@ fn a_plan_on_a_world_that_matches_does_nothing() {
     let first = decide(&seen);
     seen.pool.status = first.status;
     let second = decide_at(&seen, NOW + 50);
-    assert_eq!((second.actions, second.events, second.next), (vec![], vec![], Next::Wait));
+    assert_eq!(
+        (second.actions, second.events, second.next),
+        (vec![], vec![], Next::Wait)
+    );
     assert_eq!(second.status, seen.pool.status);
     assert_eq!(second.status.phase, Some(PoolPhase::Ready));
     assert_eq!(second.status.head_address, "10.0.0.0");
-    assert!(condition(&Plan { status: second.status, ..Plan::default() }, RECONCILING).is_none());
+    assert!(
+        condition(
+            &Plan {
+                status: second.status,
+                ..Plan::default()
+            },
+            RECONCILING
+        )
+        .is_none()
+    );
 }
 
 #[test]
@@ -190,7 +218,13 @@ fn a_lost_machine_is_replaced_at_once_and_does_not_count_as_a_failed_try() {
 #[test]
 fn a_machine_that_drains_keeps_its_slot_until_it_is_gone() {
     let mut seen = world(2);
-    seen.machines = vec![ready(0), MachineFacts { deleting: true, ..busy(1) }];
+    seen.machines = vec![
+        ready(0),
+        MachineFacts {
+            deleting: true,
+            ..busy(1)
+        },
+    ];
     assert_eq!(created(&decide(&seen)), Vec::<u32>::new());
     seen.machines.pop();
     assert_eq!(created(&decide(&seen)), [1]);
@@ -209,7 +243,12 @@ fn a_failed_try_is_waited_for_twice_as_long_each_time_and_counted_once() {
     // It is gone, and the message is not.
     seen.machines.clear();
     let waiting = decide_at(&seen, NOW + 2);
-    assert!(condition(&waiting, READY).unwrap().2.contains("Last failure: Machine \"m-0\", ImagePullFailed: image"));
+    assert!(
+        condition(&waiting, READY)
+            .unwrap()
+            .2
+            .contains("Last failure: Machine \"m-0\", ImagePullFailed: image")
+    );
     assert_eq!(created(&decide_at(&seen, NOW + 10)), [0]);
     // The second failure waits for 20 s.
     seen.machines = vec![failed(0, NOW + 20)];
@@ -226,42 +265,70 @@ fn after_the_last_try_the_pool_is_stalled_with_what_the_provider_said() {
     seen.machines = vec![failed(0, NOW)];
     let plan = decide(&seen);
     let (_, why, message) = condition(&plan, STALLED).unwrap();
-    assert_eq!((why.as_str(), plan.status.phase), (reason::PROVISIONING_FAILED, Some(PoolPhase::Stalled)));
+    assert_eq!(
+        (why.as_str(), plan.status.phase),
+        (reason::PROVISIONING_FAILED, Some(PoolPhase::Stalled))
+    );
     assert!(message.contains("image \"x\" cannot be pulled"), "{message}");
     seen.pool.status = plan.status;
     seen.machines.clear();
     assert_eq!(created(&decide_at(&seen, NOW + 3_599)), Vec::<u32>::new());
     assert_eq!(created(&decide_at(&seen, NOW + 3_600)), [0]);
     seen.pool.generation = 2;
-    assert_eq!(created(&decide_at(&seen, NOW + 60)), [0], "a change of the spec is a new chance");
+    assert_eq!(
+        created(&decide_at(&seen, NOW + 60)),
+        [0],
+        "a change of the spec is a new chance"
+    );
 }
 
 #[rstest]
 #[case::idle_ones_first_from_the_highest_slot(vec![busy(3), ready(2), ready(1), ready(0)], 2, &["m-2", "m-1"])]
 #[case::those_on_their_way_before_idle_ones(vec![ready(3), booting(2), ready(1), ready(0)], 3, &["m-2"])]
 #[case::then_busy_ones(vec![busy(3), busy(2), ready(1), busy(0)], 2, &["m-1", "m-3"])]
-#[case::the_head_last(vec![busy(1), ready(0)], 1, &["m-1"])]
-#[case::all(vec![busy(1), ready(0)], 0, &["m-1", "m-0"])]
+#[case::an_idle_head_before_a_busy_one(vec![busy(1), ready(0)], 1, &["m-0"])]
+#[case::the_head_last_among_equals(vec![busy(1), busy(0)], 1, &["m-1"])]
+#[case::all(vec![busy(1), ready(0)], 0, &["m-0", "m-1"])]
 fn shrinking(#[case] machines: Vec<MachineFacts>, #[case] desired: u32, #[case] expected: &[&str]) {
     let mut seen = world(desired);
     seen.machines = machines;
     seen.machines.sort_by_key(|machine| machine.slot);
     let plan = decide(&seen);
     assert_eq!(deleted_names(&plan), expected);
-    assert!(deleted(&plan).iter().all(|(_, why, finish)| *why == Why::NotWanted && *finish));
+    assert!(
+        deleted(&plan)
+            .iter()
+            .all(|(_, why, finish)| *why == Why::NotWanted && *finish)
+    );
 }
 
 #[test]
 fn a_machine_whose_load_is_not_known_is_not_touched() {
     let mut seen = world(0);
     seen.load = None;
-    seen.machines = vec![MachineFacts { runs: None, ..ready(0) }, MachineFacts { runs: None, ..booting(1) }];
-    assert_eq!(deleted_names(&decide(&seen)), ["m-1"], "only the one that never took runs");
+    seen.machines = vec![
+        MachineFacts {
+            runs: None,
+            ..ready(0)
+        },
+        MachineFacts {
+            runs: None,
+            ..booting(1)
+        },
+    ];
+    assert_eq!(
+        deleted_names(&decide(&seen)),
+        ["m-1"],
+        "only the one that never took runs"
+    );
 }
 
 #[test]
 fn outdated_machines_are_replaced_one_at_a_time_when_idle() {
-    let old = |machine: MachineFacts| MachineFacts { current: false, ..machine };
+    let old = |machine: MachineFacts| MachineFacts {
+        current: false,
+        ..machine
+    };
     let mut seen = world(3);
     seen.machines = vec![old(ready(0)), old(busy(1)), old(ready(2))];
     assert_eq!(deleted(&decide(&seen)), [("m-2".to_owned(), Why::Outdated, true)]);
@@ -290,7 +357,10 @@ fn a_pool_says_what_is_wrong_with_its_provider(
     seen.account = account;
     let plan = decide(&seen);
     let (status, why, message) = condition(&plan, READY).unwrap();
-    assert_eq!((status.as_str(), why.as_str(), created(&plan)), ("False", expected, vec![]));
+    assert_eq!(
+        (status.as_str(), why.as_str(), created(&plan)),
+        ("False", expected, vec![])
+    );
     assert!(message.contains(words), "{message}");
 }
 
@@ -298,14 +368,22 @@ fn a_pool_says_what_is_wrong_with_its_provider(
 fn a_namespace_that_is_not_allowed_and_a_missing_secret_are_named() {
     let mut seen = world(1);
     seen.namespace = NamespaceFacts::NotAllowed("team=ml".into());
-    assert!(condition(&decide(&seen), STALLED).unwrap().2.contains("asks for labels team=ml"));
+    assert!(
+        condition(&decide(&seen), STALLED)
+            .unwrap()
+            .2
+            .contains("asks for labels team=ml")
+    );
     let mut seen = world(1);
     seen.has_references = true;
     seen.missing_references = Ok(vec!["Secret \"hf\"".into()]);
     let plan = decide(&seen);
     let (_, why, message) = condition(&plan, STALLED).unwrap();
     assert_eq!(why, reason::REFERENCE_NOT_FOUND);
-    assert!(message.starts_with("Secret \"hf\" of namespace \"team\" does not exist. Create it"), "{message}");
+    assert!(
+        message.starts_with("Secret \"hf\" of namespace \"team\" does not exist. Create it"),
+        "{message}"
+    );
     assert_ne!(plan.next, Next::Wait, "no watch tells us of Secrets");
 }
 
@@ -316,19 +394,31 @@ fn machines_that_run_stay_when_a_secret_goes() {
     seen.has_references = true;
     seen.missing_references = Ok(vec!["Secret \"hf\"".into()]);
     let plan = decide(&seen);
-    assert_eq!((deleted_names(&plan), plan.status.phase), (vec![], Some(PoolPhase::Ready)));
+    assert_eq!(
+        (deleted_names(&plan), plan.status.phase),
+        (vec![], Some(PoolPhase::Ready))
+    );
     assert!(condition(&plan, STALLED).is_some());
 }
 
 #[test]
 fn a_limit_lets_in_what_fits_and_names_itself() {
     let mut seen = world(4);
-    seen.limits = Limits { total: Some(10), in_namespace: Some(3) };
-    seen.used = Used { total: 5, in_namespace: 1 };
+    seen.limits = Limits {
+        total: Some(10),
+        in_namespace: Some(3),
+    };
+    seen.used = Used {
+        total: 5,
+        in_namespace: 1,
+    };
     let plan = decide(&seen);
     assert_eq!(created(&plan), [0, 1]);
     let message = condition(&plan, STALLED).unwrap().2;
-    assert!(message.contains("2 machine(s) cannot be ordered") && message.contains("machinesPerNamespace is 3"), "{message}");
+    assert!(
+        message.contains("2 machine(s) cannot be ordered") && message.contains("machinesPerNamespace is 3"),
+        "{message}"
+    );
 }
 
 #[test]
@@ -338,7 +428,11 @@ fn a_suspended_pool_returns_all_machines() {
     seen.machines = vec![busy(0), booting(1)];
     let plan = decide(&seen);
     assert_eq!(deleted_names(&plan), ["m-0", "m-1"]);
-    assert!(deleted(&plan).iter().all(|(_, why, finish)| *why == Why::Suspended && !*finish));
+    assert!(
+        deleted(&plan)
+            .iter()
+            .all(|(_, why, finish)| *why == Why::Suspended && !*finish)
+    );
     assert_eq!(plan.status.phase, Some(PoolPhase::Suspended));
 }
 
@@ -355,7 +449,10 @@ fn with_fewer_than_wanted_but_enough_it_is_partially_ready() {
     seen.machines = vec![ready(0), booting(1), booting(2)];
     let plan = decide(&seen);
     assert_eq!(condition(&plan, READY).unwrap().1, reason::PARTIALLY_READY);
-    assert_eq!((plan.status.ready_summary.as_str(), plan.status.phase), ("1/3", Some(PoolPhase::Ready)));
+    assert_eq!(
+        (plan.status.ready_summary.as_str(), plan.status.phase),
+        ("1/3", Some(PoolPhase::Ready))
+    );
 }
 
 #[test]
@@ -363,7 +460,10 @@ fn a_deleted_pool_goes_only_when_the_provider_says_that_nothing_is_left() {
     let mut seen = world(1);
     seen.pool.deleting_since = Some(at(NOW - 1));
     seen.machines = vec![busy(0)];
-    assert_eq!(deleted(&decide(&seen)), [("m-0".to_owned(), Why::PoolDeleted, false)]);
+    assert_eq!(
+        deleted(&decide(&seen)),
+        [("m-0".to_owned(), Why::PoolDeleted, false)]
+    );
     seen.machines.clear();
     seen.leftovers = Leftovers::Unknown("the API is away".into());
     let waiting = decide(&seen);
@@ -382,73 +482,133 @@ fn a_deleted_pool_goes_only_when_the_provider_says_that_nothing_is_left() {
         },
         region: String::new(),
     }]);
-    assert!(matches!(decide(&seen).actions.as_slice(), [Action::DeleteLeftover(_)]));
-    for gone in [Leftovers::Known(vec![]), Leftovers::NoProvider, Leftovers::NotAsked] {
+    assert!(matches!(
+        decide(&seen).actions.as_slice(),
+        [Action::DeleteLeftover(_)]
+    ));
+    for gone in [
+        Leftovers::Known(vec![]),
+        Leftovers::NoProvider,
+        Leftovers::NotAsked,
+    ] {
         seen.leftovers = gone;
-        assert_eq!(decide(&seen).actions, [Action::ReleaseKey, Action::RemoveFinalizer]);
+        assert_eq!(
+            decide(&seen).actions,
+            [Action::ReleaseKey, Action::RemoveFinalizer]
+        );
     }
 }
 
 #[test]
 fn of_two_machines_in_one_slot_the_idle_one_goes() {
     let mut seen = world(1);
-    let second = MachineFacts { name: "late".into(), uid: Some("late".into()), attempt: 9, ..booting(0) };
+    let second = MachineFacts {
+        name: "late".into(),
+        uid: Some("late".into()),
+        attempt: 9,
+        ..booting(0)
+    };
     seen.machines = vec![busy(0), second];
-    assert_eq!(deleted(&decide(&seen)), [("late".to_owned(), Why::Duplicate, true)]);
+    assert_eq!(
+        deleted(&decide(&seen)),
+        [("late".to_owned(), Why::Duplicate, true)]
+    );
 }
 
 fn any_machine(slot: u32) -> impl Strategy<Value = MachineFacts> {
-    (0..5_u8, any::<bool>(), prop::option::of(0..3_u32), any::<bool>(), 0..200_i64).prop_map(
-        move |(kind, deleting, runs, current, ago)| {
+    (
+        0..5_u8,
+        any::<bool>(),
+        prop::option::of(0..3_u32),
+        any::<bool>(),
+        0..200_i64,
+    )
+        .prop_map(move |(kind, deleting, runs, current, ago)| {
             let machine = match kind {
                 0 => booting(slot),
                 1 => failed(slot, NOW - ago),
-                2 => MachineFacts { uid: None, ..booting(slot) },
+                2 => MachineFacts {
+                    uid: None,
+                    ..booting(slot)
+                },
                 _ => ready(slot),
             };
             let deleting = deleting && machine.uid.is_some();
-            MachineFacts { deleting, runs, current, ..machine }
-        },
-    )
+            MachineFacts {
+                deleting,
+                runs,
+                current,
+                ..machine
+            }
+        })
 }
 
 fn any_world() -> impl Strategy<Value = Observed> {
     let machines = prop::collection::vec(prop::bool::weighted(0.7), 6).prop_flat_map(|present| {
-        let machines: Vec<_> =
-            present.iter().enumerate().filter(|(_, p)| **p).map(|(slot, _)| any_machine(slot as u32)).collect();
+        let machines: Vec<_> = present
+            .iter()
+            .enumerate()
+            .filter(|(_, p)| **p)
+            .map(|(slot, _)| any_machine(slot as u32))
+            .collect();
         machines
     });
     let flags = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
-    (machines, 0..7_u32, 0..7_u32, flags, 0..4_u8, 0..3_u8, 0..12_u32, prop::option::of(0..8_u32)).prop_map(
-        |(machines, desired, min, (suspend, deleting, missing, no_offer), account, namespace, failures, limit)| {
-            let mut seen = world(desired);
-            seen.used = Used { total: machines.len() as u32, in_namespace: machines.len() as u32 };
-            seen.machines = machines;
-            seen.pool.spec.nodes.min = Some(min.min(desired));
-            seen.pool.spec.suspend = Some(suspend);
-            seen.pool.deleting_since = deleting.then(|| at(NOW - 5));
-            if deleting && seen.machines.is_empty() {
-                seen.leftovers = Leftovers::Unknown("away".into());
-            }
-            seen.missing_references = if missing { Err("away".into()) } else { Ok(vec![]) };
-            if no_offer {
-                seen.offers.clear();
-            }
-            seen.account = match account {
-                0 => AccountFacts::NotFound(vec![]),
-                1 => AccountFacts::NotReady("away".into()),
-                _ => AccountFacts::Ready,
-            };
-            seen.namespace = match namespace {
-                0 => NamespaceFacts::Terminating,
-                _ => NamespaceFacts::Allowed,
-            };
-            seen.pool.status.failed_attempts = failures;
-            seen.pool.status.last_failure_at = (failures > 0).then(|| Time(at(NOW - 30)));
-            seen.limits = Limits { total: limit, in_namespace: None };
-            seen
-        },
+    (
+        machines,
+        0..7_u32,
+        0..7_u32,
+        flags,
+        0..4_u8,
+        0..3_u8,
+        0..12_u32,
+        prop::option::of(0..8_u32),
     )
+        .prop_map(
+            |(
+                machines,
+                desired,
+                min,
+                (suspend, deleting, missing, no_offer),
+                account,
+                namespace,
+                failures,
+                limit,
+            )| {
+                let mut seen = world(desired);
+                seen.used = Used {
+                    total: machines.len() as u32,
+                    in_namespace: machines.len() as u32,
+                };
+                seen.machines = machines;
+                seen.pool.spec.nodes.min = Some(min.min(desired));
+                seen.pool.spec.suspend = Some(suspend);
+                seen.pool.deleting_since = deleting.then(|| at(NOW - 5));
+                if deleting && seen.machines.is_empty() {
+                    seen.leftovers = Leftovers::Unknown("away".into());
+                }
+                seen.missing_references = if missing { Err("away".into()) } else { Ok(vec![]) };
+                if no_offer {
+                    seen.offers.clear();
+                }
+                seen.account = match account {
+                    0 => AccountFacts::NotFound(vec![]),
+                    1 => AccountFacts::NotReady("away".into()),
+                    _ => AccountFacts::Ready,
+                };
+                seen.namespace = match namespace {
+                    0 => NamespaceFacts::Terminating,
+                    _ => NamespaceFacts::Allowed,
+                };
+                seen.pool.status.failed_attempts = failures;
+                seen.pool.status.last_failure_at = (failures > 0).then(|| Time(at(NOW - 30)));
+                seen.limits = Limits {
+                    total: limit,
+                    in_namespace: None,
+                };
+                seen
+            },
+        )
 }
 
 proptest! {

@@ -223,9 +223,10 @@ const fn python_hint() -> &'static str {
     " (it needs Python on the machine: set the Pool's image.python, or use an image that has python3)"
 }
 
-/// A Task's name as the name of a Python module.
+/// A Task's name as the name of a Python module. The prefix keeps a Task that is called
+/// `json` or `torch` from taking the place of the module it imports.
 fn module_name(task: &str) -> String {
-    let mut name: String = task
+    let name: String = task
         .chars()
         .map(|letter| {
             if letter.is_ascii_alphanumeric() {
@@ -236,10 +237,7 @@ fn module_name(task: &str) -> String {
         })
         .take(200)
         .collect();
-    if name.is_empty() || name.starts_with(|letter: char| letter.is_ascii_digit()) {
-        name.insert_str(0, "task_");
-    }
-    name
+    format!("task_{name}")
 }
 
 /// The environment, from nothing: least specific first. What the agent itself was started
@@ -363,9 +361,9 @@ mod tests {
 
     #[test]
     fn a_tasks_name_becomes_a_modules_name() {
-        assert_eq!(module_name("train-resnet.50"), "train_resnet_50");
+        assert_eq!(module_name("train-resnet.50"), "task_train_resnet_50");
         assert_eq!(module_name("50-steps"), "task_50_steps");
-        assert_eq!(module_name(""), "task_");
+        assert_eq!(module_name("json"), "task_json");
     }
 
     #[test]

@@ -2,9 +2,9 @@
 //!
 //! A slot has at most one live machine. A machine that drains keeps its slot until it is
 //! gone, so there are never more machines than wanted; a failed or lost one gives it up
-//! at once. Too many: those that never took runs go first, then idle ones, highest slot
-//! first, then busy ones, which finish their runs; the head goes last. A machine whose
-//! load is not known is not touched.
+//! at once. Too many: those that never took runs go first, then idle ones, then busy
+//! ones, which finish their runs; among equals the highest slot first and the head last.
+//! A machine whose load is not known is not touched.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,7 +27,13 @@ pub(crate) fn plan_duplicates(draft: &mut Draft<'_>) {
     }
     for (_, mut machines) in slots.into_iter().filter(|(_, machines)| machines.len() > 1) {
         // Best last: the one that took runs, then the older attempt, which is further.
-        machines.sort_by_key(|machine| (machine.ready, machine.ready_at.is_some(), std::cmp::Reverse(machine.attempt)));
+        machines.sort_by_key(|machine| {
+            (
+                machine.ready,
+                machine.ready_at.is_some(),
+                std::cmp::Reverse(machine.attempt),
+            )
+        });
         machines.pop();
         for machine in machines {
             if machine.is_idle() {
@@ -77,7 +83,7 @@ fn shrink(draft: &mut Draft<'_>, mut surplus: u32) {
             (Some(_), Some(_)) => 2,
             (Some(_), None) => 3,
         };
-        (Some(machine.slot) == head, rank, std::cmp::Reverse(machine.slot))
+        (rank, Some(machine.slot) == head, std::cmp::Reverse(machine.slot))
     });
     let mut unknown = 0;
     for machine in candidates {
@@ -90,7 +96,9 @@ fn shrink(draft: &mut Draft<'_>, mut surplus: u32) {
             surplus -= 1;
         }
     }
-    draft.because(format!("{surplus} machines too many stay for now; of {unknown} it is not known whether they are idle"));
+    draft.because(format!(
+        "{surplus} machines too many stay for now; of {unknown} it is not known whether they are idle"
+    ));
 }
 
 fn grow(draft: &mut Draft<'_>, missing: u32, occupied: &BTreeSet<u32>) {
@@ -101,7 +109,11 @@ fn grow(draft: &mut Draft<'_>, missing: u32, occupied: &BTreeSet<u32>) {
     let (offer_name, offer) = match offer_choice::choose(&draft.seen.pool.spec, &draft.seen.offers) {
         Ok(choice) => choice,
         Err(message) => {
-            draft.block(Block { reason: reason::NO_OFFER_FITS, message, stalled: true });
+            draft.block(Block {
+                reason: reason::NO_OFFER_FITS,
+                message,
+                stalled: true,
+            });
             return;
         }
     };
@@ -117,12 +129,19 @@ fn grow(draft: &mut Draft<'_>, missing: u32, occupied: &BTreeSet<u32>) {
     }
     let pool = &draft.seen.pool;
     draft.actions.push(Action::EnsureKey);
-    let free = (0_u32..).filter(|slot| !occupied.contains(slot)).take(orders as usize);
+    let free = (0_u32..)
+        .filter(|slot| !occupied.contains(slot))
+        .take(orders as usize);
     for slot in free {
         draft.status.last_attempt = draft.status.last_attempt.saturating_add(1);
         let attempt = draft.status.last_attempt;
         let name = machine_name(&pool.name, &pool.uid, slot, attempt);
-        let before = draft.seen.machines.iter().filter(|machine| machine.slot == slot).max_by_key(|m| m.attempt);
+        let before = draft
+            .seen
+            .machines
+            .iter()
+            .filter(|machine| machine.slot == slot)
+            .max_by_key(|m| m.attempt);
         draft.events.push(match before {
             Some(old) => EventSpec::normal(
                 events::reason::MACHINE_REPLACED,
@@ -132,7 +151,10 @@ fn grow(draft: &mut Draft<'_>, missing: u32, occupied: &BTreeSet<u32>) {
             None => EventSpec::normal(
                 events::reason::MACHINE_ORDERED,
                 "Create",
-                format!("Machine \"{name}\" is ordered from Provider \"{}\", Offer \"{offer_name}\"", pool.spec.provider),
+                format!(
+                    "Machine \"{name}\" is ordered from Provider \"{}\", Offer \"{offer_name}\"",
+                    pool.spec.provider
+                ),
             ),
         });
         let spec = Box::new(machine_spec(pool, slot, attempt, offer_name, offer));
@@ -146,7 +168,9 @@ fn grow(draft: &mut Draft<'_>, missing: u32, occupied: &BTreeSet<u32>) {
 fn room(draft: &Draft<'_>) -> Option<u32> {
     let (limits, used) = (draft.seen.limits, draft.seen.used);
     let total = limits.total.map(|limit| limit.saturating_sub(used.total));
-    let here = limits.in_namespace.map(|limit| limit.saturating_sub(used.in_namespace));
+    let here = limits
+        .in_namespace
+        .map(|limit| limit.saturating_sub(used.in_namespace));
     match (total, here) {
         (Some(total), Some(here)) => Some(total.min(here)),
         (one, other) => one.or(other),
@@ -161,10 +185,19 @@ fn limit_reached(draft: &Draft<'_>, short: u32) -> Block {
     }
     if let Some(limit) = limits.in_namespace {
         let here = used.in_namespace;
-        which.push(format!("limits.machinesPerNamespace is {limit}, in use in \"{}\" are {here}", pool.namespace));
+        which.push(format!(
+            "limits.machinesPerNamespace is {limit}, in use in \"{}\" are {here}",
+            pool.namespace
+        ));
     }
     // Failed machines count until they are gone, which frees their place by itself.
-    let going = count(draft.seen.machines.iter().filter(|machine| machine.deleting || machine.failure.is_some()));
+    let going = count(
+        draft
+            .seen
+            .machines
+            .iter()
+            .filter(|machine| machine.deleting || machine.failure.is_some()),
+    );
     Block {
         reason: reason::LIMIT_REACHED,
         message: format!(
