@@ -86,7 +86,11 @@ struct Controller {
     #[arg(long, env = "SKYWARD_STORE_DIR", default_value = "/var/lib/skyward/store")]
     store_dir: PathBuf,
     /// Directory with an agent for each architecture: `<dir>/<arch>/skyward-agent`.
-    #[arg(long, env = "SKYWARD_AGENTS_DIR", default_value = "/usr/local/share/skyward/agent")]
+    #[arg(
+        long,
+        env = "SKYWARD_AGENTS_DIR",
+        default_value = "/usr/local/share/skyward/agent"
+    )]
     agents_dir: PathBuf,
     /// Image of Container machines where the Provider names none.
     #[arg(long, env = "SKYWARD_NODE_IMAGE", default_value = "skyward-node:latest")]
@@ -125,7 +129,10 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     init_logs(cli.log_format);
     // Exactly one TLS provider in the process, installed before anything opens a connection.
-    if rustls::crypto::aws_lc_rs::default_provider().install_default().is_err() {
+    if rustls::crypto::aws_lc_rs::default_provider()
+        .install_default()
+        .is_err()
+    {
         tracing::error!("another TLS provider is installed already");
         return ExitCode::FAILURE;
     }
@@ -161,7 +168,14 @@ fn init_logs(format: LogFormat) {
         .unwrap_or_else(|_| EnvFilter::new("info,kube_client=warn,kube_runtime=warn,russh=warn,tower=warn"));
     let registry = tracing_subscriber::registry().with(filter);
     match format {
-        LogFormat::Json => registry.with(fmt::layer().json().flatten_event(true).with_writer(std::io::stderr)).init(),
+        LogFormat::Json => registry
+            .with(
+                fmt::layer()
+                    .json()
+                    .flatten_event(true)
+                    .with_writer(std::io::stderr),
+            )
+            .init(),
         LogFormat::Pretty => registry.with(fmt::layer().with_writer(std::io::stderr)).init(),
     }
 }
@@ -239,7 +253,15 @@ async fn controller(flags: Controller, shutdown: CancellationToken) -> Result<()
 async fn apiserver(flags: Apiserver, shutdown: CancellationToken) -> Result<()> {
     let namespace = namespace(flags.namespace, flags.pod_namespace)?;
     let client = connect().await?;
-    skyward_subresources::run(client, skyward_subresources::Config { namespace, address: flags.address }, shutdown).await
+    skyward_subresources::run(
+        client,
+        skyward_subresources::Config {
+            namespace,
+            address: flags.address,
+        },
+        shutdown,
+    )
+    .await
 }
 
 fn namespace(given: Option<String>, pod: Option<String>) -> Result<String> {
@@ -251,12 +273,19 @@ fn namespace(given: Option<String>, pod: Option<String>) -> Result<String> {
 fn config(flags: &Controller, in_cluster: bool) -> Result<Config> {
     let lease_duration = flags.lease_duration.parse().unwrap_or(Duration::from_secs(15));
     if lease_duration < Duration::from_secs(3) {
-        bail!("--lease-duration is {}; it must be at least 3s", flags.lease_duration);
+        bail!(
+            "--lease-duration is {}; it must be at least 3s",
+            flags.lease_duration
+        );
     }
-    let identity = flags.identity.clone().filter(|name| !name.is_empty()).unwrap_or_else(|| {
-        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-        format!("{}-{}", host.trim(), std::process::id())
-    });
+    let identity = flags
+        .identity
+        .clone()
+        .filter(|name| !name.is_empty())
+        .unwrap_or_else(|| {
+            let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+            format!("{}-{}", host.trim(), std::process::id())
+        });
     Ok(Config {
         namespace: namespace(flags.namespace.clone(), flags.pod_namespace.clone())?,
         identity,
@@ -282,9 +311,9 @@ fn config(flags: &Controller, in_cluster: bool) -> Result<Config> {
 
 /// A client of the cluster: that of the Pod's service account, or of KUBECONFIG.
 pub(crate) async fn connect() -> Result<Client> {
-    let mut config = kube::Config::infer().await.context(
-        "no cluster is configured: run inside one, or name a kubeconfig with KUBECONFIG",
-    )?;
+    let mut config = kube::Config::infer()
+        .await
+        .context("no cluster is configured: run inside one, or name a kubeconfig with KUBECONFIG")?;
     config.read_timeout = None;
     config.connect_timeout = Some(Duration::from_secs(10));
     Client::try_from(config).context("the cluster's configuration cannot be used")
@@ -297,7 +326,10 @@ async fn cluster_uid(client: &Client) -> Result<String> {
     loop {
         match tokio::time::timeout(Duration::from_secs(10), namespaces.get("kube-system")).await {
             Ok(Ok(namespace)) => {
-                return namespace.metadata.uid.ok_or_else(|| anyhow!("the namespace kube-system has no UID"));
+                return namespace
+                    .metadata
+                    .uid
+                    .ok_or_else(|| anyhow!("the namespace kube-system has no UID"));
             }
             Ok(Err(kube::Error::Api(status))) if status.code == 401 || status.code == 403 => {
                 bail!(
@@ -308,7 +340,9 @@ async fn cluster_uid(client: &Client) -> Result<String> {
             Ok(Err(error)) if tries >= 30 => {
                 return Err(error).context("the API server does not answer; check that the cluster runs");
             }
-            Ok(Err(error)) if tries == 0 => tracing::warn!(%error, "the API server does not answer; trying again for a minute"),
+            Ok(Err(error)) if tries == 0 => {
+                tracing::warn!(%error, "the API server does not answer; trying again for a minute")
+            }
             Err(_) if tries >= 6 => bail!("the API server does not answer; check that the cluster runs"),
             Ok(Err(_)) | Err(_) => {}
         }
@@ -322,7 +356,12 @@ struct Sink(Arc<Metrics>);
 
 impl CallSink for Sink {
     fn record(&self, provider: &str, operation: &'static str, outcome: &str, seconds: f64) {
-        self.0.provider_call(provider, operation, outcome, Duration::from_secs_f64(seconds.max(0.0)));
+        self.0.provider_call(
+            provider,
+            operation,
+            outcome,
+            Duration::from_secs_f64(seconds.max(0.0)),
+        );
     }
 }
 

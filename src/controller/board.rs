@@ -26,7 +26,10 @@ pub struct Key {
 impl Key {
     /// A key from its parts.
     pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
-        Self { namespace: namespace.into(), name: name.into() }
+        Self {
+            namespace: namespace.into(),
+            name: name.into(),
+        }
     }
 }
 
@@ -57,7 +60,11 @@ pub struct Board {
 
 impl Default for Board {
     fn default() -> Self {
-        Self { pools: Mutex::default(), changed: watch::Sender::new(0), idle: Feed::default() }
+        Self {
+            pools: Mutex::default(),
+            changed: watch::Sender::new(0),
+            idle: Feed::default(),
+        }
     }
 }
 
@@ -84,18 +91,27 @@ impl Board {
 
     /// A Pool is gone.
     pub fn forget(&self, pool: &Key) {
-        self.pools.lock().unwrap_or_else(PoisonError::into_inner).remove(pool);
+        self.pools
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(pool);
     }
 
     /// What is known of a Pool; `None` = nothing yet.
     pub fn load(&self, pool: &Key) -> Option<PoolLoad> {
-        self.pools.lock().unwrap_or_else(PoisonError::into_inner).get(pool).cloned()
+        self.pools
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(pool)
+            .cloned()
     }
 
     /// Runs on one Machine; `None` = not known.
     pub fn runs_on(&self, pool: &Key, machine: &str) -> Option<u32> {
         let pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
-        pools.get(pool).map(|load| load.runs.get(machine).copied().unwrap_or(0))
+        pools
+            .get(pool)
+            .map(|load| load.runs.get(machine).copied().unwrap_or(0))
     }
 
     /// Woken at each change.
@@ -105,7 +121,9 @@ impl Board {
 }
 
 fn became_idle(old: &PoolLoad, new: &PoolLoad) -> bool {
-    old.runs.iter().any(|(machine, runs)| *runs > 0 && new.runs.get(machine).copied().unwrap_or(0) == 0)
+    old.runs
+        .iter()
+        .any(|(machine, runs)| *runs > 0 && new.runs.get(machine).copied().unwrap_or(0) == 0)
 }
 
 #[cfg(test)]
@@ -113,7 +131,10 @@ mod tests {
     use super::*;
 
     fn load(runs: u32) -> PoolLoad {
-        PoolLoad { runs: BTreeMap::from([("m".to_owned(), runs)]), ..PoolLoad::default() }
+        PoolLoad {
+            runs: BTreeMap::from([("m".to_owned(), runs)]),
+            ..PoolLoad::default()
+        }
     }
 
     #[test]

@@ -14,7 +14,13 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    board::{Board, Key}, config::Config, events::Events, health::Health, metrics::Metrics, pool::fleet::Fleet, wake::{Feed, Wakeups},
+    board::{Board, Key},
+    config::Config,
+    events::Events,
+    health::Health,
+    metrics::Metrics,
+    pool::fleet::Fleet,
+    wake::{Feed, Wakeups},
 };
 
 /// Makes the client of an account from its Provider object (given by `main.rs`, the
@@ -93,25 +99,39 @@ pub struct Accounts {
 
 impl Default for Accounts {
     fn default() -> Self {
-        Self { known: RwLock::default(), changed: watch::Sender::new(0) }
+        Self {
+            known: RwLock::default(),
+            changed: watch::Sender::new(0),
+        }
     }
 }
 
 impl Accounts {
     /// The account of that name, if its Provider was seen by its controller.
     pub fn get(&self, name: &str) -> Option<Account> {
-        self.known.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+        self.known
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(name)
+            .cloned()
     }
 
     /// Adds or replaces an account.
     pub fn set(&self, name: &str, account: Account) {
-        self.known.write().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), account);
+        self.known
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(name.to_owned(), account);
         self.changed.send_modify(|n| *n += 1);
     }
 
     /// Removes an account.
     pub fn remove(&self, name: &str) {
-        let removed = self.known.write().unwrap_or_else(PoisonError::into_inner).remove(name);
+        let removed = self
+            .known
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(name);
         if removed.is_some() {
             self.changed.send_modify(|n| *n += 1);
         }

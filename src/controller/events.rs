@@ -104,12 +104,22 @@ pub struct EventSpec {
 impl EventSpec {
     /// News.
     pub fn normal(reason: &'static str, action: &'static str, note: impl Into<String>) -> Self {
-        Self { reason, note: note.into(), kind: EventKind::Normal, action, related: None, merge_into: None }
+        Self {
+            reason,
+            note: note.into(),
+            kind: EventKind::Normal,
+            action,
+            related: None,
+            merge_into: None,
+        }
     }
 
     /// Trouble.
     pub fn warning(reason: &'static str, action: &'static str, note: impl Into<String>) -> Self {
-        Self { kind: EventKind::Warning, ..Self::normal(reason, action, note) }
+        Self {
+            kind: EventKind::Warning,
+            ..Self::normal(reason, action, note)
+        }
     }
 
     /// Names another object it is about.
@@ -150,7 +160,12 @@ impl Events {
     pub fn start(client: Client, instance: String, metrics: Arc<Metrics>) -> (Self, JoinHandle<()>) {
         // from whoever publishes --Message--> to the writer
         let (event_tx, event_rx) = mpsc::channel(QUEUE);
-        let writer = Writer { client, instance, recent: Recent::default(), metrics: metrics.clone() };
+        let writer = Writer {
+            client,
+            instance,
+            recent: Recent::default(),
+            metrics: metrics.clone(),
+        };
         (Self { event_tx, metrics }, tokio::spawn(writer.run(event_rx)))
     }
 
@@ -206,21 +221,26 @@ impl Writer {
         let namespace = regarding.namespace.as_deref().unwrap_or("default");
         let events: Api<Event> = Api::namespaced(self.client.clone(), namespace);
         let now = Timestamp::now();
-        let outcome = match self.recent.count_up(regarding, spec) {
-            Some((name, count)) => {
-                let patch = serde_json::json!({ "series": EventSeries { count, last_observed_time: MicroTime(now) } });
-                let params = PatchParams::default();
-                timeout(DEADLINE, events.patch(&name, &params, &Patch::Merge(patch))).await.map(|r| r.map(drop))
+        let outcome = if let Some((name, count)) = self.recent.count_up(regarding, spec) {
+            let series = EventSeries {
+                count,
+                last_observed_time: MicroTime(now),
+            };
+            let patch = Patch::Merge(serde_json::json!({ "series": series }));
+            let params = PatchParams::default();
+            timeout(DEADLINE, events.patch(&name, &params, &patch))
+                .await
+                .map(|r| r.map(drop))
+        } else {
+            let event = render(regarding, spec, &self.instance, now);
+            let name = event.metadata.name.clone().unwrap_or_default();
+            let written = timeout(DEADLINE, events.create(&PostParams::default(), &event))
+                .await
+                .map(|r| r.map(drop));
+            if matches!(written, Ok(Ok(()))) {
+                self.recent.remember(regarding, spec, name);
             }
-            None => {
-                let event = render(regarding, spec, &self.instance, now);
-                let name = event.metadata.name.clone().unwrap_or_default();
-                let written = timeout(DEADLINE, events.create(&PostParams::default(), &event)).await.map(|r| r.map(drop));
-                if matches!(written, Ok(Ok(()))) {
-                    self.recent.remember(regarding, spec, name);
-                }
-                written
-            }
+            written
         };
         self.metrics.api_write("Event");
         match outcome {
@@ -306,7 +326,11 @@ impl Recent {
 
     fn remember(&mut self, regarding: &ObjectReference, spec: &EventSpec, name: String) {
         let key = recent_key(regarding, spec);
-        if self.known.insert(key.clone(), (name, 1, Instant::now())).is_none() {
+        if self
+            .known
+            .insert(key.clone(), (name, 1, Instant::now()))
+            .is_none()
+        {
             self.order.push_back(key);
         }
         while self.order.len() > REMEMBERED {
@@ -344,7 +368,12 @@ impl Merger {
         let pool_key = pool.uid.clone().or_else(|| pool.name.clone()).unwrap_or_default();
         match self.windows.get_mut(&(pool_key.clone(), spec.reason)) {
             None => {
-                let window = Window { pool, action: spec.action, held: 0, last: None };
+                let window = Window {
+                    pool,
+                    action: spec.action,
+                    held: 0,
+                    last: None,
+                };
                 self.windows.insert((pool_key, spec.reason), window);
                 Some((regarding, spec))
             }
@@ -368,10 +397,18 @@ impl Merger {
                     true
                 }
                 (many, Some(_)) => {
-                    let what = if *reason == reason::TASK_STARTED { "started" } else { "completed" };
+                    let what = if *reason == reason::TASK_STARTED {
+                        "started"
+                    } else {
+                        "completed"
+                    };
                     due.push((
                         window.pool.clone(),
-                        EventSpec::normal(reason, window.action, format!("{many} Tasks {what} within a second")),
+                        EventSpec::normal(
+                            reason,
+                            window.action,
+                            format!("{many} Tasks {what} within a second"),
+                        ),
                     ));
                     true
                 }
@@ -396,7 +433,8 @@ mod tests {
     }
 
     fn completed() -> EventSpec {
-        EventSpec::normal(reason::TASK_COMPLETED, "Complete", "Task completed").merged_into(object("Pool", "train"))
+        EventSpec::normal(reason::TASK_COMPLETED, "Complete", "Task completed")
+            .merged_into(object("Pool", "train"))
     }
 
     #[test]
@@ -411,7 +449,9 @@ mod tests {
     #[test]
     fn a_thousand_completions_in_a_second_are_two_events() {
         let mut merger = Merger::default();
-        let direct = (0..1000).filter_map(|i| merger.admit(object("Task", &i.to_string()), completed())).count();
+        let direct = (0..1000)
+            .filter_map(|i| merger.admit(object("Task", &i.to_string()), completed()))
+            .count();
         let merged = merger.tick();
         assert_eq!((direct, merged.len()), (1, 1));
         assert_eq!(merged[0].0.kind.as_deref(), Some("Pool"));
@@ -421,8 +461,11 @@ mod tests {
     #[test]
     fn failures_are_never_merged() {
         let mut merger = Merger::default();
-        let failed = EventSpec::warning(reason::TASK_FAILED, "Fail", "exit code 1").merged_into(object("Pool", "train"));
-        let direct = (0..100).filter_map(|i| merger.admit(object("Task", &i.to_string()), failed.clone())).count();
+        let failed = EventSpec::warning(reason::TASK_FAILED, "Fail", "exit code 1")
+            .merged_into(object("Pool", "train"));
+        let direct = (0..100)
+            .filter_map(|i| merger.admit(object("Task", &i.to_string()), failed.clone()))
+            .count();
         assert_eq!(direct, 100);
     }
 
@@ -434,13 +477,21 @@ mod tests {
         assert_eq!(recent.count_up(&pool, &spec), None);
         recent.remember(&pool, &spec, "train.1".into());
         assert_eq!(recent.count_up(&pool, &spec), Some(("train.1".into(), 2)));
-        let other = EventSpec { note: "another".into(), ..spec };
+        let other = EventSpec {
+            note: "another".into(),
+            ..spec
+        };
         assert_eq!(recent.count_up(&pool, &other), None);
     }
 
     #[test]
     fn an_event_of_a_long_name_is_admitted() {
-        let event = render(&object("Task", &"n".repeat(253)), &completed(), &"i".repeat(300), Timestamp::UNIX_EPOCH);
+        let event = render(
+            &object("Task", &"n".repeat(253)),
+            &completed(),
+            &"i".repeat(300),
+            Timestamp::UNIX_EPOCH,
+        );
         assert!(event.metadata.name.unwrap().len() <= 253);
         assert!(event.reporting_instance.unwrap().len() <= 128);
     }

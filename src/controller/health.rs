@@ -13,7 +13,9 @@ use std::{
     },
 };
 
-use axum::{Json, Router, extract::State, http::StatusCode, http::header, response::IntoResponse, routing::get};
+use axum::{
+    Json, Router, extract::State, http::StatusCode, http::header, response::IntoResponse, routing::get,
+};
 use jiff::Timestamp;
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
@@ -62,13 +64,23 @@ impl Health {
 
     /// Remembers why a plan is as it is; the object is `Pool namespace/name`.
     pub fn planned(&self, object: String, reasons: Vec<String>, actions: Vec<String>) {
-        let plan = LastPlan { at: Timestamp::now(), reasons, actions };
-        self.plans.lock().unwrap_or_else(PoisonError::into_inner).insert(object, plan);
+        let plan = LastPlan {
+            at: Timestamp::now(),
+            reasons,
+            actions,
+        };
+        self.plans
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(object, plan);
     }
 
     /// Forgets an object that is gone.
     pub fn forget(&self, object: &str) {
-        self.plans.lock().unwrap_or_else(PoisonError::into_inner).remove(object);
+        self.plans
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(object);
     }
 
     /// Why it is not ready; `None` = it is.
@@ -99,10 +111,14 @@ pub async fn serve(
     let listener = tokio::net::TcpListener::bind(address).await.map_err(|error| {
         std::io::Error::new(
             error.kind(),
-            format!("metrics and health cannot be served on {address}: {error}; choose another --metrics-address"),
+            format!(
+                "metrics and health cannot be served on {address}: {error}; choose another --metrics-address"
+            ),
         )
     })?;
-    axum::serve(listener, router(health, metrics)).with_graceful_shutdown(shutdown.cancelled_owned()).await
+    axum::serve(listener, router(health, metrics))
+        .with_graceful_shutdown(shutdown.cancelled_owned())
+        .await
 }
 
 fn router(health: Arc<Health>, metrics: Arc<Metrics>) -> Router {
@@ -122,7 +138,12 @@ async fn ready(State(served): State<Served>) -> impl IntoResponse {
 }
 
 async fn render(State(served): State<Served>) -> impl IntoResponse {
-    let context = served.health.context.read().unwrap_or_else(PoisonError::into_inner).clone();
+    let context = served
+        .health
+        .context
+        .read()
+        .unwrap_or_else(PoisonError::into_inner)
+        .clone();
     if let Some(context) = context {
         served.metrics.observe(&context);
     }
@@ -131,7 +152,14 @@ async fn render(State(served): State<Served>) -> impl IntoResponse {
 }
 
 async fn plans(State(served): State<Served>) -> impl IntoResponse {
-    Json(served.health.plans.lock().unwrap_or_else(PoisonError::into_inner).clone())
+    Json(
+        served
+            .health
+            .plans
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone(),
+    )
 }
 
 #[cfg(test)]

@@ -6,7 +6,9 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use k8s_openapi::{ByteString, api::core::v1::Secret as SecretObject, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use k8s_openapi::{
+    ByteString, api::core::v1::Secret as SecretObject, apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
 use kube::{
     Api, Client,
     api::{DeleteParams, PostParams},
@@ -45,7 +47,9 @@ pub enum Error {
     #[error(transparent)]
     Key(#[from] KeyError),
     /// The Secret is there and lacks an entry.
-    #[error("the Secret \"{0}\" has no entry \"{1}\"; delete it, and the Pool's machines are replaced with a new key")]
+    #[error(
+        "the Secret \"{0}\" has no entry \"{1}\"; delete it, and the Pool's machines are replaced with a new key"
+    )]
     Damaged(String, &'static str),
 }
 
@@ -88,12 +92,17 @@ pub async fn ensure(client: &Client, namespace: &str, pool_uid: &str, pool: &str
         ])),
         ..Default::default()
     };
-    let params = PostParams { field_manager: Some(labels::MANAGER.to_owned()), ..Default::default() };
+    let params = PostParams {
+        field_manager: Some(labels::MANAGER.to_owned()),
+        ..Default::default()
+    };
     match call("create", secrets(client, namespace).create(&params, &secret)).await {
         Ok(_) => Ok(PoolKey { private, public }),
         // Somebody was faster, or an answer of ours was lost: what is there counts.
         Err(Error::Api(_, kube::Error::Api(status))) if status.code == 409 => {
-            get(client, namespace, pool_uid).await?.ok_or(Error::Damaged(name, PRIVATE))
+            get(client, namespace, pool_uid)
+                .await?
+                .ok_or(Error::Damaged(name, PRIVATE))
         }
         Err(error) => Err(error),
     }
@@ -102,7 +111,12 @@ pub async fn ensure(client: &Client, namespace: &str, pool_uid: &str, pool: &str
 /// Deletes the key; fine when it is gone already.
 pub async fn delete(client: &Client, namespace: &str, pool_uid: &str) -> Result<(), Error> {
     let name = secret_name(pool_uid);
-    match call("delete", secrets(client, namespace).delete(&name, &DeleteParams::default())).await {
+    match call(
+        "delete",
+        secrets(client, namespace).delete(&name, &DeleteParams::default()),
+    )
+    .await
+    {
         Ok(_) => Ok(()),
         Err(Error::Api(_, kube::Error::Api(status))) if status.code == 404 => Ok(()),
         Err(error) => Err(error),
@@ -120,7 +134,10 @@ fn read(name: &str, secret: SecretObject) -> Result<PoolKey, Error> {
             .and_then(|bytes| String::from_utf8(bytes.0.clone()).ok())
             .ok_or_else(|| Error::Damaged(name.to_owned(), key))
     };
-    Ok(PoolKey { private: Secret::new(entry(PRIVATE)?), public: entry(PUBLIC)? })
+    Ok(PoolKey {
+        private: Secret::new(entry(PRIVATE)?),
+        public: entry(PUBLIC)?,
+    })
 }
 
 async fn call<T>(what: &'static str, call: impl Future<Output = Result<T, kube::Error>>) -> Result<T, Error> {
@@ -135,11 +152,14 @@ pub fn short_digest(bytes: &[u8]) -> String {
     use std::fmt::Write as _;
 
     use sha2::{Digest as _, Sha256};
-    Sha256::digest(bytes).iter().take(8).fold(String::with_capacity(16), |mut text, byte| {
-        // Writing to a String cannot fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    Sha256::digest(bytes)
+        .iter()
+        .take(8)
+        .fold(String::with_capacity(16), |mut text, byte| {
+            // Writing to a String cannot fail.
+            let _ = write!(text, "{byte:02x}");
+            text
+        })
 }
 
 #[cfg(test)]
@@ -148,13 +168,21 @@ mod tests {
 
     #[test]
     fn a_key_is_never_printed() {
-        let key = PoolKey { private: Secret::new("canary"), public: "ssh-ed25519 A".into() };
+        let key = PoolKey {
+            private: Secret::new("canary"),
+            public: "ssh-ed25519 A".into(),
+        };
         assert!(!format!("{key:?}").contains("canary"));
     }
 
     #[test]
     fn a_secret_without_its_entry_says_what_to_do() {
         let error = read("pool-1", SecretObject::default()).unwrap_err();
-        assert!(error.to_string().contains("has no entry \"id_ed25519\"; delete it"), "{error}");
+        assert!(
+            error
+                .to_string()
+                .contains("has no entry \"id_ed25519\"; delete it"),
+            "{error}"
+        );
     }
 }

@@ -38,8 +38,15 @@ pub enum Decision {
 }
 
 /// Decides. `unchanged_for` says for how long we have seen the record as it is now.
-pub fn decide(lease: Option<&LeaseSpec>, identity: &str, unchanged_for: Duration, ours: Duration) -> Decision {
-    let Some(spec) = lease else { return Decision::Create(1) };
+pub fn decide(
+    lease: Option<&LeaseSpec>,
+    identity: &str,
+    unchanged_for: Duration,
+    ours: Duration,
+) -> Decision {
+    let Some(spec) = lease else {
+        return Decision::Create(1);
+    };
     let next = spec.lease_transitions.unwrap_or(0).saturating_add(1);
     let holder = spec.holder_identity.as_deref().unwrap_or_default();
     if holder.is_empty() || holder == identity {
@@ -81,7 +88,7 @@ pub async fn acquire(
         let pause = match look(&api, config, &mut seen).await {
             Ok(Look::Ours(object)) => {
                 health.lease_decided(true);
-                return Some(hold(api, config.clone(), object));
+                return Some(hold(api, config.clone(), *object));
             }
             Ok(Look::Wait { holder, rest }) => {
                 health.lease_decided(false);
@@ -104,7 +111,7 @@ pub async fn acquire(
 }
 
 enum Look {
-    Ours(LeaseObject),
+    Ours(Box<LeaseObject>),
     Wait { holder: String, rest: Duration },
 }
 
@@ -114,7 +121,10 @@ async fn look(
     seen: &mut Option<(String, Instant)>,
 ) -> Result<Look, kube::Error> {
     let object = deadline(config, api.get_opt(LEASE)).await?;
-    let version = object.as_ref().and_then(|o| o.metadata.resource_version.clone()).unwrap_or_default();
+    let version = object
+        .as_ref()
+        .and_then(|o| o.metadata.resource_version.clone())
+        .unwrap_or_default();
     let since = match seen {
         Some((known, since)) if *known == version => *since,
         _ => {
@@ -130,20 +140,27 @@ async fn look(
     match decide(spec, &config.identity, since.elapsed(), config.lease_duration) {
         Decision::Create(epoch) => {
             let wanted = record(config, None, epoch);
-            let params = PostParams { field_manager: Some(labels::MANAGER.to_owned()), ..Default::default() };
+            let params = PostParams {
+                field_manager: Some(labels::MANAGER.to_owned()),
+                ..Default::default()
+            };
             match deadline(config, api.create(&params, &wanted)).await {
-                Ok(object) => Ok(Look::Ours(object)),
-                Err(error) if is_conflict(&error) => Ok(Look::Wait { holder: "unknown".into(), rest: Duration::ZERO }),
+                Ok(object) => Ok(Look::Ours(Box::new(object))),
+                Err(error) if is_conflict(&error) => Ok(Look::Wait {
+                    holder: "unknown".into(),
+                    rest: Duration::ZERO,
+                }),
                 Err(error) => Err(error),
             }
         }
         Decision::Take(epoch) => {
             let wanted = record(config, object.as_ref(), epoch);
             match deadline(config, api.replace(LEASE, &PostParams::default(), &wanted)).await {
-                Ok(object) => Ok(Look::Ours(object)),
-                Err(error) if is_conflict(&error) => {
-                    Ok(Look::Wait { holder: "unknown".into(), rest: Duration::from_millis(100) })
-                }
+                Ok(object) => Ok(Look::Ours(Box::new(object))),
+                Err(error) if is_conflict(&error) => Ok(Look::Wait {
+                    holder: "unknown".into(),
+                    rest: Duration::from_millis(100),
+                }),
                 Err(error) => Err(error),
             }
         }
@@ -164,7 +181,10 @@ fn record(config: &Config, old: Option<&LeaseObject>, epoch: i32) -> LeaseObject
             labels: Some([(labels::MANAGED_BY.to_owned(), labels::MANAGER.to_owned())].into()),
             ..Default::default()
         },
-        |old| ObjectMeta { managed_fields: None, ..old.metadata.clone() },
+        |old| ObjectMeta {
+            managed_fields: None,
+            ..old.metadata.clone()
+        },
     );
     let annotations = metadata.annotations.get_or_insert_default();
     match &config.advertise {
@@ -176,7 +196,11 @@ fn record(config: &Config, old: Option<&LeaseObject>, epoch: i32) -> LeaseObject
         spec: Some(LeaseSpec {
             acquire_time: Some(now.clone()),
             holder_identity: Some(config.identity.clone()),
-            lease_duration_seconds: Some(i32::try_from(config.lease_duration.as_secs()).unwrap_or(15).max(1)),
+            lease_duration_seconds: Some(
+                i32::try_from(config.lease_duration.as_secs())
+                    .unwrap_or(15)
+                    .max(1),
+            ),
             lease_transitions: Some(epoch),
             renew_time: Some(now),
             ..Default::default()
@@ -185,27 +209,55 @@ fn record(config: &Config, old: Option<&LeaseObject>, epoch: i32) -> LeaseObject
 }
 
 fn hold(api: Api<LeaseObject>, config: Arc<Config>, object: LeaseObject) -> Held {
-    let epoch = object.spec.as_ref().and_then(|s| s.lease_transitions).unwrap_or(1);
+    let epoch = object
+        .spec
+        .as_ref()
+        .and_then(|s| s.lease_transitions)
+        .unwrap_or(1);
     let lost = CancellationToken::new();
     let stop = CancellationToken::new();
-    let renewer = tokio::spawn(renew(api.clone(), config, object, epoch, lost.clone(), stop.clone()));
-    Held { epoch: u64::try_from(epoch).unwrap_or(1), lost, stop, renewer, api }
+    let renewer = tokio::spawn(renew(
+        api.clone(),
+        config,
+        object,
+        epoch,
+        lost.clone(),
+        stop.clone(),
+    ));
+    Held {
+        epoch: u64::try_from(epoch).unwrap_or(1),
+        lost,
+        stop,
+        renewer,
+        api,
+    }
 }
 
 impl Held {
     /// Gives the Lease back, so that a successor need not wait.
     pub async fn release(self) {
         self.stop.cancel();
-        let Ok(Some(mut object)) = self.renewer.await else { return };
+        let Ok(Some(mut object)) = self.renewer.await else {
+            return;
+        };
         if let Some(spec) = object.spec.as_mut() {
             spec.holder_identity = None;
             spec.lease_duration_seconds = Some(1);
             spec.renew_time = Some(MicroTime(Timestamp::now()));
         }
-        match timeout(Duration::from_secs(3), self.api.replace(LEASE, &PostParams::default(), &object)).await {
+        match timeout(
+            Duration::from_secs(3),
+            self.api.replace(LEASE, &PostParams::default(), &object),
+        )
+        .await
+        {
             Ok(Ok(_)) => tracing::info!("the Lease is released"),
-            Ok(Err(error)) => tracing::warn!(%error, "the Lease could not be released; a successor waits until it expires"),
-            Err(_) => tracing::warn!("the Lease could not be released in time; a successor waits until it expires"),
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "the Lease could not be released; a successor waits until it expires");
+            }
+            Err(_) => {
+                tracing::warn!("the Lease could not be released in time; a successor waits until it expires");
+            }
         }
     }
 }
@@ -257,7 +309,9 @@ async fn renew(
                 Err(error) => tracing::warn!(%error, "the Lease could not be renewed"),
             }
             if renewed.elapsed() >= patience {
-                tracing::error!("the Lease could not be renewed for too long; this process ends before another takes over");
+                tracing::error!(
+                    "the Lease could not be renewed for too long; this process ends before another takes over"
+                );
                 lost.cancel();
                 return None;
             }
@@ -279,10 +333,15 @@ fn is_conflict(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 409)
 }
 
-async fn deadline<T>(config: &Config, call: impl Future<Output = Result<T, kube::Error>>) -> Result<T, kube::Error> {
+async fn deadline<T>(
+    config: &Config,
+    call: impl Future<Output = Result<T, kube::Error>>,
+) -> Result<T, kube::Error> {
     match timeout(config.lease_duration / 3, call).await {
         Ok(result) => result,
-        Err(_) => Err(kube::Error::Service("the API server did not answer in time".into())),
+        Err(_) => Err(kube::Error::Service(
+            "the API server did not answer in time".into(),
+        )),
     }
 }
 
@@ -309,16 +368,26 @@ mod tests {
     #[case::released_with_an_empty_name(Some(lease(Some(""), Some(4))), 0, Decision::Take(5))]
     #[case::our_own_from_before_a_restart(Some(lease(Some("me"), Some(4))), 0, Decision::Take(5))]
     #[case::another_that_renews(Some(lease(Some("you"), Some(4))), 0, Decision::Wait(Duration::from_secs(3)))]
-    #[case::another_about_to_expire(Some(lease(Some("you"), Some(4))), 14, Decision::Wait(Duration::from_secs(1)))]
+    #[case::another_about_to_expire(
+        Some(lease(Some("you"), Some(4))),
+        14,
+        Decision::Wait(Duration::from_secs(1))
+    )]
     #[case::another_that_died(Some(lease(Some("you"), Some(4))), 15, Decision::Take(5))]
     #[case::without_transitions(Some(lease(Some("you"), None)), 99, Decision::Take(1))]
     fn decisions(#[case] spec: Option<LeaseSpec>, #[case] unchanged: u64, #[case] expected: Decision) {
-        assert_eq!(decide(spec.as_ref(), "me", Duration::from_secs(unchanged), OURS), expected);
+        assert_eq!(
+            decide(spec.as_ref(), "me", Duration::from_secs(unchanged), OURS),
+            expected
+        );
     }
 
     #[test]
     fn a_lease_that_says_how_long_it_lasts_is_believed() {
-        let spec = LeaseSpec { lease_duration_seconds: Some(60), ..lease(Some("you"), Some(1)) };
+        let spec = LeaseSpec {
+            lease_duration_seconds: Some(60),
+            ..lease(Some("you"), Some(1))
+        };
         assert_eq!(
             decide(Some(&spec), "me", Duration::from_secs(20), OURS),
             Decision::Wait(Duration::from_secs(3)),

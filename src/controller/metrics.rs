@@ -55,7 +55,9 @@ impl Default for Metrics {
             provider_calls: Family::default(),
             provider_seconds: Family::new_with_constructor(seconds),
             machines: Family::default(),
-            machine_ready_seconds: Histogram::new([1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1200.0]),
+            machine_ready_seconds: Histogram::new([
+                1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1200.0,
+            ]),
             pools: Family::default(),
             queued_tasks: Family::default(),
             running_tasks: Family::default(),
@@ -71,9 +73,22 @@ impl Default for Metrics {
         };
         let r = &mut this.registry;
         r.register("reconciles", "Reconciles, by kind", this.reconciles.clone());
-        r.register_with_unit("reconcile", "Time of a reconcile, by kind", Unit::Seconds, this.reconcile_seconds.clone());
-        r.register("reconcile_errors", "Reconciles that failed, by kind and category", this.reconcile_errors.clone());
-        r.register("provider_calls", "Calls to providers, by provider, operation and outcome", this.provider_calls.clone());
+        r.register_with_unit(
+            "reconcile",
+            "Time of a reconcile, by kind",
+            Unit::Seconds,
+            this.reconcile_seconds.clone(),
+        );
+        r.register(
+            "reconcile_errors",
+            "Reconciles that failed, by kind and category",
+            this.reconcile_errors.clone(),
+        );
+        r.register(
+            "provider_calls",
+            "Calls to providers, by provider, operation and outcome",
+            this.provider_calls.clone(),
+        );
         r.register_with_unit(
             "provider_call",
             "Time of a call to a provider, by provider and operation",
@@ -88,16 +103,53 @@ impl Default for Metrics {
             this.machine_ready_seconds.clone(),
         );
         r.register("pools", "Pools, by phase", this.pools.clone());
-        r.register("queued_tasks", "Tasks that wait, by Pool", this.queued_tasks.clone());
-        r.register("running_tasks", "Tasks that run, by Pool", this.running_tasks.clone());
-        r.register("task_transitions", "Tasks that entered a phase", this.task_transitions.clone());
+        r.register(
+            "queued_tasks",
+            "Tasks that wait, by Pool",
+            this.queued_tasks.clone(),
+        );
+        r.register(
+            "running_tasks",
+            "Tasks that run, by Pool",
+            this.running_tasks.clone(),
+        );
+        r.register(
+            "task_transitions",
+            "Tasks that entered a phase",
+            this.task_transitions.clone(),
+        );
         r.register("runs", "Runs, by what became of them", this.runs.clone());
-        r.register("sessions", "Connections to machines, by stage", this.sessions.clone());
-        r.register("events_dropped", "Kubernetes Events that could not be written", this.events_dropped.clone());
-        r.register_with_unit("store_written", "Written to the result store, by kind", Unit::Bytes, this.store_bytes.clone());
-        r.register("api_writes", "Writes to the API server, by kind", this.api_writes.clone());
-        r.register("invalid_objects", "Objects that could not be understood, by kind", this.invalid_objects.clone());
-        r.register("orphans_deleted", "Machines that belonged to nothing and were deleted", this.orphans_deleted.clone());
+        r.register(
+            "sessions",
+            "Connections to machines, by stage",
+            this.sessions.clone(),
+        );
+        r.register(
+            "events_dropped",
+            "Kubernetes Events that could not be written",
+            this.events_dropped.clone(),
+        );
+        r.register_with_unit(
+            "store_written",
+            "Written to the result store, by kind",
+            Unit::Bytes,
+            this.store_bytes.clone(),
+        );
+        r.register(
+            "api_writes",
+            "Writes to the API server, by kind",
+            this.api_writes.clone(),
+        );
+        r.register(
+            "invalid_objects",
+            "Objects that could not be understood, by kind",
+            this.invalid_objects.clone(),
+        );
+        r.register(
+            "orphans_deleted",
+            "Machines that belonged to nothing and were deleted",
+            this.orphans_deleted.clone(),
+        );
         r.register("leader", "1 while this process leads", this.leader.clone());
         this
     }
@@ -108,18 +160,28 @@ impl Metrics {
     pub fn reconciled(&self, kind: &'static str, took: Duration, error: Option<&'static str>) {
         let labels = vec![("kind", kind.to_owned())];
         self.reconciles.get_or_create(&labels).inc();
-        self.reconcile_seconds.get_or_create(&labels).observe(took.as_secs_f64());
+        self.reconcile_seconds
+            .get_or_create(&labels)
+            .observe(took.as_secs_f64());
         if let Some(category) = error {
             self.reconcile_errors
-                .get_or_create(&vec![("kind", kind.to_owned()), ("category", category.to_owned())])
+                .get_or_create(&vec![
+                    ("kind", kind.to_owned()),
+                    ("category", category.to_owned()),
+                ])
                 .inc();
         }
     }
 
     /// A provider answered; `outcome` is `ok` or the kind of error.
     pub fn provider_call(&self, provider: &str, operation: &str, outcome: &str, took: Duration) {
-        let mut labels = vec![("provider", provider.to_owned()), ("operation", operation.to_owned())];
-        self.provider_seconds.get_or_create(&labels).observe(took.as_secs_f64());
+        let mut labels = vec![
+            ("provider", provider.to_owned()),
+            ("operation", operation.to_owned()),
+        ];
+        self.provider_seconds
+            .get_or_create(&labels)
+            .observe(took.as_secs_f64());
         labels.push(("outcome", outcome.to_owned()));
         self.provider_calls.get_or_create(&labels).inc();
     }
@@ -131,12 +193,16 @@ impl Metrics {
 
     /// A Task entered a phase.
     pub fn task_entered(&self, phase: TaskPhase) {
-        self.task_transitions.get_or_create(&vec![("phase", phase.as_str().to_owned())]).inc();
+        self.task_transitions
+            .get_or_create(&vec![("phase", phase.as_str().to_owned())])
+            .inc();
     }
 
     /// A run ended (or, `started`, began); the outcome is one of our condition reasons.
     pub fn run(&self, outcome: &'static str) {
-        self.runs.get_or_create(&vec![("outcome", outcome.to_owned())]).inc();
+        self.runs
+            .get_or_create(&vec![("outcome", outcome.to_owned())])
+            .inc();
     }
 
     /// An Event could not be written.
@@ -146,17 +212,23 @@ impl Metrics {
 
     /// Bytes went to the result store; `kind` is `log` or `result`.
     pub fn stored(&self, kind: &'static str, bytes: u64) {
-        self.store_bytes.get_or_create(&vec![("kind", kind.to_owned())]).inc_by(bytes);
+        self.store_bytes
+            .get_or_create(&vec![("kind", kind.to_owned())])
+            .inc_by(bytes);
     }
 
     /// We wrote to the API server.
     pub fn api_write(&self, kind: &'static str) {
-        self.api_writes.get_or_create(&vec![("kind", kind.to_owned())]).inc();
+        self.api_writes
+            .get_or_create(&vec![("kind", kind.to_owned())])
+            .inc();
     }
 
     /// A watch gave an object that could not be understood.
     pub fn invalid_object(&self, kind: &str) {
-        self.invalid_objects.get_or_create(&vec![("kind", kind.to_owned())]).inc();
+        self.invalid_objects
+            .get_or_create(&vec![("kind", kind.to_owned())])
+            .inc();
     }
 
     /// The sweep deleted a machine that belonged to nothing.
@@ -174,16 +246,26 @@ impl Metrics {
         self.machines.clear();
         self.sessions.clear();
         for phase in MACHINE_PHASES {
-            self.machines.get_or_create(&vec![("phase", phase.as_str().to_owned())]).set(0);
+            self.machines
+                .get_or_create(&vec![("phase", phase.as_str().to_owned())])
+                .set(0);
         }
         for machine in context.caches.machines.state() {
             let phase = machine.status.as_ref().and_then(|s| s.phase).unwrap_or_default();
-            self.machines.get_or_create(&vec![("phase", phase.as_str().to_owned())]).inc();
+            self.machines
+                .get_or_create(&vec![("phase", phase.as_str().to_owned())])
+                .inc();
             if let (Some(namespace), Some(name)) = (&machine.metadata.namespace, &machine.metadata.name) {
-                let key = skyward_remote::sessions::MachineKey { namespace: namespace.clone(), name: name.clone() };
+                let key = skyward_remote::sessions::MachineKey {
+                    namespace: namespace.clone(),
+                    name: name.clone(),
+                };
                 if let Some(state) = context.sessions.state(&key) {
                     self.sessions
-                        .get_or_create(&vec![("stage", crate::machine::stage_name(&state.stage).to_owned())])
+                        .get_or_create(&vec![(
+                            "stage",
+                            crate::machine::stage_name(&state.stage).to_owned(),
+                        )])
                         .inc();
                 }
             }
@@ -193,12 +275,20 @@ impl Metrics {
         self.running_tasks.clear();
         for pool in context.caches.pools.state() {
             let phase = pool.status.as_ref().and_then(|s| s.phase).unwrap_or_default();
-            self.pools.get_or_create(&vec![("phase", pool_phase(phase).to_owned())]).inc();
-            let (Some(namespace), Some(name)) = (&pool.metadata.namespace, &pool.metadata.name) else { continue };
+            self.pools
+                .get_or_create(&vec![("phase", pool_phase(phase).to_owned())])
+                .inc();
+            let (Some(namespace), Some(name)) = (&pool.metadata.namespace, &pool.metadata.name) else {
+                continue;
+            };
             if let Some(load) = context.board.load(&Key::new(namespace, name)) {
                 let labels = vec![("namespace", namespace.clone()), ("pool", name.clone())];
-                self.queued_tasks.get_or_create(&labels).set(i64::from(load.queued));
-                self.running_tasks.get_or_create(&labels).set(i64::from(load.running));
+                self.queued_tasks
+                    .get_or_create(&labels)
+                    .set(i64::from(load.queued));
+                self.running_tasks
+                    .get_or_create(&labels)
+                    .set(i64::from(load.running));
             }
         }
     }
@@ -249,8 +339,16 @@ mod tests {
         metrics.provider_call("container", "create", "ok", Duration::from_millis(5));
         metrics.task_entered(TaskPhase::Running);
         let text = metrics.render();
-        assert!(text.contains(r#"skyward_reconcile_errors_total{kind="Pool",category="conflict"} 1"#), "{text}");
-        assert!(text.contains(r#"skyward_provider_calls_total{provider="container",operation="create",outcome="ok"} 1"#), "{text}");
+        assert!(
+            text.contains(r#"skyward_reconcile_errors_total{kind="Pool",category="conflict"} 1"#),
+            "{text}"
+        );
+        assert!(
+            text.contains(
+                r#"skyward_provider_calls_total{provider="container",operation="create",outcome="ok"} 1"#
+            ),
+            "{text}"
+        );
         assert!(text.contains("skyward_reconcile_seconds_bucket"), "{text}");
     }
 }

@@ -37,7 +37,9 @@ impl<K: Resource<DynamicType = ()>> Newest<K> {
         let key = key_of(cached.as_ref());
         let version = cached.resource_version().unwrap_or_default();
         match written.get(&key) {
-            Some(ours) if ours.object.uid() == cached.uid() && ours.replaced.contains(&version) => ours.object.clone(),
+            Some(ours) if ours.object.uid() == cached.uid() && ours.replaced.contains(&version) => {
+                ours.object.clone()
+            }
             Some(_) => {
                 written.remove(&key);
                 cached
@@ -55,7 +57,13 @@ impl<K: Resource<DynamicType = ()>> Newest<K> {
         if replaced.len() > REMEMBERED {
             replaced.remove(0);
         }
-        written.insert(key, Written { object: after, replaced });
+        written.insert(
+            key,
+            Written {
+                object: after,
+                replaced,
+            },
+        );
     }
 
     /// The object is gone.

@@ -5,7 +5,12 @@
 //! enough to never order a machine twice. One malformed object is skipped and counted; it
 //! never blinds a watch. When the Lease is lost the process must end at once.
 
-use std::{collections::{HashMap, HashSet}, fmt::Debug, sync::Arc, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    fmt::Debug,
+    sync::Arc,
+    time::Duration,
+};
 
 use futures::{StreamExt, pin_mut};
 use kube::{
@@ -72,7 +77,9 @@ pub enum Error {
     #[error(transparent)]
     Listen(#[from] std::io::Error),
     /// Our rights do not suffice.
-    #[error("the API server refuses to list {what}: {message}; apply the operator's ClusterRole and binding (chart: rbac.create=true)")]
+    #[error(
+        "the API server refuses to list {what}: {message}; apply the operator's ClusterRole and binding (chart: rbac.create=true)"
+    )]
     Forbidden {
         /// What was asked for.
         what: String,
@@ -137,7 +144,16 @@ async fn lead(parts: Parts, health: Arc<Health>) -> Result<(), Error> {
 
 /// Everything that happens while this process leads.
 async fn control(parts: Parts, health: Arc<Health>, epoch: u64) -> Result<(), Error> {
-    let Parts { client, config, cluster, factory, store, agents, metrics, shutdown } = parts;
+    let Parts {
+        client,
+        config,
+        cluster,
+        factory,
+        store,
+        agents,
+        metrics,
+        shutdown,
+    } = parts;
     let (events, events_writer) = Events::start(client.clone(), config.identity.clone(), metrics.clone());
 
     // from sessions --machine whose session changed--> to the Machine controller
@@ -179,7 +195,10 @@ async fn control(parts: Parts, health: Arc<Health>, epoch: u64) -> Result<(), Er
     for watch in &watches {
         watch.abort();
     }
-    if timeout(Duration::from_secs(2), sessions.shutdown()).await.is_err() {
+    if timeout(Duration::from_secs(2), sessions.shutdown())
+        .await
+        .is_err()
+    {
         tracing::warn!("some connections to machines did not close in time");
     }
     pump.abort();
@@ -218,7 +237,10 @@ async fn controllers(context: &Context) -> Result<(), Error> {
     context.shutdown.cancel();
     let ended = timeout(GRACE, async { while running.join_next().await.is_some() {} }).await;
     if ended.is_err() {
-        tracing::warn!(seconds = GRACE.as_secs(), "some controllers did not end in time; they are cut off");
+        tracing::warn!(
+            seconds = GRACE.as_secs(),
+            "some controllers did not end in time; they are cut off"
+        );
     }
     failure.map_or(Ok(()), Err)
 }
@@ -245,14 +267,15 @@ async fn synced(caches: &Caches) {
                 caches.offers.wait_until_ready(),
             )
         };
-        match timeout(Duration::from_secs(10), ready).await {
-            // A dropped writer means that we are shutting down.
-            Ok(_) => return,
-            Err(_) => {
-                waits += 1;
-                tracing::warn!(seconds = waits * 10, "the first lists of the watches are still missing");
-            }
+        // A dropped writer means that we are shutting down.
+        if timeout(Duration::from_secs(10), ready).await.is_ok() {
+            return;
         }
+        waits += 1;
+        tracing::warn!(
+            seconds = waits * 10,
+            "the first lists of the watches are still missing"
+        );
     }
 }
 
@@ -283,7 +306,10 @@ where
         match timeout(Duration::from_secs(10), api.list_metadata(&one)).await {
             Ok(Ok(_)) => return Ok(()),
             Ok(Err(kube::Error::Api(status))) if status.code == 403 => {
-                return Err(Error::Forbidden { what, message: status.message.clone() });
+                return Err(Error::Forbidden {
+                    what,
+                    message: status.message.clone(),
+                });
             }
             Ok(Err(kube::Error::Api(status))) if status.code == 404 => {
                 if !announced {
@@ -294,8 +320,13 @@ where
                     announced = true;
                 }
             }
-            Ok(Err(error)) => tracing::warn!(%error, resource = what, "the API server does not answer; trying again"),
-            Err(_) => tracing::warn!(resource = what, "the API server did not answer in time; trying again"),
+            Ok(Err(error)) => {
+                tracing::warn!(%error, resource = what, "the API server does not answer; trying again");
+            }
+            Err(_) => tracing::warn!(
+                resource = what,
+                "the API server did not answer in time; trying again"
+            ),
         }
         sleep(Duration::from_secs(1)).await;
     }
@@ -316,28 +347,46 @@ fn watch_all(
         seen.each(|pool| told.tell(&Changed::Pool(key_of(pool))));
     });
     let (told, known) = (feed.clone(), fleet.clone());
-    let machines_watch = watch(client, machines_writer, metrics, move |seen: Seen<'_, Machine>| {
-        match &seen {
-            Seen::Applied(machine) => known.apply(machine),
-            Seen::Deleted(machine) => known.remove(machine),
-            Seen::Listed { now, .. } => known.replace(now),
-        }
-        seen.each(|machine| {
-            let machine_key = key_of(machine);
-            let pool = Key::new(machine_key.namespace.clone(), machine.spec.pool.clone());
-            told.tell(&Changed::Machine { machine: machine_key, pool });
-        });
-    });
+    let machines_watch = watch(
+        client,
+        machines_writer,
+        metrics,
+        move |seen: Seen<'_, Machine>| {
+            match &seen {
+                Seen::Applied(machine) => known.apply(machine),
+                Seen::Deleted(machine) => known.remove(machine),
+                Seen::Listed { now, .. } => known.replace(now),
+            }
+            seen.each(|machine| {
+                let machine_key = key_of(machine);
+                let pool = Key::new(machine_key.namespace.clone(), machine.spec.pool.clone());
+                told.tell(&Changed::Machine {
+                    machine: machine_key,
+                    pool,
+                });
+            });
+        },
+    );
     let told = feed.clone();
-    let providers_watch = watch(client, providers_writer, metrics, move |seen: Seen<'_, ProviderObject>| {
-        seen.each(|provider| told.tell(&Changed::Provider(provider.name_any())));
-    });
+    let providers_watch = watch(
+        client,
+        providers_writer,
+        metrics,
+        move |seen: Seen<'_, ProviderObject>| {
+            seen.each(|provider| told.tell(&Changed::Provider(provider.name_any())));
+        },
+    );
     let told = feed.clone();
     let offers_watch = watch(client, offers_writer, metrics, move |seen: Seen<'_, Offer>| {
         seen.each(|offer| told.tell(&Changed::Offers(offer.spec.provider.clone())));
     });
     (
-        Caches { pools, machines, providers, offers },
+        Caches {
+            pools,
+            machines,
+            providers,
+            offers,
+        },
         vec![pools_watch, machines_watch, providers_watch, offers_watch],
     )
 }
@@ -355,7 +404,10 @@ enum Seen<'a, K> {
     Applied(&'a Arc<K>),
     Deleted(&'a K),
     /// A complete list, and what was known before and is not in it.
-    Listed { now: &'a [Arc<K>], gone: &'a [Arc<K>] },
+    Listed {
+        now: &'a [Arc<K>],
+        gone: &'a [Arc<K>],
+    },
 }
 
 impl<K> Seen<'_, K> {
@@ -393,8 +445,14 @@ where
                     continue;
                 }
             };
-            let Some(event) = readable(event, &kind, &metrics) else { continue };
-            let before = if matches!(event, Event::InitDone) { cache.state() } else { Vec::new() };
+            let Some(event) = readable(event, &kind, &metrics) else {
+                continue;
+            };
+            let before = if matches!(event, Event::InitDone) {
+                cache.state()
+            } else {
+                Vec::new()
+            };
             writer.apply_watcher_event(&event);
             match &event {
                 Event::Apply(object) => {
@@ -407,9 +465,14 @@ where
                 Event::InitDone => {
                     let now = cache.state();
                     let present: HashSet<Key> = now.iter().map(|object| key_of(object.as_ref())).collect();
-                    let gone: Vec<_> =
-                        before.into_iter().filter(|object| !present.contains(&key_of(object.as_ref()))).collect();
-                    tell(Seen::Listed { now: &now, gone: &gone });
+                    let gone: Vec<_> = before
+                        .into_iter()
+                        .filter(|object| !present.contains(&key_of(object.as_ref())))
+                        .collect();
+                    tell(Seen::Listed {
+                        now: &now,
+                        gone: &gone,
+                    });
                 }
                 Event::Init | Event::InitApply(_) => {}
             }
@@ -473,6 +536,10 @@ mod tests {
         });
         assert!(read(bad).is_none());
         assert!(read(good).is_some());
-        assert!(metrics.render().contains(r#"skyward_invalid_objects_total{kind="Pool"} 1"#));
+        assert!(
+            metrics
+                .render()
+                .contains(r#"skyward_invalid_objects_total{kind="Pool"} 1"#)
+        );
     }
 }

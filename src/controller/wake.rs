@@ -32,7 +32,10 @@ impl<K: Clone + Eq + Hash + Send + 'static> Wakeups<K> {
     /// An empty queue.
     pub fn new() -> Arc<Self> {
         Arc::new(Self {
-            queue: Mutex::new(Queue { order: VecDeque::new(), members: HashSet::new() }),
+            queue: Mutex::new(Queue {
+                order: VecDeque::new(),
+                members: HashSet::new(),
+            }),
             notify: Notify::new(),
         })
     }
@@ -113,19 +116,25 @@ impl<C: Clone + Eq + Hash + Send + 'static> Feed<C> {
     /// there already are not repeated: read the caches after subscribing.
     pub fn subscribe(&self) -> Arc<Wakeups<C>> {
         let wakeups = Wakeups::new();
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(&wakeups));
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(Arc::downgrade(&wakeups));
         wakeups
     }
 
     /// Tells all.
     pub fn tell(&self, change: &C) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|subscriber| match subscriber.upgrade() {
-            Some(wakeups) => {
-                wakeups.wake(change.clone());
-                true
-            }
-            None => false,
-        });
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .retain(|subscriber| match subscriber.upgrade() {
+                Some(wakeups) => {
+                    wakeups.wake(change.clone());
+                    true
+                }
+                None => false,
+            });
     }
 }
 

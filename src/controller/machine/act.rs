@@ -61,7 +61,7 @@ impl Error {
 /// Longest wait for one answer of the API server.
 const DEADLINE: Duration = Duration::from_secs(15);
 /// Longest wait for one answer of a provider.
-const PROVIDER_DEADLINE: Duration = Duration::from_secs(60);
+const PROVIDER_DEADLINE: Duration = Duration::from_mins(1);
 
 /// What acting led to.
 #[derive(Default)]
@@ -96,7 +96,11 @@ pub async fn act(
                 let wish = SessionWish {
                     endpoint: endpoint.clone(),
                     host_key: host_key.clone(),
-                    generation: seen.pool.as_ref().and_then(|pool| pool.metadata.generation).unwrap_or(0),
+                    generation: seen
+                        .pool
+                        .as_ref()
+                        .and_then(|pool| pool.metadata.generation)
+                        .unwrap_or(0),
                 };
                 connect(context, memory, seen, wish).await?;
             }
@@ -124,7 +128,9 @@ fn publish(context: &Context, machine: &Machine, seen: &Observed, plan: &Plan) {
         if event.kind == crate::events::EventKind::Warning
             && let Some(pool) = &seen.pool
         {
-            context.events.publish(&pool.object_ref(&()), event.clone().about(about.clone()));
+            context
+                .events
+                .publish(&pool.object_ref(&()), event.clone().about(about.clone()));
         }
         context.events.publish(&about, event.clone());
     }
@@ -135,26 +141,44 @@ fn tell_metrics(context: &Context, seen: &Observed, status: &MachineStatus) {
     let name = &seen.machine.name;
     let namespace = &seen.machine.namespace;
     if let (None, Some(ready)) = (&old.ready_at, &status.ready_at) {
-        context.metrics.machine_ready(elapsed(seen.machine.created_at, ready.0));
+        context
+            .metrics
+            .machine_ready(elapsed(seen.machine.created_at, ready.0));
     }
     if old.phase != status.phase {
         let phase = status.phase.unwrap_or_default();
         if phase == MachinePhase::Failed {
-            let why = status.conditions.last().map(|c| c.message.as_str()).unwrap_or_default();
+            let why = status
+                .conditions
+                .last()
+                .map(|c| c.message.as_str())
+                .unwrap_or_default();
             tracing::warn!(namespace, machine = name, why, "machine failed");
         } else {
-            tracing::info!(namespace, machine = name, phase = phase.as_str(), "machine entered a phase");
+            tracing::info!(
+                namespace,
+                machine = name,
+                phase = phase.as_str(),
+                "machine entered a phase"
+            );
         }
     }
 }
 
-async fn write_status(context: &Context, machine: &Machine, status: &MachineStatus) -> Result<Machine, Error> {
+async fn write_status(
+    context: &Context,
+    machine: &Machine,
+    status: &MachineStatus,
+) -> Result<Machine, Error> {
     let mut object = machine.clone();
     object.status = Some(status.clone());
     context.metrics.api_write("Machine");
     let name = machine.name_any();
-    call("write the Machine's status", api(context, machine).replace_status(&name, &PostParams::default(), &object))
-        .await
+    call(
+        "write the Machine's status",
+        api(context, machine).replace_status(&name, &PostParams::default(), &object),
+    )
+    .await
 }
 
 async fn pool_key(context: &Context, memory: &mut Memory, seen: &Observed) -> Result<PoolKey, Error> {
@@ -162,7 +186,13 @@ async fn pool_key(context: &Context, memory: &mut Memory, seen: &Observed) -> Re
         return Ok(key.clone());
     }
     let spec = &seen.machine.spec;
-    let key = keys::ensure(&context.client, &context.config.namespace, &spec.pool_uid, &spec.pool).await?;
+    let key = keys::ensure(
+        &context.client,
+        &context.config.namespace,
+        &spec.pool_uid,
+        &spec.pool,
+    )
+    .await?;
     memory.key = Some(key.clone());
     Ok(key)
 }
@@ -179,12 +209,21 @@ async fn place_order(
     let order = order(&context.cluster, &seen.machine, &pool.spec, &key.public);
     let answer = match timeout(PROVIDER_DEADLINE, account.provider.create(&order)).await {
         Ok(answer) => answer.map(|accepted| accepted.id),
-        Err(_) => Err(ProviderError::new(ErrorKind::Indeterminate, "order the machine", "no answer in time")),
+        Err(_) => Err(ProviderError::new(
+            ErrorKind::Indeterminate,
+            "order the machine",
+            "no answer in time",
+        )),
     };
     Ok(Some(answer))
 }
 
-async fn connect(context: &Context, memory: &mut Memory, seen: &Observed, wish: SessionWish) -> Result<(), Error> {
+async fn connect(
+    context: &Context,
+    memory: &mut Memory,
+    seen: &Observed,
+    wish: SessionWish,
+) -> Result<(), Error> {
     let Some(pool) = &seen.pool else { return Ok(()) };
     if let Some((made_from, spec)) = &memory.session {
         // A machine of an older spec keeps the session it has.
@@ -196,7 +235,10 @@ async fn connect(context: &Context, memory: &mut Memory, seen: &Observed, wish: 
     }
     let key = pool_key(context, memory, seen).await?;
     let ca_bundle = ca_bundle(context, pool).await?;
-    let provider = context.caches.providers.get(&ObjectRef::<ProviderObject>::new(&seen.machine.spec.provider));
+    let provider = context
+        .caches
+        .providers
+        .get(&ObjectRef::<ProviderObject>::new(&seen.machine.spec.provider));
     let parts = SessionParts {
         endpoint: wish.endpoint.clone(),
         host_key: wish.host_key.clone(),
@@ -213,13 +255,24 @@ async fn connect(context: &Context, memory: &mut Memory, seen: &Observed, wish: 
 }
 
 async fn ca_bundle(context: &Context, pool: &Pool) -> Result<Option<String>, Error> {
-    let Some(reference) = pool.spec.image.as_ref().and_then(|image| image.ca_bundle_ref.as_ref()) else {
+    let Some(reference) = pool
+        .spec
+        .image
+        .as_ref()
+        .and_then(|image| image.ca_bundle_ref.as_ref())
+    else {
         return Ok(None);
     };
     let namespace = pool.namespace().unwrap_or_default();
     let maps: Api<ConfigMap> = Api::namespaced(context.client.clone(), &namespace);
-    let map = call("read the ConfigMap with certificates", maps.get_opt(&reference.name)).await?;
-    let bundle = map.and_then(|map| map.data).and_then(|mut data| data.remove("ca.crt"));
+    let map = call(
+        "read the ConfigMap with certificates",
+        maps.get_opt(&reference.name),
+    )
+    .await?;
+    let bundle = map
+        .and_then(|map| map.data)
+        .and_then(|mut data| data.remove("ca.crt"));
     match bundle {
         Some(bundle) => Ok(Some(bundle)),
         None if reference.optional => Ok(None),
@@ -233,10 +286,16 @@ async fn ca_bundle(context: &Context, pool: &Pool) -> Result<Option<String>, Err
 async fn delete(context: &Context, seen: &Observed) -> Option<Result<skyward_core::Deletion, ProviderError>> {
     let account = context.providers.get(&seen.machine.spec.provider)?;
     let machine = seen.machine.reference(&context.cluster);
-    Some(match timeout(PROVIDER_DEADLINE, account.provider.delete(&machine)).await {
-        Ok(answer) => answer,
-        Err(_) => Err(ProviderError::new(ErrorKind::Indeterminate, "delete the machine", "no answer in time")),
-    })
+    Some(
+        match timeout(PROVIDER_DEADLINE, account.provider.delete(&machine)).await {
+            Ok(answer) => answer,
+            Err(_) => Err(ProviderError::new(
+                ErrorKind::Indeterminate,
+                "delete the machine",
+                "no answer in time",
+            )),
+        },
+    )
 }
 
 async fn remove_finalizer(context: &Context, machine: &Machine) -> Result<(), Error> {
@@ -248,7 +307,12 @@ async fn remove_finalizer(context: &Context, machine: &Machine) -> Result<(), Er
     context.metrics.api_write("Machine");
     let name = machine.name_any();
     let api = api(context, machine);
-    match call("let the Machine go", api.patch(&name, &PatchParams::default(), &Patch::Merge(patch))).await {
+    match call(
+        "let the Machine go",
+        api.patch(&name, &PatchParams::default(), &Patch::Merge(patch)),
+    )
+    .await
+    {
         Ok(_) => {
             tracing::info!(namespace = machine.namespace(), machine = name, "machine is gone");
             Ok(())
@@ -259,7 +323,10 @@ async fn remove_finalizer(context: &Context, machine: &Machine) -> Result<(), Er
 }
 
 fn api(context: &Context, machine: &Machine) -> Api<Machine> {
-    Api::namespaced(context.client.clone(), machine.metadata.namespace.as_deref().unwrap_or_default())
+    Api::namespaced(
+        context.client.clone(),
+        machine.metadata.namespace.as_deref().unwrap_or_default(),
+    )
 }
 
 async fn call<T>(what: &'static str, call: impl Future<Output = Result<T, kube::Error>>) -> Result<T, Error> {

@@ -35,11 +35,11 @@ use tokio::{
     time::{Instant, sleep},
 };
 
+pub use self::order::FINISH_RUNS;
 use self::{
     observe::{Memory, Outcomes, observe},
     plan::{Next, plan},
 };
-pub use self::order::FINISH_RUNS;
 use crate::{board::Key, context::Context, newest::Newest, runtime::key_of, wake::Changed};
 
 /// Most plans in a row for one Machine before others get their turn.
@@ -78,7 +78,10 @@ pub async fn run(context: Context) {
     )
     .for_each(|outcome| {
         if let Err(kube::runtime::controller::Error::ObjectNotFound(object)) = outcome {
-            shared.forget(&Key::new(object.namespace.clone().unwrap_or_default(), object.name.clone()));
+            shared.forget(&Key::new(
+                object.namespace.clone().unwrap_or_default(),
+                object.name.clone(),
+            ));
         }
         futures::future::ready(())
     });
@@ -111,7 +114,11 @@ async fn route(context: &Context) {
         }
     };
     let of_provider = |name: &str| {
-        for machine in context.caches.machines.state_filter(|machine| machine.spec.provider == name) {
+        for machine in context
+            .caches
+            .machines
+            .state_filter(|machine| machine.spec.provider == name)
+        {
             wakeups.wake(key_of(machine.as_ref()));
         }
     };
@@ -156,7 +163,10 @@ fn is_news<K: kube::Resource>(
             true
         }
         Some(object) => {
-            let now = (object.meta().generation, object.meta().deletion_timestamp.is_some());
+            let now = (
+                object.meta().generation,
+                object.meta().deletion_timestamp.is_some(),
+            );
             generations.insert(change.clone(), now) != Some(now)
         }
     }
@@ -169,14 +179,21 @@ async fn listen(context: &Context) {
     loop {
         let accounts = context.providers.all();
         listeners.retain(|name, (generation, listener)| {
-            accounts.get(name).is_some_and(|account| account.generation == *generation) && !listener.0.is_finished()
+            accounts
+                .get(name)
+                .is_some_and(|account| account.generation == *generation)
+                && !listener.0.is_finished()
         });
         for (name, account) in accounts {
             if listeners.contains_key(&name) {
                 continue;
             }
             // Whatever happened while nobody listened.
-            for machine in context.caches.machines.state_filter(|machine| machine.spec.provider == name) {
+            for machine in context
+                .caches
+                .machines
+                .state_filter(|machine| machine.spec.provider == name)
+            {
                 context.machine_wakeups.wake(key_of(machine.as_ref()));
             }
             if let Some(mut changes) = account.provider.changes() {
@@ -217,21 +234,33 @@ impl Shared {
         let uid = cached.metadata.uid.clone().unwrap_or_default();
         let mut memory = self.recall(&key, &uid);
         let result = self.rounds(&key, cached, &mut memory).await;
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone(), (uid, memory));
+        self.memory
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(key.clone(), (uid, memory));
         let error = result.as_ref().err();
-        self.context.metrics.reconciled("Machine", started.elapsed(), error.map(act::Error::category));
+        self.context
+            .metrics
+            .reconciled("Machine", started.elapsed(), error.map(act::Error::category));
         self.report(&key, error);
         result
     }
 
-    async fn rounds(&self, key: &Key, cached: Arc<Machine>, memory: &mut Memory) -> Result<Action, act::Error> {
+    async fn rounds(
+        &self,
+        key: &Key,
+        cached: Arc<Machine>,
+        memory: &mut Memory,
+    ) -> Result<Action, act::Error> {
         let mut machine = self.newest.of(cached);
         let mut outcomes = Outcomes::default();
         for _ in 0..ROUNDS {
             let seen = observe(&self.context, &machine, memory, std::mem::take(&mut outcomes)).await;
             let plan = plan(&seen, Timestamp::now());
             let actions = plan.actions.iter().map(|action| format!("{action:?}")).collect();
-            self.context.health.planned(format!("Machine {key}"), plan.reasons.clone(), actions);
+            self.context
+                .health
+                .planned(format!("Machine {key}"), plan.reasons.clone(), actions);
             let acted = act::act(&self.context, &machine, memory, &seen, &plan).await?;
             if let Some(fresh) = acted.written {
                 self.newest.wrote(&machine, fresh.clone());
@@ -276,10 +305,18 @@ impl Shared {
 
     fn forget(&self, key: &Key) {
         self.newest.forget(key);
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
-        self.failures.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+        self.memory
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(key);
+        self.failures
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(key);
         self.context.health.forget(&format!("Machine {key}"));
-        self.context.sessions.remove(&MachineKey::new(&key.namespace, &key.name));
+        self.context
+            .sessions
+            .remove(&MachineKey::new(&key.namespace, &key.name));
     }
 }
 

@@ -5,8 +5,7 @@ use std::{sync::Arc, time::Duration};
 use jiff::Timestamp;
 use kube::{Resource, ResourceExt, runtime::reflector::ObjectRef};
 use skyward_api::{
-    Duration as Lasting, Machine, MachineStatus, Pool, Provider as ProviderObject,
-    machine::MachineSpec,
+    Duration as Lasting, Machine, MachineStatus, Pool, Provider as ProviderObject, machine::MachineSpec,
     provider::HostKeyPolicy,
 };
 use skyward_core::{Deletion, MachineRef, Mark, ProviderError, ProviderMachine, machine::Endpoint};
@@ -214,13 +213,21 @@ pub async fn observe(
         .pools
         .get(&ObjectRef::new(&facts.spec.pool).within(&facts.namespace))
         .filter(|pool| pool.uid().as_deref() == Some(facts.spec.pool_uid.as_str()));
-    let current = pool.as_ref().is_some_and(|pool| template_hash(&pool.spec) == facts.spec.template_hash);
-    let provider_object = context.caches.providers.get(&ObjectRef::<ProviderObject>::new(&facts.spec.provider));
+    let current = pool
+        .as_ref()
+        .is_some_and(|pool| template_hash(&pool.spec) == facts.spec.template_hash);
+    let provider_object = context
+        .caches
+        .providers
+        .get(&ObjectRef::<ProviderObject>::new(&facts.spec.provider));
     let client = context.providers.get(&facts.spec.provider);
     let account = match (&provider_object, &client) {
-        (Some(object), Some(_)) => {
-            Account::Ready { policy: object.spec.host_key_policy.unwrap_or(HostKeyPolicy::TrustOnFirstUse) }
-        }
+        (Some(object), Some(_)) => Account::Ready {
+            policy: object
+                .spec
+                .host_key_policy
+                .unwrap_or(HostKeyPolicy::TrustOnFirstUse),
+        },
         (Some(_), None) => Account::Waiting,
         (None, _) => Account::Gone,
     };
@@ -228,12 +235,14 @@ pub async fn observe(
     let ask = facts.finalizer && !facts.has_failed();
     let provider = match client.as_ref().filter(|_| ask) {
         None => Answer::Unknown(None),
-        Some(client) => match timeout(DEADLINE, client.provider.get(&facts.reference(&context.cluster))).await {
-            Ok(Ok(Some(found))) => Answer::There(Box::new(found)),
-            Ok(Ok(None)) => Answer::Absent,
-            Ok(Err(error)) => Answer::Unknown(Some(error.to_string())),
-            Err(_) => Answer::Unknown(Some("the provider did not answer in time".to_owned())),
-        },
+        Some(client) => {
+            match timeout(DEADLINE, client.provider.get(&facts.reference(&context.cluster))).await {
+                Ok(Ok(Some(found))) => Answer::There(Box::new(found)),
+                Ok(Ok(None)) => Answer::Absent,
+                Ok(Err(error)) => Answer::Unknown(Some(error.to_string())),
+                Err(_) => Answer::Unknown(Some("the provider did not answer in time".to_owned())),
+            }
+        }
     };
     let session = context.sessions.state(&facts.session_key());
     let connected = session.as_ref().is_some_and(|state| state.stage == Stage::Ready);
@@ -258,7 +267,9 @@ pub async fn observe(
         session,
         disconnected_since: memory.disconnected_since,
         last_write: memory.last_write,
-        tells_changes: client.as_ref().is_some_and(|client| client.provider.changes().is_some()),
+        tells_changes: client
+            .as_ref()
+            .is_some_and(|client| client.provider.changes().is_some()),
         poll_interval: capabilities.map_or(Duration::from_secs(5), |c| c.poll_interval),
         settle_time: capabilities.map_or(Duration::ZERO, |c| c.settle_time),
         waits,
@@ -275,10 +286,16 @@ pub fn machine_facts(machine: &Machine) -> MachineFacts {
         uid: machine.uid().unwrap_or_default(),
         spec: machine.spec.clone(),
         status: machine.status.clone().unwrap_or_default(),
-        created_at: meta.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0),
+        created_at: meta
+            .creation_timestamp
+            .as_ref()
+            .map_or(Timestamp::UNIX_EPOCH, |time| time.0),
         deleting_since: meta.deletion_timestamp.as_ref().map(|time| time.0),
         finish_runs: machine.annotations().contains_key(super::order::FINISH_RUNS),
-        finalizer: machine.finalizers().iter().any(|name| name == skyward_api::labels::FINALIZER),
+        finalizer: machine
+            .finalizers()
+            .iter()
+            .any(|name| name == skyward_api::labels::FINALIZER),
     }
 }
 

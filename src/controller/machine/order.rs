@@ -24,7 +24,7 @@ use crate::keys::PoolKey;
 /// Default of `shmSize`.
 const SHM_BYTES: u64 = 1 << 30;
 /// Default of `instanceTimeout`.
-const INSTANCE_TIMEOUT: Duration = Duration::from_secs(300);
+const INSTANCE_TIMEOUT: Duration = Duration::from_mins(5);
 /// Default of `sshRetryInterval`.
 const SSH_RETRY: Duration = Duration::from_secs(5);
 /// User that Tasks run as by default.
@@ -47,7 +47,10 @@ pub fn order(cluster: &str, machine: &MachineFacts, pool: &PoolSpec, authorized_
             RecordedMarket::Spot => Market::Spot,
         },
         price_ceiling: spec.hourly_price.parse().ok(),
-        accelerator: pool.accelerator.as_ref().map(|a| (a.name.clone(), a.count.unwrap_or(1))),
+        accelerator: pool
+            .accelerator
+            .as_ref()
+            .map(|a| (a.name.clone(), a.count.unwrap_or(1))),
         vcpus: pool.vcpus,
         memory_gb: pool.memory_gb,
         disk_gb: pool.disk_gb,
@@ -59,7 +62,8 @@ pub fn order(cluster: &str, machine: &MachineFacts, pool: &PoolSpec, authorized_
 
 fn shm_bytes(pool: &PoolSpec) -> u64 {
     pool.shm_size.as_ref().and_then(bytes).unwrap_or_else(|| {
-        pool.memory_gb.map_or(SHM_BYTES, |gb| SHM_BYTES.min((gb * 1e9 / 2.0) as u64))
+        pool.memory_gb
+            .map_or(SHM_BYTES, |gb| SHM_BYTES.min((gb * 1e9 / 2.0) as u64))
     })
 }
 
@@ -102,14 +106,33 @@ pub struct SessionParts<'a> {
 
 /// The description of a session.
 pub fn session(machine: &MachineFacts, pool: &Pool, waits: Waits, parts: SessionParts<'_>) -> SessionSpec {
-    let SessionParts { endpoint, host_key, key, ca_bundle, provider, epoch, current } = parts;
+    let SessionParts {
+        endpoint,
+        host_key,
+        key,
+        ca_bundle,
+        provider,
+        epoch,
+        current,
+    } = parts;
     let empty = Image::default();
     // A machine of an older spec that works on is not prepared by the newer one: that
     // would change it under its runs. It is only connected.
-    let wanted = pool.spec.image.as_ref().filter(|_| current || machine.status.ready_at.is_none());
+    let wanted = pool
+        .spec
+        .image
+        .as_ref()
+        .filter(|_| current || machine.status.ready_at.is_none());
     let image = wanted.unwrap_or(&empty);
-    let user = pool.spec.worker.as_ref().and_then(|worker| worker.user.as_deref()).unwrap_or(WORKER_USER);
-    let instance_timeout = provider.and_then(|p| p.container.as_ref()).and_then(|c| c.instance_timeout.as_ref());
+    let user = pool
+        .spec
+        .worker
+        .as_ref()
+        .and_then(|worker| worker.user.as_deref())
+        .unwrap_or(WORKER_USER);
+    let instance_timeout = provider
+        .and_then(|p| p.container.as_ref())
+        .and_then(|c| c.instance_timeout.as_ref());
     SessionSpec {
         machine: machine.session_key(),
         endpoint,
@@ -121,10 +144,17 @@ pub fn session(machine: &MachineFacts, pool: &Pool, waits: Waits, parts: Session
             pip_indexes: image
                 .pip_indexes
                 .iter()
-                .map(|index| PipIndex { url: index.url.clone(), packages: index.packages.clone() })
+                .map(|index| PipIndex {
+                    url: index.url.clone(),
+                    packages: index.packages.clone(),
+                })
                 .collect(),
             apt: image.apt.clone(),
-            env_for_steps: image.env.iter().map(|var| (var.name.clone(), var.value.clone())).collect(),
+            env_for_steps: image
+                .env
+                .iter()
+                .map(|var| (var.name.clone(), var.value.clone()))
+                .collect(),
             masked: Vec::new(),
             shell_vars: image.shell_vars.clone(),
             ca_bundle,
@@ -168,7 +198,13 @@ mod tests {
     fn shared_memory_is_at_most_half_of_a_small_machine() {
         let pool = |json: serde_json::Value| -> PoolSpec { serde_json::from_value(json).unwrap() };
         assert_eq!(shm_bytes(&pool(serde_json::json!({ "provider": "a" }))), 1 << 30);
-        assert_eq!(shm_bytes(&pool(serde_json::json!({ "provider": "a", "memoryGB": 1.0 }))), 500_000_000);
-        assert_eq!(shm_bytes(&pool(serde_json::json!({ "provider": "a", "shmSize": "64Mi" }))), 64 << 20);
+        assert_eq!(
+            shm_bytes(&pool(serde_json::json!({ "provider": "a", "memoryGB": 1.0 }))),
+            500_000_000
+        );
+        assert_eq!(
+            shm_bytes(&pool(serde_json::json!({ "provider": "a", "shmSize": "64Mi" }))),
+            64 << 20
+        );
     }
 }

@@ -16,8 +16,8 @@ use skyward_api::MachineStatus;
 use skyward_core::machine::Endpoint;
 
 use super::observe::Observed;
-use crate::{events::EventSpec, pool::plan::elapsed};
 pub use crate::pool::plan::Next;
+use crate::{events::EventSpec, pool::plan::elapsed};
 
 /// What a Machine should do next.
 #[derive(Clone, Debug, Default)]

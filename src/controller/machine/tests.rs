@@ -29,7 +29,10 @@ fn at(second: i64) -> Timestamp {
 }
 
 pub(crate) fn endpoint() -> Endpoint {
-    Endpoint { dial: Dial::Address("10.0.0.7:2222".parse().unwrap()), user: "root".into() }
+    Endpoint {
+        dial: Dial::Address("10.0.0.7:2222".parse().unwrap()),
+        user: "root".into(),
+    }
 }
 
 pub(crate) fn pool() -> Arc<Pool> {
@@ -62,7 +65,9 @@ pub(crate) fn world() -> Observed {
         },
         pool: Some(pool()),
         current: true,
-        account: Account::Ready { policy: HostKeyPolicy::TrustOnFirstUse },
+        account: Account::Ready {
+            policy: HostKeyPolicy::TrustOnFirstUse,
+        },
         provider: Answer::Absent,
         order: None,
         order_not_before: None,
@@ -102,7 +107,11 @@ fn session(stage: Stage) -> SessionState {
 }
 
 fn bootstrapping() -> Stage {
-    Stage::Bootstrapping { step: "packages".into(), index: 3, total: 6 }
+    Stage::Bootstrapping {
+        step: "packages".into(),
+        index: 3,
+        total: 6,
+    }
 }
 
 /// Ready since long, and as its status says so.
@@ -128,13 +137,20 @@ fn why(plan: &Plan) -> (Option<MachinePhase>, String, String) {
 fn a_recorded_machine_is_ordered_at_once_and_its_first_write_says_accepted() {
     let mut seen = world();
     let first = plan(&seen, at(NOW));
-    assert_eq!((first.actions.as_slice(), first.next), ([Action::Order].as_slice(), Next::Again));
+    assert_eq!(
+        (first.actions.as_slice(), first.next),
+        ([Action::Order].as_slice(), Next::Again)
+    );
     assert!(first.status.is_none());
     seen.order = Some(Ok("pod-uid".into()));
     let second = plan(&seen, at(NOW));
     assert_eq!(why(&second).0, Some(MachinePhase::Accepted));
     assert_eq!(status(&second).id, "pod-uid");
-    assert!(second.actions.is_empty(), "it is not ordered twice: {:?}", second.actions);
+    assert!(
+        second.actions.is_empty(),
+        "it is not ordered twice: {:?}",
+        second.actions
+    );
 }
 
 #[test]
@@ -168,15 +184,24 @@ fn from_order_to_ready_it_costs_three_writes() {
     }
     seen.provider = there(ProviderPhase::Running);
     round(&mut seen, 900);
-    seen.session = Some(session(Stage::Dialing { last_error: Some("refused".into()) }));
+    seen.session = Some(session(Stage::Dialing {
+        last_error: Some("refused".into()),
+    }));
     round(&mut seen, 950);
     for index in 1..=6 {
-        seen.session = Some(session(Stage::Bootstrapping { step: "s".into(), index, total: 6 }));
+        seen.session = Some(session(Stage::Bootstrapping {
+            step: "s".into(),
+            index,
+            total: 6,
+        }));
         round(&mut seen, 1000 + i64::from(index) * 100);
     }
     seen.session = Some(session(Stage::Ready));
     round(&mut seen, 1800);
-    assert_eq!((seen.machine.status.phase, writes), (Some(MachinePhase::Ready), 3));
+    assert_eq!(
+        (seen.machine.status.phase, writes),
+        (Some(MachinePhase::Ready), 3)
+    );
 }
 
 #[test]
@@ -202,14 +227,21 @@ fn an_order_that_cannot_succeed_fails_the_machine(#[case] kind: ErrorKind, #[cas
     let mut seen = world();
     seen.order = Some(Err(ProviderError::new(kind, "create the Pod", "no")));
     let plan = plan(&seen, at(NOW));
-    assert_eq!((why(&plan).0, why(&plan).1.as_str()), (Some(MachinePhase::Failed), expected));
+    assert_eq!(
+        (why(&plan).0, why(&plan).1.as_str()),
+        (Some(MachinePhase::Failed), expected)
+    );
     assert!(find(&status(&plan).conditions, STALLED).is_some());
 }
 
 #[test]
 fn a_refused_order_is_tried_again_and_says_why_meanwhile() {
     let mut seen = world();
-    seen.order = Some(Err(ProviderError::new(ErrorKind::InvalidOrder, "create the Pod", "no pull Secret \"x\"")));
+    seen.order = Some(Err(ProviderError::new(
+        ErrorKind::InvalidOrder,
+        "create the Pod",
+        "no pull Secret \"x\"",
+    )));
     let first = plan(&seen, at(NOW));
     assert_eq!(why(&first).1, reason::ORDER_REFUSED);
     assert_ne!(why(&first).0, Some(MachinePhase::Failed));
@@ -231,9 +263,19 @@ fn a_refused_order_is_tried_again_and_says_why_meanwhile() {
 #[case(FailureKind::UnusableImage, reason::MACHINE_FAILED)]
 fn what_the_provider_says_is_the_reason(#[case] kind: FailureKind, #[case] expected: &str) {
     let mut seen = world();
-    seen.provider = there(ProviderPhase::Failed(Failure { kind, message: "because".into() }));
+    seen.provider = there(ProviderPhase::Failed(Failure {
+        kind,
+        message: "because".into(),
+    }));
     let plan = plan(&seen, at(NOW));
-    assert_eq!(why(&plan), (Some(MachinePhase::Failed), expected.to_owned(), "because".to_owned()));
+    assert_eq!(
+        why(&plan),
+        (
+            Some(MachinePhase::Failed),
+            expected.to_owned(),
+            "because".to_owned()
+        )
+    );
     assert_eq!(plan.actions, [Action::Disconnect]);
 }
 
@@ -242,7 +284,10 @@ fn a_vanished_machine_is_lost() {
     let mut seen = up();
     seen.provider = Answer::Absent;
     let plan = plan(&seen, at(NOW + 10));
-    assert_eq!((why(&plan).0, why(&plan).1.as_str()), (Some(MachinePhase::Failed), reason::MACHINE_LOST));
+    assert_eq!(
+        (why(&plan).0, why(&plan).1.as_str()),
+        (Some(MachinePhase::Failed), reason::MACHINE_LOST)
+    );
     assert!(plan.events.iter().any(|event| event.reason == "MachineLost"));
 }
 
@@ -252,16 +297,28 @@ fn a_list_that_lags_after_the_order_is_no_loss() {
     seen.machine.status.id = "i".into();
     seen.machine.status.accepted_at = Some(Time(at(NOW - 3)));
     seen.settle_time = Duration::from_secs(10);
-    assert!(plan(&seen, at(NOW)).status.is_none_or(|status| status.phase != Some(MachinePhase::Failed)));
+    assert!(
+        plan(&seen, at(NOW))
+            .status
+            .is_none_or(|status| status.phase != Some(MachinePhase::Failed))
+    );
     assert_eq!(why(&plan(&seen, at(NOW + 7))).1, reason::MACHINE_LOST);
 }
 
 #[test]
 fn verified_host_keys_refuse_a_machine_nobody_vouches_for() {
     let mut seen = world();
-    seen.account = Account::Ready { policy: HostKeyPolicy::Verified };
+    seen.account = Account::Ready {
+        policy: HostKeyPolicy::Verified,
+    };
     seen.provider = there(ProviderPhase::Running);
-    assert!(matches!(plan(&seen, at(NOW)).actions.as_slice(), [Action::Connect { host_key: Some(_), .. }]));
+    assert!(matches!(
+        plan(&seen, at(NOW)).actions.as_slice(),
+        [Action::Connect {
+            host_key: Some(_),
+            ..
+        }]
+    ));
     if let Answer::There(machine) = &mut seen.provider {
         machine.host_key = None;
     }
@@ -271,7 +328,13 @@ fn verified_host_keys_refuse_a_machine_nobody_vouches_for() {
 #[rstest]
 #[case::no_address(there(ProviderPhase::Starting(Some("pulling".into()))), None, 290, reason::PROVISION_TIMEOUT, "pulling")]
 #[case::no_ssh(there(ProviderPhase::Running), Some(Stage::Dialing { last_error: Some("refused".into()) }), 301, reason::SSH_TIMEOUT, "refused")]
-#[case::no_bootstrap(there(ProviderPhase::Running), Some(bootstrapping()), 304, reason::BOOTSTRAP_TIMEOUT, "step 3 of 6, \"packages\"")]
+#[case::no_bootstrap(
+    there(ProviderPhase::Running),
+    Some(bootstrapping()),
+    304,
+    reason::BOOTSTRAP_TIMEOUT,
+    "step 3 of 6, \"packages\""
+)]
 fn each_stage_has_its_time(
     #[case] provider: Answer,
     #[case] stage: Option<Stage>,
@@ -284,7 +347,11 @@ fn each_stage_has_its_time(
     seen.session = stage.map(session);
     let first = plan(&seen, at(NOW));
     seen.machine.status = *first.status.unwrap();
-    assert!(plan(&seen, at(NOW + seconds - 2)).status.is_none_or(|s| s.phase != Some(MachinePhase::Failed)));
+    assert!(
+        plan(&seen, at(NOW + seconds - 2))
+            .status
+            .is_none_or(|s| s.phase != Some(MachinePhase::Failed))
+    );
     let (phase, reason, message) = why(&plan(&seen, at(NOW + seconds)));
     assert_eq!((phase, reason.as_str()), (Some(MachinePhase::Failed), expected));
     assert!(message.contains(words), "{message}");
@@ -301,23 +368,44 @@ fn a_failing_step_shows_its_last_output() {
     })));
     let (_, reason, message) = why(&plan(&seen, at(NOW)));
     assert_eq!(reason, reason::BOOTSTRAP_FAILED);
-    assert_eq!(message, "Step \"packages\": exit code 100: E: Unable to locate package nope");
+    assert_eq!(
+        message,
+        "Step \"packages\": exit code 100: E: Unable to locate package nope"
+    );
 }
 
 #[test]
 fn a_blink_of_the_connection_is_nothing_and_a_long_loss_shows() {
     let mut seen = up();
-    seen.session = Some(session(Stage::Reconnecting { last_error: "reset".into(), since: at(NOW) }));
+    seen.session = Some(session(Stage::Reconnecting {
+        last_error: "reset".into(),
+        since: at(NOW),
+    }));
     seen.disconnected_since = Some(at(NOW));
     let blink = plan(&seen, at(NOW + 5));
     assert!(blink.status.is_none() && blink.next != Next::Wait);
     let lost = plan(&seen, at(NOW + 10));
-    assert_eq!((why(&lost).0, why(&lost).1.as_str()), (Some(MachinePhase::Ready), reason::CONNECTION_LOST));
-    assert_eq!(why(&plan(&seen, at(NOW + 300))).1, reason::MACHINE_LOST, "an idle one is given up after timeouts.ssh");
+    assert_eq!(
+        (why(&lost).0, why(&lost).1.as_str()),
+        (Some(MachinePhase::Ready), reason::CONNECTION_LOST)
+    );
+    assert_eq!(
+        why(&plan(&seen, at(NOW + 300))).1,
+        reason::MACHINE_LOST,
+        "an idle one is given up after timeouts.ssh"
+    );
     seen.runs = Some(1);
-    assert_eq!(why(&plan(&seen, at(NOW + 300))).1, reason::CONNECTION_LOST, "one with runs is not");
+    assert_eq!(
+        why(&plan(&seen, at(NOW + 300))).1,
+        reason::CONNECTION_LOST,
+        "one with runs is not"
+    );
     seen.runs = None;
-    assert_eq!(why(&plan(&seen, at(NOW + 300))).1, reason::CONNECTION_LOST, "unknown is not idle");
+    assert_eq!(
+        why(&plan(&seen, at(NOW + 300))).1,
+        reason::CONNECTION_LOST,
+        "unknown is not idle"
+    );
 }
 
 fn deleting(mut seen: Observed) -> Observed {
@@ -331,18 +419,33 @@ fn a_busy_machine_drains_and_an_idle_one_goes() {
     seen.runs = Some(1);
     let drains = plan(&seen, at(NOW + 1));
     assert_eq!(why(&drains).0, Some(MachinePhase::Draining));
-    assert!(matches!(drains.actions.as_slice(), [Action::Connect { .. }]), "its runs are still reached");
+    assert!(
+        matches!(drains.actions.as_slice(), [Action::Connect { .. }]),
+        "its runs are still reached"
+    );
     seen.runs = None;
-    assert_eq!(why(&plan(&seen, at(NOW + 1))).0, Some(MachinePhase::Draining), "unknown is not idle");
+    assert_eq!(
+        why(&plan(&seen, at(NOW + 1))).0,
+        Some(MachinePhase::Draining),
+        "unknown is not idle"
+    );
     seen.runs = Some(0);
-    assert_eq!(plan(&seen, at(NOW + 1)).actions, [Action::Disconnect, Action::Delete]);
+    assert_eq!(
+        plan(&seen, at(NOW + 1)).actions,
+        [Action::Disconnect, Action::Delete]
+    );
 }
 
 #[test]
 fn draining_ends_at_the_shutdown_timeout_unless_its_runs_may_finish() {
     let mut seen = deleting(up());
     seen.runs = Some(1);
-    assert!(plan(&seen, at(NOW + 134)).actions.iter().all(|action| *action != Action::Delete));
+    assert!(
+        plan(&seen, at(NOW + 134))
+            .actions
+            .iter()
+            .all(|action| *action != Action::Delete)
+    );
     assert!(plan(&seen, at(NOW + 135)).actions.contains(&Action::Delete));
     seen.machine.finish_runs = true;
     assert!(!plan(&seen, at(NOW + 100_000)).actions.contains(&Action::Delete));
@@ -350,7 +453,10 @@ fn draining_ends_at_the_shutdown_timeout_unless_its_runs_may_finish() {
     pool.metadata.deletion_timestamp = Some(Time(at(NOW + 200)));
     seen.pool = Some(Arc::new(pool));
     assert!(!plan(&seen, at(NOW + 334)).actions.contains(&Action::Delete));
-    assert!(plan(&seen, at(NOW + 335)).actions.contains(&Action::Delete), "its Pool's end ends it");
+    assert!(
+        plan(&seen, at(NOW + 335)).actions.contains(&Action::Delete),
+        "its Pool's end ends it"
+    );
 }
 
 #[test]
@@ -360,10 +466,22 @@ fn the_record_goes_only_when_the_provider_says_that_the_machine_is_gone() {
     let ordered = plan(&seen, at(NOW + 1));
     assert_eq!(why(&ordered).0, Some(MachinePhase::Deleting));
     assert!(!ordered.actions.contains(&Action::RemoveFinalizer));
-    seen.deletion = Some(Err(ProviderError::new(ErrorKind::Transient, "delete the Pod", "away")));
-    assert!(!plan(&seen, at(NOW + 1)).actions.contains(&Action::RemoveFinalizer));
+    seen.deletion = Some(Err(ProviderError::new(
+        ErrorKind::Transient,
+        "delete the Pod",
+        "away",
+    )));
+    assert!(
+        !plan(&seen, at(NOW + 1))
+            .actions
+            .contains(&Action::RemoveFinalizer)
+    );
     seen.deletion = Some(Ok(Deletion::Gone));
-    assert!(plan(&seen, at(NOW + 1)).actions.contains(&Action::RemoveFinalizer));
+    assert!(
+        plan(&seen, at(NOW + 1))
+            .actions
+            .contains(&Action::RemoveFinalizer)
+    );
 }
 
 #[test]
@@ -374,16 +492,29 @@ fn a_provider_that_cannot_be_asked_holds_the_record_and_one_that_is_gone_does_no
     let waiting = plan(&seen, at(NOW + 3600));
     assert!(!waiting.actions.contains(&Action::RemoveFinalizer));
     seen.account = Account::Gone;
-    assert!(!plan(&seen, at(NOW + 5)).actions.contains(&Action::RemoveFinalizer), "it may come back");
-    assert!(plan(&seen, at(NOW + 20)).actions.contains(&Action::RemoveFinalizer));
+    assert!(
+        !plan(&seen, at(NOW + 5))
+            .actions
+            .contains(&Action::RemoveFinalizer),
+        "it may come back"
+    );
+    assert!(
+        plan(&seen, at(NOW + 20))
+            .actions
+            .contains(&Action::RemoveFinalizer)
+    );
 }
 
 #[test]
 fn a_failed_machine_stays_failed_while_it_is_deleted_and_does_not_drain() {
     let mut seen = deleting(up());
     seen.machine.status.phase = Some(MachinePhase::Failed);
-    seen.machine.status.conditions =
-        condition::apply(&[], &[Draft::new(STALLED, true, reason::MACHINE_LOST, "lost")], None, at(NOW));
+    seen.machine.status.conditions = condition::apply(
+        &[],
+        &[Draft::new(STALLED, true, reason::MACHINE_LOST, "lost")],
+        None,
+        at(NOW),
+    );
     seen.runs = Some(3);
     assert!(plan(&seen, at(NOW + 1)).actions.contains(&Action::Delete));
     seen.deletion = Some(Ok(Deletion::InProgress));
@@ -400,6 +531,12 @@ fn an_outdated_machine_is_not_ordered_any_more() {
 #[test]
 fn conditions_come_in_the_order_of_a_machines_life() {
     let seen = up();
-    let types: Vec<_> = seen.machine.status.conditions.iter().map(|c| c.type_.as_str()).collect();
+    let types: Vec<_> = seen
+        .machine
+        .status
+        .conditions
+        .iter()
+        .map(|c| c.type_.as_str())
+        .collect();
     assert_eq!(types, [ACCEPTED, "Reachable", "Bootstrapped", READY]);
 }

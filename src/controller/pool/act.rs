@@ -65,12 +65,20 @@ const CONCURRENT: usize = 16;
 const DEADLINE: Duration = Duration::from_secs(15);
 
 /// Carries out; answers with the Pool as it was last written, if it was.
-pub async fn act(context: &Context, pool: &Arc<Pool>, seen: &Observed, plan: &Plan) -> Result<Option<Arc<Pool>>, Error> {
+pub async fn act(
+    context: &Context,
+    pool: &Arc<Pool>,
+    seen: &Observed,
+    plan: &Plan,
+) -> Result<Option<Arc<Pool>>, Error> {
     let mut written: Option<Arc<Pool>> = None;
     let orders = orders(plan);
     if !orders.is_empty() {
         let limits = Limits { ..seen.limits };
-        if !context.fleet.reserve(&seen.pool.namespace, limits, reservations(seen, &orders)) {
+        if !context
+            .fleet
+            .reserve(&seen.pool.namespace, limits, reservations(seen, &orders))
+        {
             return Err(Error::LimitRace);
         }
     }
@@ -132,7 +140,11 @@ async fn write_status(context: &Context, pool: &Pool, status: &PoolStatus) -> Re
     object.status = Some(status.clone());
     let name = object.metadata.name.clone().unwrap_or_default();
     context.metrics.api_write("Pool");
-    call("write the Pool's status", api.replace_status(&name, &PostParams::default(), &object)).await
+    call(
+        "write the Pool's status",
+        api.replace_status(&name, &PostParams::default(), &object),
+    )
+    .await
 }
 
 async fn actions(
@@ -150,8 +162,13 @@ async fn actions(
                 *written = Some(Arc::new(set_finalizer(context, pool, true).await?));
             }
             Action::EnsureKey => {
-                let ensured =
-                    keys::ensure(&context.client, &context.config.namespace, &seen.pool.uid, &seen.pool.name).await;
+                let ensured = keys::ensure(
+                    &context.client,
+                    &context.config.namespace,
+                    &seen.pool.uid,
+                    &seen.pool.name,
+                )
+                .await;
                 if let Err(error) = ensured {
                     for (name, _) in orders {
                         context.fleet.cancel(&Key::new(&seen.pool.namespace, *name));
@@ -160,10 +177,19 @@ async fn actions(
                 }
             }
             Action::CreateMachine { .. } => {}
-            Action::DeleteMachine { name, uid, why, finish_runs } => deletions.push((name, uid, *why, *finish_runs)),
+            Action::DeleteMachine {
+                name,
+                uid,
+                why,
+                finish_runs,
+            } => deletions.push((name, uid, *why, *finish_runs)),
             Action::DeleteLeftover(machine) => {
                 if let Some(account) = context.providers.get(&seen.pool.spec.provider) {
-                    tracing::warn!(pool = seen.pool.name, id = machine.id, "a machine without record is deleted");
+                    tracing::warn!(
+                        pool = seen.pool.name,
+                        id = machine.id,
+                        "a machine without record is deleted"
+                    );
                     account.provider.delete(machine).await?;
                 }
             }
@@ -176,7 +202,8 @@ async fn actions(
             }
         }
     }
-    let mut effects: Vec<BoxFuture<'_, Result<(), Error>>> = Vec::with_capacity(deletions.len() + orders.len());
+    let mut effects: Vec<BoxFuture<'_, Result<(), Error>>> =
+        Vec::with_capacity(deletions.len() + orders.len());
     for (name, uid, why, finish) in deletions {
         effects.push(delete_machine(context, seen, name, uid, why, finish).boxed());
     }
@@ -198,11 +225,19 @@ async fn create_machine(
     let api: Api<Machine> = Api::namespaced(context.client.clone(), &seen.pool.namespace);
     let object = record(pool, seen, name, spec);
     context.metrics.api_write("Machine");
-    let params = PostParams { field_manager: Some(labels::MANAGER.to_owned()), ..Default::default() };
+    let params = PostParams {
+        field_manager: Some(labels::MANAGER.to_owned()),
+        ..Default::default()
+    };
     let key = Key::new(&seen.pool.namespace, name);
     match call("record a machine", api.create(&params, &object)).await {
         Ok(_) => {
-            tracing::info!(namespace = key.namespace, machine = name, offer = spec.offer, "machine recorded and ordered");
+            tracing::info!(
+                namespace = key.namespace,
+                machine = name,
+                offer = spec.offer,
+                "machine recorded and ordered"
+            );
             Ok(())
         }
         // It is there: an answer of ours was lost. The watch shows it.
@@ -221,7 +256,10 @@ fn record(pool: &Pool, seen: &Observed, name: &str, spec: &MachineSpec) -> Machi
     let mut machine = Machine::new(name, spec.clone());
     let label = |text: &str| {
         let end = text.len().min(63);
-        text.get(..end).unwrap_or_default().trim_end_matches(|c: char| !c.is_ascii_alphanumeric()).to_owned()
+        text.get(..end)
+            .unwrap_or_default()
+            .trim_end_matches(|c: char| !c.is_ascii_alphanumeric())
+            .to_owned()
     };
     machine.metadata.namespace = Some(seen.pool.namespace.clone());
     machine.metadata.finalizers = Some(vec![labels::FINALIZER.to_owned()]);
@@ -258,22 +296,36 @@ async fn delete_machine(
     let api: Api<Machine> = Api::namespaced(context.client.clone(), &seen.pool.namespace);
     if finish_runs {
         // How it drains is on record before it does.
-        let patch = serde_json::json!({ "metadata": { "uid": uid, "annotations": { FINISH_RUNS: why.words() } } });
+        let patch =
+            serde_json::json!({ "metadata": { "uid": uid, "annotations": { FINISH_RUNS: why.words() } } });
         context.metrics.api_write("Machine");
-        match call("mark a machine", api.patch(name, &PatchParams::default(), &Patch::Merge(patch))).await {
+        match call(
+            "mark a machine",
+            api.patch(name, &PatchParams::default(), &Patch::Merge(patch)),
+        )
+        .await
+        {
             Ok(_) => {}
             Err(error) if is_gone(&error) => return Ok(()),
             Err(error) => return Err(error),
         }
     }
     let params = DeleteParams {
-        preconditions: Some(Preconditions { uid: Some(uid.to_owned()), resource_version: None }),
+        preconditions: Some(Preconditions {
+            uid: Some(uid.to_owned()),
+            resource_version: None,
+        }),
         ..DeleteParams::background()
     };
     context.metrics.api_write("Machine");
     match call("delete a machine", api.delete(name, &params)).await {
         Ok(_) => {
-            tracing::info!(namespace = seen.pool.namespace, machine = name, why = why.words(), "machine given up");
+            tracing::info!(
+                namespace = seen.pool.namespace,
+                machine = name,
+                why = why.words(),
+                "machine given up"
+            );
             Ok(())
         }
         Err(error) if is_gone(&error) => Ok(()),
@@ -283,7 +335,8 @@ async fn delete_machine(
 
 /// Not there, or another of that name: what was meant is gone.
 fn is_gone(error: &Error) -> bool {
-    matches!(error, Error::Stale) || matches!(error, Error::Api(_, kube::Error::Api(status)) if status.code == 404)
+    matches!(error, Error::Stale)
+        || matches!(error, Error::Api(_, kube::Error::Api(status)) if status.code == 404)
 }
 
 /// Puts our finalizer on, or takes it off, from the version that was decided on.
@@ -300,13 +353,18 @@ async fn set_finalizer(context: &Context, pool: &Pool, on: bool) -> Result<Pool,
     context.metrics.api_write("Pool");
     let (api, params, patch) = (pools(context, pool), PatchParams::default(), Patch::Merge(patch));
     match call("change the Pool's finalizers", api.patch(&name, &params, &patch)).await {
-        Err(error) if !on && matches!(&error, Error::Api(_, kube::Error::Api(s)) if s.code == 404) => Ok(pool.clone()),
+        Err(error) if !on && matches!(&error, Error::Api(_, kube::Error::Api(s)) if s.code == 404) => {
+            Ok(pool.clone())
+        }
         other => other,
     }
 }
 
 fn pools(context: &Context, pool: &Pool) -> Api<Pool> {
-    Api::namespaced(context.client.clone(), pool.metadata.namespace.as_deref().unwrap_or_default())
+    Api::namespaced(
+        context.client.clone(),
+        pool.metadata.namespace.as_deref().unwrap_or_default(),
+    )
 }
 
 async fn call<T>(what: &'static str, call: impl Future<Output = Result<T, kube::Error>>) -> Result<T, Error> {

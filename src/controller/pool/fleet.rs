@@ -68,15 +68,23 @@ pub const DOUBTFUL: Duration = Duration::from_secs(15);
 impl Fleet {
     /// The watch shows a Machine.
     pub fn apply(&self, machine: &Arc<Machine>) {
-        let (Some(namespace), Some(name)) = (&machine.metadata.namespace, &machine.metadata.name) else { return };
+        let (Some(namespace), Some(name)) = (&machine.metadata.namespace, &machine.metadata.name) else {
+            return;
+        };
         let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         inner.reserved.remove(&Key::new(namespace, name));
-        inner.pools.entry(machine.spec.pool_uid.clone()).or_default().insert(name.clone(), machine.clone());
+        inner
+            .pools
+            .entry(machine.spec.pool_uid.clone())
+            .or_default()
+            .insert(name.clone(), machine.clone());
     }
 
     /// The watch shows that a Machine is gone.
     pub fn remove(&self, machine: &Machine) {
-        let (Some(namespace), Some(name)) = (&machine.metadata.namespace, &machine.metadata.name) else { return };
+        let (Some(namespace), Some(name)) = (&machine.metadata.namespace, &machine.metadata.name) else {
+            return;
+        };
         let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         inner.reserved.remove(&Key::new(namespace, name));
         if let Some(pool) = inner.pools.get_mut(&machine.spec.pool_uid) {
@@ -100,7 +108,11 @@ impl Fleet {
     /// The Machines of a Pool: those shown, and those reserved.
     pub fn of_pool(&self, pool_uid: &str) -> (Vec<Arc<Machine>>, Vec<(Key, Reserved)>) {
         let inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let shown = inner.pools.get(pool_uid).map(|pool| pool.values().cloned().collect()).unwrap_or_default();
+        let shown = inner
+            .pools
+            .get(pool_uid)
+            .map(|pool| pool.values().cloned().collect())
+            .unwrap_or_default();
         let mut reserved: Vec<_> = inner
             .reserved
             .iter()
@@ -113,7 +125,11 @@ impl Fleet {
 
     /// Machines of a Provider.
     pub fn used(&self, provider: &str, namespace: &str) -> Used {
-        used(&self.0.lock().unwrap_or_else(PoisonError::into_inner), provider, namespace)
+        used(
+            &self.0.lock().unwrap_or_else(PoisonError::into_inner),
+            provider,
+            namespace,
+        )
     }
 
     /// Reserves Machines that are about to be created; `false`, and nothing is reserved,
@@ -123,7 +139,9 @@ impl Fleet {
         if let Some((_, first)) = machines.first() {
             let wanted = u32::try_from(machines.len()).unwrap_or(u32::MAX);
             let used = used(&inner, &first.provider, namespace);
-            let passes = |limit: Option<u32>, used: u32| limit.is_some_and(|limit| used.saturating_add(wanted) > limit);
+            let passes = |limit: Option<u32>, used: u32| {
+                limit.is_some_and(|limit| used.saturating_add(wanted) > limit)
+            };
             if passes(limits.total, used.total) || passes(limits.in_namespace, used.in_namespace) {
                 return false;
             }
@@ -136,7 +154,11 @@ impl Fleet {
 
     /// It is certain that a reserved Machine was not created.
     pub fn cancel(&self, machine: &Key) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).reserved.remove(machine);
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .reserved
+            .remove(machine);
     }
 }
 
@@ -175,17 +197,29 @@ mod tests {
     #[test]
     fn two_pools_cannot_pass_a_limit_together() {
         let fleet = Fleet::default();
-        let limits = Limits { total: Some(3), in_namespace: None };
+        let limits = Limits {
+            total: Some(3),
+            in_namespace: None,
+        };
         assert!(fleet.reserve("a", limits, vec![reserved(0), reserved(1)]));
         assert!(!fleet.reserve("b", limits, vec![reserved(0), reserved(1)]));
         assert!(fleet.reserve("b", limits, vec![reserved(0)]));
-        assert_eq!(fleet.used("local", "a"), Used { total: 3, in_namespace: 2 });
+        assert_eq!(
+            fleet.used("local", "a"),
+            Used {
+                total: 3,
+                in_namespace: 2
+            }
+        );
     }
 
     #[test]
     fn a_cancelled_reservation_counts_no_more() {
         let fleet = Fleet::default();
-        let limits = Limits { total: None, in_namespace: Some(1) };
+        let limits = Limits {
+            total: None,
+            in_namespace: Some(1),
+        };
         assert!(fleet.reserve("a", limits, vec![reserved(0)]));
         assert!(!fleet.reserve("a", limits, vec![reserved(1)]));
         fleet.cancel(&Key::new("a", "m-0"));

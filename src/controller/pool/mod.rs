@@ -92,7 +92,9 @@ pub async fn run(context: Context) {
                         namespaces_writer.apply_watcher_event(&event);
                         if let watcher::Event::Apply(object) | watcher::Event::Delete(object) = &event {
                             let name = object.name_any();
-                            wake_where(&pools, &wakeups, |pool| pool.namespace().as_deref() == Some(&name));
+                            wake_where(&pools, &wakeups, |pool| {
+                                pool.namespace().as_deref() == Some(&name)
+                            });
                         }
                         if matches!(event, watcher::Event::InitDone) {
                             wake_where(&pools, &wakeups, |_| true);
@@ -127,12 +129,19 @@ pub async fn run(context: Context) {
     )
     .for_each(|outcome| {
         if let Err(kube::runtime::controller::Error::ObjectNotFound(object)) = outcome {
-            shared.forget(&Key::new(object.namespace.clone().unwrap_or_default(), object.name.clone()));
+            shared.forget(&Key::new(
+                object.namespace.clone().unwrap_or_default(),
+                object.name.clone(),
+            ));
         }
         futures::future::ready(())
     });
     let background = async {
-        tokio::join!(watch_namespaces, route(&context, &wakeups), sweep::run(context.clone()));
+        tokio::join!(
+            watch_namespaces,
+            route(&context, &wakeups),
+            sweep::run(context.clone())
+        );
     };
     tokio::select! {
         () = reconciles => {}
@@ -223,7 +232,9 @@ impl Shared {
             if !actions.is_empty() {
                 tracing::debug!(pool = %key, ?actions, reasons = ?plan.reasons, "plan");
             }
-            self.context.health.planned(format!("Pool {key}"), plan.reasons.clone(), actions);
+            self.context
+                .health
+                .planned(format!("Pool {key}"), plan.reasons.clone(), actions);
             let written = match act::act(&self.context, &pool, &seen, &plan).await {
                 Ok(written) => written,
                 Err(error) => {
@@ -231,7 +242,10 @@ impl Shared {
                     return Err(error);
                 }
             };
-            self.failures.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
+            self.failures
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .remove(&key);
             if let Some(fresh) = written {
                 self.newest.wrote(&pool, fresh.clone());
                 pool = fresh;
@@ -263,7 +277,10 @@ impl Shared {
     async fn resolve_doubts(&self, pool: &Pool) {
         let uid = pool.uid().unwrap_or_default();
         let (_, reserved) = self.context.fleet.of_pool(&uid);
-        for (key, _) in reserved.into_iter().filter(|(_, r)| r.since.elapsed() > fleet::DOUBTFUL) {
+        for (key, _) in reserved
+            .into_iter()
+            .filter(|(_, r)| r.since.elapsed() > fleet::DOUBTFUL)
+        {
             match observe::look_up(&self.context, &key).await {
                 Some(Some(machine)) if machine.spec.pool_uid == uid => self.context.fleet.apply(&machine),
                 Some(_) => self.context.fleet.cancel(&key),
@@ -279,8 +296,14 @@ impl Shared {
 
     fn forget(&self, key: &Key) {
         self.newest.forget(key);
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
-        self.failures.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+        self.memory
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(key);
+        self.failures
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(key);
         self.context.health.forget(&format!("Pool {key}"));
     }
 }

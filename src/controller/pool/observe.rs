@@ -215,8 +215,10 @@ pub async fn observe(
     let load = context.board.load(&key);
     let hash = template_hash(&facts.spec);
     let (shown, reserved) = context.fleet.of_pool(&facts.uid);
-    let mut machines: Vec<MachineFacts> =
-        shown.iter().map(|machine| machine_facts(machine, &hash, load.as_ref())).collect();
+    let mut machines: Vec<MachineFacts> = shown
+        .iter()
+        .map(|machine| machine_facts(machine, &hash, load.as_ref()))
+        .collect();
     machines.extend(reserved.into_iter().map(|(key, reserved)| MachineFacts {
         name: key.name,
         uid: None,
@@ -236,13 +238,19 @@ pub async fn observe(
     }));
     machines.sort_by_key(|machine| (machine.slot, machine.attempt));
 
-    let provider = context.caches.providers.get(&ObjectRef::new(&facts.spec.provider));
+    let provider = context
+        .caches
+        .providers
+        .get(&ObjectRef::new(&facts.spec.provider));
     let account = account_facts(context, &facts.spec.provider, provider.as_deref());
     let namespace = namespace_facts(namespaces, &facts.namespace, provider.as_deref());
-    let limits = provider.as_ref().and_then(|p| p.spec.limits.as_ref()).map_or_else(Limits::default, |limits| Limits {
-        total: limits.machines,
-        in_namespace: limits.machines_per_namespace,
-    });
+    let limits = provider
+        .as_ref()
+        .and_then(|p| p.spec.limits.as_ref())
+        .map_or_else(Limits::default, |limits| Limits {
+            total: limits.machines,
+            in_namespace: limits.machines_per_namespace,
+        });
     let offers = context
         .caches
         .offers
@@ -250,7 +258,8 @@ pub async fn observe(
         .into_iter()
         .map(|offer| (offer.name_any(), offer.spec.clone()))
         .collect();
-    let leftovers = if facts.deleting_since.is_some() && machines.is_empty() && facts.status.last_attempt > 0 {
+    let leftovers = if facts.deleting_since.is_some() && machines.is_empty() && facts.status.last_attempt > 0
+    {
         leftovers(context, &facts, provider.is_some()).await
     } else {
         Leftovers::NotAsked
@@ -285,7 +294,10 @@ fn pool_facts(pool: &Pool) -> PoolFacts {
         uid: pool.uid().unwrap_or_default(),
         generation: pool.metadata.generation.unwrap_or(0),
         deleting_since: pool.metadata.deletion_timestamp.as_ref().map(|time| time.0),
-        finalizer: pool.finalizers().iter().any(|name| name == skyward_api::labels::FINALIZER),
+        finalizer: pool
+            .finalizers()
+            .iter()
+            .any(|name| name == skyward_api::labels::FINALIZER),
         spec: pool.spec.clone(),
         status: pool.status.clone().unwrap_or_default(),
     }
@@ -302,7 +314,10 @@ pub fn machine_facts(machine: &Machine, hash: &str, load: Option<&PoolLoad>) -> 
         let stalled = find(&status.conditions, condition::STALLED).or(ready_condition);
         Failure {
             at: stalled.map_or(Timestamp::UNIX_EPOCH, |c| c.last_transition_time.0),
-            reason: stalled.map_or_else(|| condition::reason::MACHINE_FAILED.to_owned(), |c| c.reason.clone()),
+            reason: stalled.map_or_else(
+                || condition::reason::MACHINE_FAILED.to_owned(),
+                |c| c.reason.clone(),
+            ),
             message: stalled.map(|c| c.message.clone()).unwrap_or_default(),
         }
     });
@@ -321,26 +336,37 @@ pub fn machine_facts(machine: &Machine, hash: &str, load: Option<&PoolLoad>) -> 
         failure,
         address: status.private_address.clone(),
         hourly_price: machine.spec.hourly_price.clone(),
-        concern: ready_condition.filter(|c| c.status != "True").map(|c| (c.reason.clone(), c.message.clone())),
+        concern: ready_condition
+            .filter(|c| c.status != "True")
+            .map(|c| (c.reason.clone(), c.message.clone())),
     }
 }
 
 fn account_facts(context: &Context, name: &str, provider: Option<&ProviderObject>) -> AccountFacts {
     let Some(provider) = provider else {
-        let mut existing: Vec<String> =
-            context.caches.providers.state().iter().map(|provider| provider.name_any()).collect();
+        let mut existing: Vec<String> = context
+            .caches
+            .providers
+            .state()
+            .iter()
+            .map(|provider| provider.name_any())
+            .collect();
         existing.sort();
         return AccountFacts::NotFound(existing);
     };
     if provider.metadata.deletion_timestamp.is_some() {
         return AccountFacts::NotReady(format!("Provider \"{name}\" is being deleted"));
     }
-    let conditions = provider.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    let conditions = provider
+        .status
+        .as_ref()
+        .map(|status| status.conditions.as_slice())
+        .unwrap_or_default();
     match find(conditions, condition::READY) {
         Some(ready) if ready.status == "True" && context.providers.get(name).is_some() => AccountFacts::Ready,
-        Some(ready) if ready.status == "True" => {
-            AccountFacts::NotReady(format!("Provider \"{name}\" was not checked yet since the controller started"))
-        }
+        Some(ready) if ready.status == "True" => AccountFacts::NotReady(format!(
+            "Provider \"{name}\" was not checked yet since the controller started"
+        )),
         Some(ready) => AccountFacts::NotReady(format!("Provider \"{name}\" is not ready: {}", ready.message)),
         None => AccountFacts::NotReady(format!("Provider \"{name}\" was not checked yet")),
     }
@@ -351,11 +377,15 @@ fn namespace_facts(
     name: &str,
     provider: Option<&ProviderObject>,
 ) -> NamespaceFacts {
-    let Some(namespace) = namespaces.get(&ObjectRef::new(name)) else { return NamespaceFacts::Unknown };
+    let Some(namespace) = namespaces.get(&ObjectRef::new(name)) else {
+        return NamespaceFacts::Unknown;
+    };
     if namespace.metadata.deletion_timestamp.is_some() {
         return NamespaceFacts::Terminating;
     }
-    let Some(provider) = provider else { return NamespaceFacts::Allowed };
+    let Some(provider) = provider else {
+        return NamespaceFacts::Allowed;
+    };
     let wanted = &provider.spec.allowed_namespaces;
     match Selector::try_from(wanted.clone()) {
         Ok(selector) if selector.matches(namespace.labels()) => NamespaceFacts::Allowed,
@@ -365,7 +395,8 @@ fn namespace_facts(
 
 /// A selector as `kubectl -l` takes it.
 fn describe_selector(selector: &LabelSelector) -> String {
-    Selector::try_from(selector.clone()).map_or_else(|error| format!("(not a selector: {error})"), |s| s.to_string())
+    Selector::try_from(selector.clone())
+        .map_or_else(|error| format!("(not a selector: {error})"), |s| s.to_string())
 }
 
 async fn leftovers(context: &Context, pool: &PoolFacts, provider_exists: bool) -> Leftovers {
@@ -375,13 +406,20 @@ async fn leftovers(context: &Context, pool: &PoolFacts, provider_exists: bool) -
     let Some(account) = context.providers.get(&pool.spec.provider) else {
         return Leftovers::Unknown(format!("Provider \"{}\" is not ready", pool.spec.provider));
     };
-    let scope =
-        Scope { cluster: context.cluster.clone(), pool_uid: Some(pool.uid.clone()), regions: Vec::new() };
+    let scope = Scope {
+        cluster: context.cluster.clone(),
+        pool_uid: Some(pool.uid.clone()),
+        regions: Vec::new(),
+    };
     match timeout(Duration::from_secs(30), account.provider.list(&scope)).await {
         Ok(Ok(machines)) => Leftovers::Known(
             machines
                 .into_iter()
-                .map(|machine| MachineRef { id: Some(machine.id), mark: machine.mark, region: String::new() })
+                .map(|machine| MachineRef {
+                    id: Some(machine.id),
+                    mark: machine.mark,
+                    region: String::new(),
+                })
                 .collect(),
         ),
         Ok(Err(error)) => Leftovers::Unknown(error.to_string()),
@@ -391,7 +429,9 @@ async fn leftovers(context: &Context, pool: &PoolFacts, provider_exists: bool) -
 
 /// Kind and name of every object of its namespace that a Pool cannot do without.
 pub fn named_references(spec: &PoolSpec) -> BTreeSet<(&'static str, String)> {
-    let Some(image) = &spec.image else { return BTreeSet::new() };
+    let Some(image) = &spec.image else {
+        return BTreeSet::new();
+    };
     let mut names = BTreeSet::new();
     for source in &image.env_from {
         if let Some(secret) = source.secret_ref.as_ref().filter(|r| !r.optional) {
@@ -413,7 +453,11 @@ async fn missing_references(
     last: &mut Option<ReferenceCheck>,
 ) -> Result<Vec<String>, String> {
     if let Some(check) = last.as_ref() {
-        let good_for = if check.missing.is_empty() { REFERENCES_EVERY } else { MISSING_EVERY };
+        let good_for = if check.missing.is_empty() {
+            REFERENCES_EVERY
+        } else {
+            MISSING_EVERY
+        };
         if check.generation == pool.generation && check.at.elapsed() < good_for {
             return Ok(check.missing.clone());
         }
@@ -429,7 +473,11 @@ async fn missing_references(
             missing.push(format!("{kind} \"{name}\""));
         }
     }
-    *last = Some(ReferenceCheck { generation: pool.generation, at: Instant::now(), missing: missing.clone() });
+    *last = Some(ReferenceCheck {
+        generation: pool.generation,
+        at: Instant::now(),
+        missing: missing.clone(),
+    });
     Ok(missing)
 }
 

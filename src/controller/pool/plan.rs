@@ -170,7 +170,11 @@ impl<'a> Draft<'a> {
 
     /// Machines wanted now.
     pub(crate) fn wanted(&self) -> u32 {
-        if self.is_suspended() { 0 } else { self.seen.pool.spec.nodes.desired }
+        if self.is_suspended() {
+            0
+        } else {
+            self.seen.pool.spec.nodes.desired
+        }
     }
 
     pub(crate) fn is_suspended(&self) -> bool {
@@ -179,14 +183,22 @@ impl<'a> Draft<'a> {
 
     /// Machines that are neither failed, nor going, nor given up by this plan.
     pub(crate) fn live(&self) -> impl Iterator<Item = &'a MachineFacts> + use<'a, '_> {
-        self.seen.machines.iter().filter(|machine| machine.is_live() && !self.given_up.contains(&machine.name))
+        self.seen
+            .machines
+            .iter()
+            .filter(|machine| machine.is_live() && !self.given_up.contains(&machine.name))
     }
 
     /// Gives up a machine. One that the watch has not shown has no UID yet: it is left for
     /// the next plan.
     pub(crate) fn give_up(&mut self, machine: &MachineFacts, why: Why, finish_runs: bool) -> bool {
         let Some(uid) = &machine.uid else { return false };
-        self.actions.push(Action::DeleteMachine { name: machine.name.clone(), uid: uid.clone(), why, finish_runs });
+        self.actions.push(Action::DeleteMachine {
+            name: machine.name.clone(),
+            uid: uid.clone(),
+            why,
+            finish_runs,
+        });
         self.given_up.push(machine.name.clone());
         if why != Why::PoolDeleted {
             let reason = events::reason::MACHINE_REMOVED;
@@ -201,7 +213,8 @@ impl<'a> Draft<'a> {
     }
 
     pub(crate) fn block(&mut self, block: Block) {
-        self.reasons.push(format!("blocked, {}: {}", block.reason, block.message));
+        self.reasons
+            .push(format!("blocked, {}: {}", block.reason, block.message));
         self.block = Some(block);
     }
 
@@ -215,8 +228,21 @@ impl<'a> Draft<'a> {
     }
 
     fn finish(self) -> Plan {
-        let Self { status, actions, events, reasons, next, .. } = self;
-        Plan { status, actions, events, next, reasons }
+        let Self {
+            status,
+            actions,
+            events,
+            reasons,
+            next,
+            ..
+        } = self;
+        Plan {
+            status,
+            actions,
+            events,
+            next,
+            reasons,
+        }
     }
 }
 
@@ -231,8 +257,14 @@ pub fn plan(seen: &Observed, now: Timestamp) -> Plan {
     if !seen.pool.finalizer {
         draft.because("the finalizer comes before anything else");
         draft.actions.push(Action::AddFinalizer);
-        let what = format!("{} machine(s) from Provider \"{}\"", draft.wanted(), seen.pool.spec.provider);
-        draft.events.push(EventSpec::normal(events::reason::POOL_REQUESTED, "Request", what));
+        let what = format!(
+            "{} machine(s) from Provider \"{}\"",
+            draft.wanted(),
+            seen.pool.spec.provider
+        );
+        draft
+            .events
+            .push(EventSpec::normal(events::reason::POOL_REQUESTED, "Request", what));
         draft.next = Next::Again;
         return draft.finish();
     }
@@ -242,11 +274,17 @@ pub fn plan(seen: &Observed, now: Timestamp) -> Plan {
     drift::plan(&mut draft);
     scale::plan(&mut draft);
     if seen.has_references {
-        draft.look_again(if draft.block.as_ref().is_some_and(|block| block.reason == reason::REFERENCE_NOT_FOUND) {
-            super::observe::MISSING_EVERY
-        } else {
-            super::observe::REFERENCES_EVERY
-        });
+        draft.look_again(
+            if draft
+                .block
+                .as_ref()
+                .is_some_and(|block| block.reason == reason::REFERENCE_NOT_FOUND)
+            {
+                super::observe::MISSING_EVERY
+            } else {
+                super::observe::REFERENCES_EVERY
+            },
+        );
     }
     status::plan(&mut draft);
     draft.finish()

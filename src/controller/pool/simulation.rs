@@ -105,7 +105,10 @@ impl World {
     }
 
     fn load(&self) -> PoolLoad {
-        PoolLoad { runs: self.runs.clone(), ..PoolLoad::default() }
+        PoolLoad {
+            runs: self.runs.clone(),
+            ..PoolLoad::default()
+        }
     }
 
     fn observe_pool(&mut self) -> Observed {
@@ -113,28 +116,34 @@ impl World {
         let known = self.calm || !self.random.random_ratio(1, 5);
         let load = known.then(|| self.load());
         let hash = template_hash(&seen.pool.spec);
-        seen.machines =
-            self.seen_machines.values().map(|m| observe::machine_facts(m, &hash, load.as_ref())).collect();
-        seen.machines.extend(self.reserved.iter().map(|(name, (slot, attempt))| MachineFacts {
-            name: name.clone(),
-            uid: None,
-            slot: *slot,
-            attempt: *attempt,
-            phase: MachinePhase::Ordered,
-            ready: false,
-            deleting: false,
-            current: true,
-            provisioned: false,
-            ready_at: None,
-            failure: None,
-            runs: None,
-            address: String::new(),
-            hourly_price: String::new(),
-            concern: None,
-        }));
-        seen.machines.sort_by_key(|machine| (machine.slot, machine.attempt));
+        seen.machines = self
+            .seen_machines
+            .values()
+            .map(|m| observe::machine_facts(m, &hash, load.as_ref()))
+            .collect();
+        seen.machines
+            .extend(self.reserved.iter().map(|(name, (slot, attempt))| MachineFacts {
+                name: name.clone(),
+                uid: None,
+                slot: *slot,
+                attempt: *attempt,
+                phase: MachinePhase::Ordered,
+                ready: false,
+                deleting: false,
+                current: true,
+                provisioned: false,
+                ready_at: None,
+                failure: None,
+                runs: None,
+                address: String::new(),
+                hourly_price: String::new(),
+                concern: None,
+            }));
+        seen.machines
+            .sort_by_key(|machine| (machine.slot, machine.attempt));
         seen.load = load;
-        if seen.pool.deleting_since.is_some() && seen.machines.is_empty() && seen.pool.status.last_attempt > 0 {
+        if seen.pool.deleting_since.is_some() && seen.machines.is_empty() && seen.pool.status.last_attempt > 0
+        {
             seen.leftovers = if self.chance(30) {
                 Leftovers::Unknown("the list failed".into())
             } else {
@@ -185,12 +194,23 @@ impl World {
             match action {
                 Action::AddFinalizer | Action::EnsureKey | Action::ReleaseKey => {}
                 Action::CreateMachine { name, spec } => self.create_machine(name, spec),
-                Action::DeleteMachine { name, uid, finish_runs, .. } => {
+                Action::DeleteMachine {
+                    name,
+                    uid,
+                    finish_runs,
+                    ..
+                } => {
                     let now = Time(at(self.now));
-                    if let Some(machine) = self.machines.get_mut(name).filter(|m| m.uid().as_ref() == Some(uid)) {
+                    if let Some(machine) = self
+                        .machines
+                        .get_mut(name)
+                        .filter(|m| m.uid().as_ref() == Some(uid))
+                    {
                         machine.metadata.deletion_timestamp.get_or_insert(now);
                         if *finish_runs {
-                            machine.annotations_mut().insert(machine::FINISH_RUNS.into(), String::new());
+                            machine
+                                .annotations_mut()
+                                .insert(machine::FINISH_RUNS.into(), String::new());
                         }
                     }
                 }
@@ -215,11 +235,23 @@ impl World {
     }
 
     fn create_machine(&mut self, name: &str, spec: &skyward_api::MachineSpec) {
-        assert!(self.attempts.insert(spec.attempt), "attempt {} is used twice", spec.attempt);
-        let holds = |machine: &&Machine| machine.status.as_ref().and_then(|s| s.phase) != Some(MachinePhase::Failed);
+        assert!(
+            self.attempts.insert(spec.attempt),
+            "attempt {} is used twice",
+            spec.attempt
+        );
+        let holds =
+            |machine: &&Machine| machine.status.as_ref().and_then(|s| s.phase) != Some(MachinePhase::Failed);
         let holding = self.machines.values().filter(holds);
-        assert!(holding.clone().all(|m| m.spec.slot != spec.slot), "two live machines in slot {}", spec.slot);
-        assert!(holding.count() < self.pool.pool.spec.nodes.desired as usize, "more machines than wanted");
+        assert!(
+            holding.clone().all(|m| m.spec.slot != spec.slot),
+            "two live machines in slot {}",
+            spec.slot
+        );
+        assert!(
+            holding.count() < self.pool.pool.spec.nodes.desired as usize,
+            "more machines than wanted"
+        );
         let mut machine = Machine::new(name, spec.clone());
         machine.metadata.namespace = Some("team".into());
         machine.metadata.uid = Some(format!("uid-{name}"));
@@ -229,11 +261,17 @@ impl World {
     }
 
     fn reconcile_machine(&mut self, name: &str) {
-        let Some(machine) = self.machines.get(name).cloned() else { return };
+        let Some(machine) = self.machines.get(name).cloned() else {
+            return;
+        };
         let mut order = None;
         let mut deletion = None;
         for _ in 0..4 {
-            let machine_now = self.machines.get(name).cloned().unwrap_or_else(|| machine.clone());
+            let machine_now = self
+                .machines
+                .get(name)
+                .cloned()
+                .unwrap_or_else(|| machine.clone());
             let seen = self.observe_machine(&machine_now, order.take(), deletion.take());
             let plan = machine::plan::plan(&seen, at(self.now));
             if let Some(status) = plan.status {
@@ -256,7 +294,10 @@ impl World {
                     }
                     MachineAction::Delete => deletion = Some(self.delete(name)),
                     MachineAction::RemoveFinalizer => {
-                        assert!(!self.rented.contains_key(name), "{name} is let go while it is rented");
+                        assert!(
+                            !self.rented.contains_key(name),
+                            "{name} is let go while it is rented"
+                        );
                         self.machines.remove(name);
                         self.runs.remove(name);
                         return;
@@ -279,7 +320,9 @@ impl World {
         let provider = if self.chance(10) || facts.has_failed() {
             Answer::Unknown(None)
         } else {
-            self.rented.get(&facts.name).map_or(Answer::Absent, |there| Answer::There(Box::new(there.clone())))
+            self.rented
+                .get(&facts.name)
+                .map_or(Answer::Absent, |there| Answer::There(Box::new(there.clone())))
         };
         let mut template = machine::tests::world();
         let pool: Arc<Pool> = {
@@ -293,7 +336,9 @@ impl World {
         template.session = self.sessions.get(&facts.name).cloned();
         template.last_write = self.last_write.get(&facts.name).copied();
         template.machine = facts;
-        template.account = Account::Ready { policy: HostKeyPolicy::TrustOnFirstUse };
+        template.account = Account::Ready {
+            policy: HostKeyPolicy::TrustOnFirstUse,
+        };
         template.provider = provider;
         template.order = order;
         template.deletion = deletion;
@@ -307,16 +352,22 @@ impl World {
         if self.chance(10) {
             return Err(ProviderError::new(ErrorKind::NoCapacity, "order", "none"));
         }
-        self.rented.entry(name.clone()).or_insert_with(|| ProviderMachine {
-            id: format!("id-{name}"),
-            mark: seen.machine.mark("cluster"),
-            phase: ProviderPhase::Starting(None),
-            endpoint: None,
-            private_address: None,
-            host_key: None,
-        });
+        self.rented
+            .entry(name.clone())
+            .or_insert_with(|| ProviderMachine {
+                id: format!("id-{name}"),
+                mark: seen.machine.mark("cluster"),
+                phase: ProviderPhase::Starting(None),
+                endpoint: None,
+                private_address: None,
+                host_key: None,
+            });
         if lost {
-            return Err(ProviderError::new(ErrorKind::Indeterminate, "order", "the answer was lost"));
+            return Err(ProviderError::new(
+                ErrorKind::Indeterminate,
+                "order",
+                "the answer was lost",
+            ));
         }
         Ok(format!("id-{name}"))
     }
@@ -345,13 +396,18 @@ impl World {
                 self.rented.remove(&name);
                 continue;
             }
-            let Some(machine) = self.rented.get_mut(&name) else { continue };
+            let Some(machine) = self.rented.get_mut(&name) else {
+                continue;
+            };
             match machine.phase {
                 ProviderPhase::Stopping => {
                     self.rented.remove(&name);
                 }
                 _ if fails => {
-                    let failure = Failure { kind: FailureKind::Lost, message: "evicted".into() };
+                    let failure = Failure {
+                        kind: FailureKind::Lost,
+                        message: "evicted".into(),
+                    };
                     machine.phase = ProviderPhase::Failed(failure);
                 }
                 ProviderPhase::Starting(_) => {
@@ -365,7 +421,11 @@ impl World {
         let now = at(self.now);
         for session in self.sessions.values_mut() {
             session.stage = match session.stage {
-                Stage::Dialing { .. } => Stage::Bootstrapping { step: "probe".into(), index: 1, total: 1 },
+                Stage::Dialing { .. } => Stage::Bootstrapping {
+                    step: "probe".into(),
+                    index: 1,
+                    total: 1,
+                },
                 _ => Stage::Ready,
             };
             session.reachable_at.get_or_insert(now);
@@ -406,14 +466,23 @@ impl World {
             .iter()
             .map(|(name, machine)| {
                 let ready = machine.status.as_ref().and_then(|s| s.phase) == Some(MachinePhase::Ready);
-                (name.clone(), ready && machine.metadata.deletion_timestamp.is_none())
+                (
+                    name.clone(),
+                    ready && machine.metadata.deletion_timestamp.is_none(),
+                )
             })
             .collect();
         for (name, takes) in names {
             let starts = takes && self.chance(10);
             let ends = self.calm || self.random.random_bool(0.2);
             let runs = self.runs.entry(name).or_default();
-            *runs = if starts { *runs + 1 } else if ends { runs.saturating_sub(1) } else { *runs };
+            *runs = if starts {
+                *runs + 1
+            } else if ends {
+                runs.saturating_sub(1)
+            } else {
+                *runs
+            };
         }
     }
 
@@ -446,13 +515,28 @@ fn run(seed: u64) {
         world.step();
     }
     let hash = template_hash(&world.pool.pool.spec);
-    assert_eq!(world.machines.len(), 3, "seed {seed}: {:#?}", world.pool.pool.status.conditions);
-    assert!(world.machines.values().all(|machine| machine.spec.template_hash == hash), "seed {seed}");
+    assert_eq!(
+        world.machines.len(),
+        3,
+        "seed {seed}: {:#?}",
+        world.pool.pool.status.conditions
+    );
+    assert!(
+        world
+            .machines
+            .values()
+            .all(|machine| machine.spec.template_hash == hash),
+        "seed {seed}"
+    );
     assert_eq!(world.rented.len(), 3, "seed {seed}");
     assert_eq!(world.pool.pool.status.ready_summary, "3/3", "seed {seed}");
     let seen = world.observe_pool();
     let rest = plan::plan(&seen, at(world.now));
-    assert_eq!((rest.actions, rest.events), (vec![], vec![]), "seed {seed}: it never rests");
+    assert_eq!(
+        (rest.actions, rest.events),
+        (vec![], vec![]),
+        "seed {seed}: it never rests"
+    );
 
     world.calm = false;
     world.pool.pool.deleting_since = Some(at(world.now));
@@ -464,7 +548,10 @@ fn run(seed: u64) {
     for _ in 0..200 {
         world.step();
     }
-    assert!(world.pool_gone && world.machines.is_empty() && world.rented.is_empty(), "seed {seed}: something is left");
+    assert!(
+        world.pool_gone && world.machines.is_empty() && world.rented.is_empty(),
+        "seed {seed}: something is left"
+    );
 }
 
 #[test]

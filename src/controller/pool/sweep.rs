@@ -29,7 +29,7 @@ const EVERY: Duration = Duration::from_mins(1);
 /// Shortest time between two sightings of an orphan.
 const LEAST_SETTLE: Duration = Duration::from_secs(5);
 /// Longest wait for a provider's list, and for a deletion to be accepted.
-const DEADLINE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_mins(1);
 
 /// When each orphan was first seen, by Provider and the provider's id.
 type Sightings = BTreeMap<(String, String), Timestamp>;
@@ -102,8 +102,11 @@ async fn sweep(context: &Context, sightings: &mut Sightings) -> Duration {
             .iter()
             .map(|machine| machine.spec.region.clone())
             .collect();
-        let scope =
-            Scope { cluster: context.cluster.clone(), pool_uid: None, regions: regions.into_iter().collect() };
+        let scope = Scope {
+            cluster: context.cluster.clone(),
+            pool_uid: None,
+            regions: regions.into_iter().collect(),
+        };
         let listed = match timeout(DEADLINE, account.provider.list(&scope)).await {
             Ok(Ok(listed)) => listed,
             Ok(Err(error)) => {
@@ -111,7 +114,10 @@ async fn sweep(context: &Context, sightings: &mut Sightings) -> Duration {
                 continue;
             }
             Err(_) => {
-                tracing::warn!(provider = name, "machines were not listed in time; the sweep skips this Provider");
+                tracing::warn!(
+                    provider = name,
+                    "machines were not listed in time; the sweep skips this Provider"
+                );
                 continue;
             }
         };
@@ -136,9 +142,15 @@ async fn sweep(context: &Context, sightings: &mut Sightings) -> Duration {
 
 /// Machines that were accepted and are not listed: their own reconcile finds out.
 fn wake_missing(context: &Context, provider: &str, listed: &[ProviderMachine]) {
-    let there: BTreeSet<&str> = listed.iter().map(|machine| machine.mark.machine_uid.as_str()).collect();
+    let there: BTreeSet<&str> = listed
+        .iter()
+        .map(|machine| machine.mark.machine_uid.as_str())
+        .collect();
     for machine in context.caches.machines.state() {
-        let accepted = machine.status.as_ref().is_some_and(|status| !status.id.is_empty());
+        let accepted = machine
+            .status
+            .as_ref()
+            .is_some_and(|status| !status.id.is_empty());
         let uid = machine.uid().unwrap_or_default();
         if machine.spec.provider == provider && accepted && !there.contains(uid.as_str()) {
             context.machine_wakeups.wake(key_of(machine.as_ref()));
@@ -157,19 +169,39 @@ async fn delete_orphan(
         "Machine \"{}\" of Pool \"{}/{}\" (id {id}) had no record any more and was deleted",
         mark.machine, mark.namespace, mark.pool
     );
-    let machine = MachineRef { id: Some(id), mark, region: String::new() };
+    let machine = MachineRef {
+        id: Some(id),
+        mark,
+        region: String::new(),
+    };
     match timeout(DEADLINE, client.delete(&machine)).await {
         Ok(Ok(_)) => {
             tracing::warn!(provider, "{what}");
             context.metrics.orphan_deleted();
-            let about = context.caches.providers.get(&ObjectRef::<ProviderObject>::new(provider)).map_or_else(
-                || ObjectReference { kind: Some("Provider".into()), name: Some(provider.into()), ..Default::default() },
-                |object| object.object_ref(&()),
+            let about = context
+                .caches
+                .providers
+                .get(&ObjectRef::<ProviderObject>::new(provider))
+                .map_or_else(
+                    || ObjectReference {
+                        kind: Some("Provider".into()),
+                        name: Some(provider.into()),
+                        ..Default::default()
+                    },
+                    |object| object.object_ref(&()),
+                );
+            context.events.publish(
+                &about,
+                EventSpec::warning(events::reason::ORPHAN_DELETED, "Sweep", what),
             );
-            context.events.publish(&about, EventSpec::warning(events::reason::ORPHAN_DELETED, "Sweep", what));
         }
-        Ok(Err(error)) => tracing::warn!(provider, %error, "an orphan could not be deleted; the next sweep tries again"),
-        Err(_) => tracing::warn!(provider, "an orphan was not deleted in time; the next sweep tries again"),
+        Ok(Err(error)) => {
+            tracing::warn!(provider, %error, "an orphan could not be deleted; the next sweep tries again");
+        }
+        Err(_) => tracing::warn!(
+            provider,
+            "an orphan was not deleted in time; the next sweep tries again"
+        ),
     }
 }
 
@@ -208,7 +240,10 @@ mod tests {
     #[test]
     fn an_orphan_is_deleted_at_its_second_sighting_a_settle_time_later() {
         let listed = [machine("a", "here", ProviderPhase::Running)];
-        assert_eq!(decide(&listed, &[], &Sightings::new(), 0).watch, BTreeSet::from(["a".to_owned()]));
+        assert_eq!(
+            decide(&listed, &[], &Sightings::new(), 0).watch,
+            BTreeSet::from(["a".to_owned()])
+        );
         let seen = Sightings::from([(("local".to_owned(), "a".to_owned()), Timestamp::UNIX_EPOCH)]);
         assert!(decide(&listed, &[], &seen, 9).delete.is_empty());
         assert_eq!(decide(&listed, &[], &seen, 10).delete.len(), 1);
@@ -221,7 +256,9 @@ mod tests {
             machine("b", "elsewhere", ProviderPhase::Running),
             machine("c", "here", ProviderPhase::Stopping),
         ];
-        let seen = ["a", "b", "c"].map(|id| (("local".to_owned(), id.to_owned()), Timestamp::UNIX_EPOCH)).into();
+        let seen = ["a", "b", "c"]
+            .map(|id| (("local".to_owned(), id.to_owned()), Timestamp::UNIX_EPOCH))
+            .into();
         assert_eq!(decide(&listed, &["uid-a"], &seen, 100), Plan::default());
     }
 }

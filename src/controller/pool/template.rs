@@ -28,13 +28,23 @@ pub fn template_hash(spec: &PoolSpec) -> String {
 /// Name of a Machine: unique for ever, since the UID of its Pool and an attempt that is
 /// never used twice are part of it; a DNS label, since a Pod may have the same name.
 pub fn machine_name(pool: &str, pool_uid: &str, slot: u32, attempt: u32) -> String {
-    let stem: String = pool.chars().take(40).map(|c| if c == '.' { '-' } else { c }).collect();
+    let stem: String = pool
+        .chars()
+        .take(40)
+        .map(|c| if c == '.' { '-' } else { c })
+        .collect();
     let uid: String = pool_uid.chars().filter(|c| *c != '-').take(5).collect();
     format!("{}-{uid}-{slot}-{attempt}", stem.trim_end_matches('-'))
 }
 
 /// The record of a machine that will be ordered.
-pub fn machine_spec(pool: &PoolFacts, slot: u32, attempt: u32, offer_name: &str, offer: &OfferSpec) -> MachineSpec {
+pub fn machine_spec(
+    pool: &PoolFacts,
+    slot: u32,
+    attempt: u32,
+    offer_name: &str,
+    offer: &OfferSpec,
+) -> MachineSpec {
     MachineSpec {
         pool: pool.name.clone(),
         pool_uid: pool.uid.clone(),
@@ -62,14 +72,19 @@ mod tests {
         assert_eq!(machine_name("train", UID, 3, 17), "train-0a1b2-3-17");
         let long = machine_name(&"n.".repeat(126), UID, 499, u32::MAX);
         assert!(long.len() <= 63 && !long.contains('.'), "{long}");
-        assert_eq!(machine_name(&format!("{}.x", "n".repeat(39)), UID, 0, 1), format!("{}-0a1b2-0-1", "n".repeat(39)));
+        assert_eq!(
+            machine_name(&format!("{}.x", "n".repeat(39)), UID, 0, 1),
+            format!("{}-0a1b2-0-1", "n".repeat(39))
+        );
     }
 
     #[test]
     fn the_digest_is_about_machines_and_nothing_else() {
         let pool = |json: serde_json::Value| -> PoolSpec { serde_json::from_value(json).unwrap() };
         let base = template_hash(&pool(serde_json::json!({ "provider": "a" })));
-        let more = pool(serde_json::json!({ "provider": "a", "nodes": { "desired": 4 }, "worker": { "concurrency": 8 } }));
+        let more = pool(
+            serde_json::json!({ "provider": "a", "nodes": { "desired": 4 }, "worker": { "concurrency": 8 } }),
+        );
         assert_eq!(template_hash(&more), base);
         let other = pool(serde_json::json!({ "provider": "a", "vcpus": 2 }));
         assert_ne!(template_hash(&other), base);

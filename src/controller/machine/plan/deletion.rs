@@ -42,20 +42,43 @@ pub(super) fn plan(seen: &Observed, now: Timestamp) -> Plan {
         }
         Some(Ok(Deletion::InProgress)) => {
             plan.reasons.push("its end is ordered".to_owned());
-            plan.look_again(if seen.tells_changes { Duration::from_secs(5) } else { seen.poll_interval });
-            mark(seen, now, MachinePhase::Deleting, reason::DELETING, "Its deletion is ordered.".to_owned(), &mut plan);
+            plan.look_again(if seen.tells_changes {
+                Duration::from_secs(5)
+            } else {
+                seen.poll_interval
+            });
+            mark(
+                seen,
+                now,
+                MachinePhase::Deleting,
+                reason::DELETING,
+                "Its deletion is ordered.".to_owned(),
+                &mut plan,
+            );
             return plan;
         }
         Some(Err(error)) => {
             plan.reasons.push(format!("its deletion met: {error}"));
             plan.look_again(DELETE_AGAIN);
             let message = format!("{}; it is tried again.", cut(&error.to_string(), 1800));
-            mark(seen, now, MachinePhase::Deleting, reason::DELETING, message, &mut plan);
+            mark(
+                seen,
+                now,
+                MachinePhase::Deleting,
+                reason::DELETING,
+                message,
+                &mut plan,
+            );
             return plan;
         }
         None => {}
     }
-    if let Some(until) = drains(seen, now) {
+    let until = match drains(seen, now) {
+        Drains::No => None,
+        Drains::UntilIdle => Some(Timestamp::MAX),
+        Drains::Until(until) => Some(until),
+    };
+    if let Some(until) = until {
         drain(seen, now, until, &mut plan);
         return plan;
     }
@@ -75,7 +98,14 @@ pub(super) fn plan(seen: &Observed, now: Timestamp) -> Plan {
                 "Provider \"{}\" cannot be used now, so it cannot be deleted there; it is as soon as the Provider is ready.",
                 machine.spec.provider
             );
-            mark(seen, now, MachinePhase::Deleting, reason::PROVIDER_NOT_READY, message, &mut plan);
+            mark(
+                seen,
+                now,
+                MachinePhase::Deleting,
+                reason::PROVIDER_NOT_READY,
+                message,
+                &mut plan,
+            );
         }
         Account::Gone => provider_gone(seen, now, &mut plan),
     }
@@ -89,7 +119,8 @@ fn provider_gone(seen: &Observed, now: Timestamp, plan: &mut Plan) {
     let due = after(since, PROVIDER_GRACE);
     let was_ordered = !seen.machine.status.id.is_empty();
     if was_ordered && now < due {
-        plan.reasons.push("its Provider is gone; it may come back".to_owned());
+        plan.reasons
+            .push("its Provider is gone; it may come back".to_owned());
         plan.look_again_at(now, due);
         return;
     }
@@ -99,7 +130,11 @@ fn provider_gone(seen: &Observed, now: Timestamp, plan: &mut Plan) {
             "Provider \"{}\" does not exist any more: whether machine {} is gone there could not be asked",
             seen.machine.spec.provider, seen.machine.status.id
         );
-        plan.events.push(EventSpec::warning(events::reason::MACHINE_DESTROYED, "Delete", note));
+        plan.events.push(EventSpec::warning(
+            events::reason::MACHINE_DESTROYED,
+            "Delete",
+            note,
+        ));
     }
 }
 
@@ -110,38 +145,61 @@ fn let_go(seen: &Observed, plan: &mut Plan, why: &str) {
     }
     plan.actions.push(Action::RemoveFinalizer);
     let note = format!("Machine \"{}\" is gone", seen.machine.name);
-    plan.events.push(EventSpec::normal(events::reason::MACHINE_DESTROYED, "Delete", note));
+    plan.events.push(EventSpec::normal(
+        events::reason::MACHINE_DESTROYED,
+        "Delete",
+        note,
+    ));
 }
 
-/// Until when it drains: `None` = not at all (any more), `Some(None)` = as long as it takes.
-fn drains(seen: &Observed, now: Timestamp) -> Option<Option<Timestamp>> {
+/// How long a machine drains.
+enum Drains {
+    /// Not at all, or not any more.
+    No,
+    /// As long as its runs take.
+    UntilIdle,
+    /// At most until then.
+    Until(Timestamp),
+}
+
+fn drains(seen: &Observed, now: Timestamp) -> Drains {
     let machine = &seen.machine;
     let lost = match &seen.provider {
         Answer::Absent => true,
         Answer::There(there) => {
-            matches!(there.phase, ProviderPhase::Failed(_) | ProviderPhase::Stopped(_) | ProviderPhase::Stopping)
+            matches!(
+                there.phase,
+                ProviderPhase::Failed(_) | ProviderPhase::Stopped(_) | ProviderPhase::Stopping
+            )
         }
         Answer::Unknown(_) => false,
     };
-    let nothing_to_wait_for = machine.status.ready_at.is_none() || machine.has_failed() || lost || seen.runs == Some(0);
-    let pool = seen.pool.as_ref()?;
-    if nothing_to_wait_for {
-        return None;
-    }
+    let nothing_to_wait_for =
+        machine.status.ready_at.is_none() || machine.has_failed() || lost || seen.runs == Some(0);
+    let Some(pool) = seen.pool.as_ref().filter(|_| !nothing_to_wait_for) else {
+        return Drains::No;
+    };
     let pool_ends = pool.metadata.deletion_timestamp.as_ref().map(|time| time.0);
     let since = match (machine.finish_runs, pool_ends) {
-        (true, None) => return Some(None),
+        (true, None) => return Drains::UntilIdle,
         (true, Some(pool_ends)) => pool_ends.max(machine.deleting_since.unwrap_or(pool_ends)),
         (false, _) => machine.deleting_since.unwrap_or(now),
     };
     let until = after(since, seen.waits.shutdown + COLLECT);
-    (now < until).then_some(Some(until))
+    if now < until {
+        Drains::Until(until)
+    } else {
+        Drains::No
+    }
 }
 
-fn drain(seen: &Observed, now: Timestamp, until: Option<Timestamp>, plan: &mut Plan) {
-    let runs = seen.runs.map_or_else(|| "an unknown number of".to_owned(), |runs| runs.to_string());
+fn drain(seen: &Observed, now: Timestamp, until: Timestamp, plan: &mut Plan) {
+    let runs = seen
+        .runs
+        .map_or_else(|| "an unknown number of".to_owned(), |runs| runs.to_string());
     plan.reasons.push(format!("drains, {runs} runs are left"));
-    if let Some(until) = until {
+    let has_deadline = until != Timestamp::MAX;
+    if has_deadline {
         plan.look_again_at(now, until);
     }
     if let Answer::There(there) = &seen.provider
@@ -149,14 +207,35 @@ fn drain(seen: &Observed, now: Timestamp, until: Option<Timestamp>, plan: &mut P
     {
         let recorded = Some(seen.machine.status.host_key.clone()).filter(|key| !key.is_empty());
         let host_key = recorded.or_else(|| there.host_key.clone());
-        plan.actions.push(Action::Connect { endpoint: endpoint.clone(), host_key });
+        plan.actions.push(Action::Connect {
+            endpoint: endpoint.clone(),
+            host_key,
+        });
     }
-    let what = if until.is_some() { "Its runs are being stopped." } else { "It takes no new runs and finishes those it has." };
-    mark(seen, now, MachinePhase::Draining, reason::DRAINING, what.to_owned(), plan);
+    let what = if has_deadline {
+        "Its runs are being stopped."
+    } else {
+        "It takes no new runs and finishes those it has."
+    };
+    mark(
+        seen,
+        now,
+        MachinePhase::Draining,
+        reason::DRAINING,
+        what.to_owned(),
+        plan,
+    );
 }
 
 /// Phase and condition Ready; a failed machine stays Failed, for its Pool to see.
-fn mark(seen: &Observed, now: Timestamp, phase: MachinePhase, why: &'static str, message: String, plan: &mut Plan) {
+fn mark(
+    seen: &Observed,
+    now: Timestamp,
+    phase: MachinePhase,
+    why: &'static str,
+    message: String,
+    plan: &mut Plan,
+) {
     if seen.machine.has_failed() {
         return;
     }
@@ -164,8 +243,18 @@ fn mark(seen: &Observed, now: Timestamp, phase: MachinePhase, why: &'static str,
     let mut new = old.clone();
     new.phase = Some(phase);
     new.step.clear();
-    let ready = condition::apply(&old.conditions, &[Draft::new(READY, false, why, message)], Some(1), now);
-    let mut conditions: Vec<_> = old.conditions.iter().filter(|c| c.type_ != READY).cloned().collect();
+    let ready = condition::apply(
+        &old.conditions,
+        &[Draft::new(READY, false, why, message)],
+        Some(1),
+        now,
+    );
+    let mut conditions: Vec<_> = old
+        .conditions
+        .iter()
+        .filter(|c| c.type_ != READY)
+        .cloned()
+        .collect();
     conditions.extend(ready);
     // The order of types stays what it was.
     if let Some(at) = old.conditions.iter().position(|c| c.type_ == READY)

@@ -8,7 +8,10 @@ use skyward_api::condition::reason;
 use skyward_remote::sessions::{FailureKind, SessionFailure, Stage};
 
 use super::{Found, Plan};
-use crate::{machine::observe::Observed, pool::plan::{after, elapsed}};
+use crate::{
+    machine::observe::Observed,
+    pool::plan::{after, elapsed},
+};
 
 /// A connection that is lost for less is nobody's concern.
 pub(super) const BLINK: Duration = Duration::from_secs(10);
@@ -32,37 +35,66 @@ pub(super) fn judge(seen: &Observed, now: Timestamp, found: &mut Found, plan: &m
         found.failure = Some(verdict);
         return;
     }
-    let reachable = seen.session.as_ref().and_then(|s| s.reachable_at).or(status.reachable_at.as_ref().map(|t| t.0));
+    let reachable = seen
+        .session
+        .as_ref()
+        .and_then(|s| s.reachable_at)
+        .or(status.reachable_at.as_ref().map(|t| t.0));
     let running = status.running_at.as_ref().map(|time| time.0);
     let (since, wait, name, why) = match (stage, reachable, found.endpoint.is_some() || running.is_some()) {
         (Some(Stage::Ready), _, _) => return,
         (_, Some(reachable), _) => {
             let step = match stage {
-                Some(Stage::Bootstrapping { step, index, total }) => format!("step {index} of {total}, \"{step}\", is not done"),
+                Some(Stage::Bootstrapping { step, index, total }) => {
+                    format!("step {index} of {total}, \"{step}\", is not done")
+                }
                 _ => "the agent does not answer".to_owned(),
             };
             // The session gives up its step first, and knows what the step printed last.
-            (reachable, seen.waits.bootstrap + SESSION_FIRST, "bootstrap", (reason::BOOTSTRAP_TIMEOUT, step))
+            (
+                reachable,
+                seen.waits.bootstrap + SESSION_FIRST,
+                "bootstrap",
+                (reason::BOOTSTRAP_TIMEOUT, step),
+            )
         }
         (_, None, true) => {
             let last = match stage {
-                Some(Stage::Dialing { last_error: Some(error) }) => format!("SSH does not answer: {error}"),
+                Some(Stage::Dialing {
+                    last_error: Some(error),
+                }) => format!("SSH does not answer: {error}"),
                 _ => "SSH does not answer".to_owned(),
             };
-            (running.unwrap_or(now), seen.waits.ssh, "ssh", (reason::SSH_TIMEOUT, last))
+            (
+                running.unwrap_or(now),
+                seen.waits.ssh,
+                "ssh",
+                (reason::SSH_TIMEOUT, last),
+            )
         }
         (_, None, false) => {
-            let what = found.waits_for.as_ref().map_or("it has no address", |(_, what)| what.as_str());
+            let what = found
+                .waits_for
+                .as_ref()
+                .map_or("it has no address", |(_, what)| what.as_str());
             let reason = match found.waits_for {
                 Some((reason::ORDER_REFUSED, _)) => reason::ORDER_REFUSED,
                 _ => reason::PROVISION_TIMEOUT,
             };
-            (seen.machine.created_at, seen.waits.provision, "provision", (reason, what.to_owned()))
+            (
+                seen.machine.created_at,
+                seen.waits.provision,
+                "provision",
+                (reason, what.to_owned()),
+            )
         }
     };
     let (reason, what) = why;
     if elapsed(since, now) >= wait {
-        found.failure = Some((reason, format!("After {} s (timeouts.{name}): {what}", wait.as_secs())));
+        found.failure = Some((
+            reason,
+            format!("After {} s (timeouts.{name}): {what}", wait.as_secs()),
+        ));
     } else {
         plan.look_again_at(now, after(since, wait));
     }
@@ -72,10 +104,19 @@ pub(super) fn judge(seen: &Observed, now: Timestamp, found: &mut Found, plan: &m
 /// its runs may go on. An idle one is given up after `timeouts.ssh`; one with runs, or
 /// of which it is not known, only when the agent has given up waiting for us too.
 fn judge_connection(seen: &Observed, now: Timestamp, found: &mut Found, plan: &mut Plan) {
-    let Some(since) = seen.disconnected_since else { return };
+    let Some(since) = seen.disconnected_since else {
+        return;
+    };
     let error = match seen.session.as_ref().map(|session| &session.stage) {
         Some(Stage::Ready) => return,
-        Some(Stage::Dialing { last_error: Some(error) } | Stage::Reconnecting { last_error: error, .. }) => error.clone(),
+        Some(
+            Stage::Dialing {
+                last_error: Some(error),
+            }
+            | Stage::Reconnecting {
+                last_error: error, ..
+            },
+        ) => error.clone(),
         Some(Stage::Failed(failure)) => {
             if failure.kind == FailureKind::HostKeyChanged {
                 found.failure = Some((reason::SSH_REFUSED, failure.message.clone()));
@@ -83,12 +124,21 @@ fn judge_connection(seen: &Observed, now: Timestamp, found: &mut Found, plan: &m
             }
             failure.message.clone()
         }
-        Some(Stage::Dialing { last_error: None } | Stage::Bootstrapping { .. }) | None => "it is being dialled".to_owned(),
+        Some(Stage::Dialing { last_error: None } | Stage::Bootstrapping { .. }) | None => {
+            "it is being dialled".to_owned()
+        }
     };
     let lost = elapsed(since, now);
-    let patience = if seen.runs == Some(0) { seen.waits.ssh } else { seen.waits.orphan };
+    let patience = if seen.runs == Some(0) {
+        seen.waits.ssh
+    } else {
+        seen.waits.orphan
+    };
     if lost >= patience {
-        let message = format!("The connection is lost since {} s: {error}. It is replaced.", lost.as_secs());
+        let message = format!(
+            "The connection is lost since {} s: {error}. It is replaced.",
+            lost.as_secs()
+        );
         found.failure = Some((reason::MACHINE_LOST, message));
     } else if lost >= BLINK {
         found.lost_connection = Some(error);
@@ -106,6 +156,10 @@ fn session_failed(failure: &SessionFailure) -> Option<(&'static str, String)> {
         // A newer leader: the machine is fine, this process is not.
         FailureKind::AgentRefused => return None,
     };
-    let step = failure.step.as_ref().map(|step| format!("Step \"{step}\": ")).unwrap_or_default();
+    let step = failure
+        .step
+        .as_ref()
+        .map(|step| format!("Step \"{step}\": "))
+        .unwrap_or_default();
     Some((reason, format!("{step}{}", failure.message)))
 }

@@ -3,10 +3,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use skyward_api::{
-    condition::reason,
-    provider::HostKeyPolicy,
-};
+use skyward_api::{condition::reason, provider::HostKeyPolicy};
 use skyward_core::{
     ErrorKind, ProviderError, ProviderMachine, ProviderPhase,
     error::ErrorClass,
@@ -43,7 +40,11 @@ pub(super) fn find(seen: &Observed, now: Timestamp, plan: &mut Plan) -> Found {
         Answer::There(machine) => there(seen, machine, &mut found, plan),
     }
     if on_its_way && found.failure.is_none() {
-        plan.look_again(if seen.tells_changes { SAFETY_NET } else { seen.poll_interval });
+        plan.look_again(if seen.tells_changes {
+            SAFETY_NET
+        } else {
+            seen.poll_interval
+        });
     }
     found
 }
@@ -63,12 +64,18 @@ fn absent(seen: &Observed, now: Timestamp, found: &mut Found, plan: &mut Plan) {
         return;
     }
     if !status.id.is_empty() {
-        let accepted = status.accepted_at.as_ref().map_or(seen.machine.created_at, |time| time.0);
+        let accepted = status
+            .accepted_at
+            .as_ref()
+            .map_or(seen.machine.created_at, |time| time.0);
         if elapsed(accepted, now) < seen.settle_time {
             plan.reasons.push("accepted, not listed yet".to_owned());
             plan.look_again_at(now, after(accepted, seen.settle_time));
         } else {
-            let message = format!("Provider \"{}\" has no such machine any more; it is replaced.", seen.machine.spec.provider);
+            let message = format!(
+                "Provider \"{}\" has no such machine any more; it is replaced.",
+                seen.machine.spec.provider
+            );
             found.failure = Some((reason::MACHINE_LOST, message));
         }
         return;
@@ -85,7 +92,8 @@ fn order(seen: &Observed, now: Timestamp, found: &mut Found, plan: &mut Plan) {
         return;
     }
     if !seen.current {
-        plan.reasons.push("its Pool asks for another kind of machine now and gives it up".to_owned());
+        plan.reasons
+            .push("its Pool asks for another kind of machine now and gives it up".to_owned());
         return;
     }
     if let Some(at) = seen.order_not_before.filter(|at| now < *at) {
@@ -154,7 +162,10 @@ fn there(seen: &Observed, machine: &ProviderMachine, found: &mut Found, plan: &m
         },
         ProviderPhase::Failed(failure) => found.failure = Some(failed(failure)),
         ProviderPhase::Stopping => {
-            found.failure = Some((reason::MACHINE_LOST, "Somebody else ordered its end; it is replaced.".to_owned()));
+            found.failure = Some((
+                reason::MACHINE_LOST,
+                "Somebody else ordered its end; it is replaced.".to_owned(),
+            ));
         }
         ProviderPhase::Stopped(why) => {
             found.failure = Some((reason::MACHINE_LOST, format!("It halted: {why}. It is replaced.")));
@@ -194,5 +205,8 @@ fn connect(seen: &Observed, machine: &ProviderMachine, found: &mut Found, plan: 
         plan.reasons.push("its Pool does not exist any more".to_owned());
         return;
     }
-    plan.actions.push(Action::Connect { endpoint: endpoint.clone(), host_key });
+    plan.actions.push(Action::Connect {
+        endpoint: endpoint.clone(),
+        host_key,
+    });
 }

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use skyward_api::{
     MachinePhase, MachineStatus,
-    condition::{self, ACCEPTED, BOOTSTRAPPED, Draft, READY, REACHABLE, STALLED, cut, find, reason},
+    condition::{self, ACCEPTED, BOOTSTRAPPED, Draft, REACHABLE, READY, STALLED, cut, find, reason},
 };
 use skyward_core::machine::{Dial, Endpoint};
 use skyward_remote::sessions::Stage;
@@ -50,7 +50,11 @@ pub(super) fn commit(seen: &Observed, now: Timestamp, new: MachineStatus, plan: 
 
 fn is_major(old: &MachineStatus, new: &MachineStatus) -> bool {
     let outline = |status: &MachineStatus| -> Vec<(String, String, String)> {
-        status.conditions.iter().map(|c| (c.type_.clone(), c.status.clone(), c.reason.clone())).collect()
+        status
+            .conditions
+            .iter()
+            .map(|c| (c.type_.clone(), c.status.clone(), c.reason.clone()))
+            .collect()
     };
     old.phase != new.phase || old.id != new.id || outline(old) != outline(new)
 }
@@ -100,11 +104,17 @@ fn conditions(seen: &Observed, found: &Found, new: &mut MachineStatus) -> Vec<Dr
     let reachable = new.reachable_at.is_some();
     let was_ready = new.ready_at.is_some();
     let stage = seen.session.as_ref().map(|session| &session.stage);
-    let bootstrapped = was_ready || seen.session.as_ref().is_some_and(|session| session.bootstrapped_at.is_some());
+    let bootstrapped = was_ready
+        || seen
+            .session
+            .as_ref()
+            .is_some_and(|session| session.bootstrapped_at.is_some());
     let bootstrapping = !was_ready && matches!(stage, Some(Stage::Bootstrapping { .. }));
 
     new.step = match stage {
-        Some(Stage::Bootstrapping { step, index, total }) if !was_ready => cut(&format!("{index}/{total} {step}"), 64),
+        Some(Stage::Bootstrapping { step, index, total }) if !was_ready => {
+            cut(&format!("{index}/{total} {step}"), 64)
+        }
         _ => String::new(),
     };
     new.phase = Some(match () {
@@ -122,25 +132,46 @@ fn conditions(seen: &Observed, found: &Found, new: &mut MachineStatus) -> Vec<Dr
     };
     let mut drafts = Vec::with_capacity(5);
     if accepted {
-        drafts.push(Draft::new(ACCEPTED, true, reason::ACCEPTED, "The provider accepted the order."));
+        drafts.push(Draft::new(
+            ACCEPTED,
+            true,
+            reason::ACCEPTED,
+            "The provider accepted the order.",
+        ));
     } else {
         let (why, what) = waits(reason::ORDERED, "It is being ordered.");
         drafts.push(Draft::new(ACCEPTED, false, why, what));
     }
     if reachable {
-        drafts.push(Draft::new(REACHABLE, true, reason::SSH_ANSWERS, "SSH answers with the expected host key."));
+        drafts.push(Draft::new(
+            REACHABLE,
+            true,
+            reason::SSH_ANSWERS,
+            "SSH answers with the expected host key.",
+        ));
     } else if accepted {
         let dialing = match stage {
-            Some(Stage::Dialing { last_error: Some(error) }) => format!("SSH does not answer yet: {error}"),
+            Some(Stage::Dialing {
+                last_error: Some(error),
+            }) => format!("SSH does not answer yet: {error}"),
             _ => "SSH does not answer yet.".to_owned(),
         };
         let (why, what) = waits(reason::BOOTING, &dialing);
         drafts.push(Draft::new(REACHABLE, false, why, what));
     }
     if bootstrapped {
-        drafts.push(Draft::new(BOOTSTRAPPED, true, reason::BOOTSTRAPPED, "Every bootstrap step is done."));
+        drafts.push(Draft::new(
+            BOOTSTRAPPED,
+            true,
+            reason::BOOTSTRAPPED,
+            "Every bootstrap step is done.",
+        ));
     } else if reachable {
-        let what = if new.step.is_empty() { "Bootstrap begins.".to_owned() } else { format!("Step {}.", new.step) };
+        let what = if new.step.is_empty() {
+            "Bootstrap begins.".to_owned()
+        } else {
+            format!("Step {}.", new.step)
+        };
         drafts.push(Draft::new(BOOTSTRAPPED, false, reason::BOOTSTRAPPING, what));
     }
     if let Some((why, message)) = &found.failure {
@@ -155,7 +186,12 @@ fn conditions(seen: &Observed, found: &Found, new: &mut MachineStatus) -> Vec<Dr
         let message = format!("The connection is lost and dialled again: {error}");
         drafts.push(Draft::new(READY, false, reason::CONNECTION_LOST, message));
     } else if was_ready {
-        drafts.push(Draft::new(READY, true, reason::AGENT_READY, "The agent answers; it takes runs."));
+        drafts.push(Draft::new(
+            READY,
+            true,
+            reason::AGENT_READY,
+            "The agent answers; it takes runs.",
+        ));
     } else {
         let first = drafts.iter().find(|draft| draft.status == Some(false));
         let (why, what) = first.map_or_else(
@@ -174,11 +210,19 @@ fn announce(seen: &Observed, new: &MachineStatus) -> Vec<EventSpec> {
     let mut events = Vec::new();
     if old.address.is_empty() && !new.address.is_empty() {
         let note = format!("Machine \"{name}\" has the address {}", new.address);
-        events.push(EventSpec::normal(events::reason::MACHINE_PROVISIONED, "Provision", note));
+        events.push(EventSpec::normal(
+            events::reason::MACHINE_PROVISIONED,
+            "Provision",
+            note,
+        ));
     }
     if old.step != new.step && !new.step.is_empty() {
         let note = format!("Machine \"{name}\": step {}", new.step);
-        events.push(EventSpec::normal(events::reason::BOOTSTRAP_PROGRESS, "Bootstrap", note));
+        events.push(EventSpec::normal(
+            events::reason::BOOTSTRAP_PROGRESS,
+            "Bootstrap",
+            note,
+        ));
     }
     if let (None, Some(ready)) = (&old.ready_at, &new.ready_at) {
         let took = elapsed(seen.machine.created_at, ready.0).as_secs();
@@ -194,7 +238,11 @@ fn announce(seen: &Observed, new: &MachineStatus) -> Vec<EventSpec> {
         } else {
             (events::reason::MACHINE_FAILED, "failed")
         };
-        events.push(EventSpec::warning(why, "Fail", format!("Machine \"{name}\" {what}: {message}")));
+        events.push(EventSpec::warning(
+            why,
+            "Fail",
+            format!("Machine \"{name}\" {what}: {message}"),
+        ));
     }
     events
 }

@@ -10,8 +10,20 @@ pub(crate) fn plan(draft: &mut Draft<'_>) {
     let seen = draft.seen;
     let provider = &seen.pool.spec.provider;
     let namespace = &seen.pool.namespace;
-    let stalled = |reason, message| Some(Block { reason, message, stalled: true });
-    let waiting = |reason, message| Some(Block { reason, message, stalled: false });
+    let stalled = |reason, message| {
+        Some(Block {
+            reason,
+            message,
+            stalled: true,
+        })
+    };
+    let waiting = |reason, message| {
+        Some(Block {
+            reason,
+            message,
+            stalled: false,
+        })
+    };
     let block = match (&seen.account, &seen.namespace, &seen.missing_references) {
         (AccountFacts::NotFound(existing), _, _) => {
             let known = match existing.as_slice() {
@@ -21,7 +33,10 @@ pub(crate) fn plan(draft: &mut Draft<'_>) {
                     names.iter().take(16).cloned().collect::<Vec<_>>().join(", ")
                 ),
             };
-            stalled(reason::PROVIDER_NOT_FOUND, format!("No Provider \"{provider}\" exists. {known}"))
+            stalled(
+                reason::PROVIDER_NOT_FOUND,
+                format!("No Provider \"{provider}\" exists. {known}"),
+            )
         }
         (_, NamespaceFacts::NotAllowed(selector), _) => stalled(
             reason::NAMESPACE_NOT_ALLOWED,
@@ -29,14 +44,18 @@ pub(crate) fn plan(draft: &mut Draft<'_>) {
                 "Provider \"{provider}\" does not admit namespace \"{namespace}\": its allowedNamespaces asks for labels {selector}. Ask a platform engineer to label the namespace or to widen the selector."
             ),
         ),
-        (_, NamespaceFacts::Terminating, _) => {
-            waiting(reason::DELETING, format!("Namespace \"{namespace}\" is being deleted."))
-        }
-        (_, NamespaceFacts::Unknown, _) => {
-            waiting(reason::PROVISIONING, format!("Namespace \"{namespace}\" was not seen yet."))
-        }
+        (_, NamespaceFacts::Terminating, _) => waiting(
+            reason::DELETING,
+            format!("Namespace \"{namespace}\" is being deleted."),
+        ),
+        (_, NamespaceFacts::Unknown, _) => waiting(
+            reason::PROVISIONING,
+            format!("Namespace \"{namespace}\" was not seen yet."),
+        ),
         (AccountFacts::NotReady(why), _, _) => waiting(reason::PROVIDER_NOT_READY, format!("{why}.")),
-        (AccountFacts::Ready, NamespaceFacts::Allowed, Err(why)) => waiting(reason::PROVISIONING, format!("{why}.")),
+        (AccountFacts::Ready, NamespaceFacts::Allowed, Err(why)) => {
+            waiting(reason::PROVISIONING, format!("{why}."))
+        }
         (AccountFacts::Ready, NamespaceFacts::Allowed, Ok(missing)) if !missing.is_empty() => stalled(
             reason::REFERENCE_NOT_FOUND,
             format!(
@@ -50,7 +69,7 @@ pub(crate) fn plan(draft: &mut Draft<'_>) {
     };
     match block {
         Some(block) => {
-            if matches!(seen.missing_references, Err(_)) {
+            if seen.missing_references.is_err() {
                 draft.look_again(std::time::Duration::from_secs(5));
             }
             draft.block(block);

@@ -26,20 +26,34 @@ pub fn audit(seen: &Observed, plan: &Plan) -> Vec<String> {
         })
         .collect();
 
-    let holding: Vec<_> = seen.machines.iter().filter(|machine| machine.occupies()).collect();
+    let holding: Vec<_> = seen
+        .machines
+        .iter()
+        .filter(|machine| machine.occupies())
+        .collect();
     let mut slots: BTreeSet<u32> = holding.iter().map(|machine| machine.slot).collect();
     for (name, spec) in &created {
         if !slots.insert(spec.slot) {
             violations.push(format!("{name} is ordered although slot {} is held", spec.slot));
         }
         if spec.attempt <= seen.pool.status.last_attempt || spec.attempt > plan.status.last_attempt {
-            violations.push(format!("{name} has attempt {} that is not on record first", spec.attempt));
+            violations.push(format!(
+                "{name} has attempt {} that is not on record first",
+                spec.attempt
+            ));
         }
     }
-    let wanted = if seen.pool.spec.suspend == Some(true) { 0 } else { seen.pool.spec.nodes.desired } as usize;
+    let wanted = if seen.pool.spec.suspend == Some(true) {
+        0
+    } else {
+        seen.pool.spec.nodes.desired
+    } as usize;
     if !created.is_empty() {
         if holding.len() + created.len() > wanted {
-            violations.push(format!("{} machines for {wanted} wanted", holding.len() + created.len()));
+            violations.push(format!(
+                "{} machines for {wanted} wanted",
+                holding.len() + created.len()
+            ));
         }
         if seen.account != AccountFacts::Ready || seen.namespace != NamespaceFacts::Allowed {
             violations.push("a machine is ordered although it is not certain that it may be".to_owned());
@@ -58,7 +72,10 @@ pub fn audit(seen: &Observed, plan: &Plan) -> Vec<String> {
     for machine in &seen.machines {
         match deleted.get(machine.name.as_str()) {
             Some(Why::NotWanted | Why::Outdated) if machine.ready_at.is_some() && machine.runs.is_none() => {
-                violations.push(format!("{} is given up although it is not known whether it is busy", machine.name));
+                violations.push(format!(
+                    "{} is given up although it is not known whether it is busy",
+                    machine.name
+                ));
             }
             Some(Why::Outdated | Why::Duplicate) if !machine.is_idle() => {
                 violations.push(format!("{} is given up although it is busy", machine.name));

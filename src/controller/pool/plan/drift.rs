@@ -14,10 +14,17 @@ pub(crate) fn plan(draft: &mut Draft<'_>) {
         return;
     }
     if draft.block.is_some() || offer_choice::choose(&draft.seen.pool.spec, &draft.seen.offers).is_err() {
-        draft.because(format!("{} outdated machines stay: no new ones can be ordered", outdated.len()));
+        draft.because(format!(
+            "{} outdated machines stay: no new ones can be ordered",
+            outdated.len()
+        ));
         return;
     }
-    let fresh: Vec<_> = outdated.iter().filter(|machine| machine.ready_at.is_none()).copied().collect();
+    let fresh: Vec<_> = outdated
+        .iter()
+        .filter(|machine| machine.ready_at.is_none())
+        .copied()
+        .collect();
     for machine in &fresh {
         draft.give_up(machine, Why::Outdated, false);
     }
@@ -35,5 +42,8 @@ pub(crate) fn plan(draft: &mut Draft<'_>) {
             waiting += 1;
         }
     }
-    draft.because(format!("{} outdated machines, {waiting} of them wait until they are idle", outdated.len()));
+    draft.because(format!(
+        "{} outdated machines, {waiting} of them wait until they are idle",
+        outdated.len()
+    ));
 }

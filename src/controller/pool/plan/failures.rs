@@ -40,11 +40,15 @@ pub(crate) fn plan(draft: &mut Draft<'_>) {
     }
 
     let last = draft.status.last_failure_at.as_ref().map(|time| time.0);
-    let changed = draft.status.observed_generation.is_some_and(|observed| observed != seen.pool.generation);
+    let changed = draft
+        .status
+        .observed_generation
+        .is_some_and(|observed| observed != seen.pool.generation);
     let forgiven = last.is_some_and(|at| elapsed(at, draft.now) >= FORGIVEN_AFTER);
-    let succeeded = seen.machines.iter().any(|machine| {
-        machine.is_live() && machine.ready && machine.ready_at > last && last.is_some()
-    });
+    let succeeded = seen
+        .machines
+        .iter()
+        .any(|machine| machine.is_live() && machine.ready && machine.ready_at > last && last.is_some());
     if draft.status.failed_attempts > 0 && (changed || forgiven || succeeded) {
         draft.because(format!(
             "{} failed tries forgotten: {}",
@@ -65,8 +69,10 @@ pub(crate) fn plan(draft: &mut Draft<'_>) {
         .filter(|(machine, failure)| machine.ready_at.is_none() && last.is_none_or(|last| failure.at > last))
         .collect();
     if let Some(newest) = news.iter().map(|(_, failure)| failure.at).max() {
-        draft.status.failed_attempts =
-            draft.status.failed_attempts.saturating_add(u32::try_from(news.len()).unwrap_or(u32::MAX));
+        draft.status.failed_attempts = draft
+            .status
+            .failed_attempts
+            .saturating_add(u32::try_from(news.len()).unwrap_or(u32::MAX));
         draft.status.last_failure_at = Some(Time(newest));
     }
     if draft.status.failed_attempts == 0 {
@@ -79,14 +85,27 @@ pub(crate) fn plan(draft: &mut Draft<'_>) {
         .filter(|(machine, _)| machine.ready_at.is_none())
         .max_by_key(|(_, failure)| failure.at)
         .map(|(machine, failure)| {
-            cut(&format!("Machine \"{}\", {}: {}", machine.name, failure.reason, failure.message), 1400)
+            cut(
+                &format!(
+                    "Machine \"{}\", {}: {}",
+                    machine.name, failure.reason, failure.message
+                ),
+                1400,
+            )
         })
         .or_else(|| remembered(&draft.status.conditions));
-    let what = draft.last_failure.clone().unwrap_or_else(|| "not known any more".to_owned());
+    let what = draft
+        .last_failure
+        .clone()
+        .unwrap_or_else(|| "not known any more".to_owned());
 
     let attempts = draft.status.failed_attempts;
     let allowed = seen.pool.spec.max_provision_attempts.unwrap_or(MAX_ATTEMPTS);
-    let at = draft.status.last_failure_at.as_ref().map_or(draft.now, |time| time.0);
+    let at = draft
+        .status
+        .last_failure_at
+        .as_ref()
+        .map_or(draft.now, |time| time.0);
     if attempts >= allowed {
         draft.look_again(elapsed(draft.now, after(at, FORGIVEN_AFTER)));
         draft.block(Block {
@@ -106,7 +125,9 @@ pub(crate) fn plan(draft: &mut Draft<'_>) {
         if draft.block.is_none() {
             draft.block(Block {
                 reason: reason::PROVISIONING,
-                message: format!("Failed tries in a row: {attempts} of {allowed}; trying again soon. {MARKER}{what}"),
+                message: format!(
+                    "Failed tries in a row: {attempts} of {allowed}; trying again soon. {MARKER}{what}"
+                ),
                 stalled: false,
             });
         }

@@ -25,7 +25,10 @@ enum Constraint {
 }
 
 /// The cheapest Offer that fits, or why there is none.
-pub fn choose<'a>(pool: &PoolSpec, offers: &'a BTreeMap<String, OfferSpec>) -> Result<(&'a str, &'a OfferSpec), String> {
+pub fn choose<'a>(
+    pool: &PoolSpec,
+    offers: &'a BTreeMap<String, OfferSpec>,
+) -> Result<(&'a str, &'a OfferSpec), String> {
     offers
         .iter()
         .filter(|(_, offer)| misfit(pool, offer).is_none())
@@ -36,7 +39,10 @@ pub fn choose<'a>(pool: &PoolSpec, offers: &'a BTreeMap<String, OfferSpec>) -> R
 }
 
 fn price(offer: &OfferSpec) -> Option<Decimal> {
-    offer.on_demand_price.as_ref().and_then(|price| price.parse().ok())
+    offer
+        .on_demand_price
+        .as_ref()
+        .and_then(|price| price.parse().ok())
 }
 
 /// The first wish that this Offer does not fulfil.
@@ -49,37 +55,58 @@ fn misfit(pool: &PoolSpec, offer: &OfferSpec) -> Option<Constraint> {
         (_, None) => false,
     };
     let checks = [
-        (Constraint::Architecture, offer.architecture != pool.architecture.unwrap_or(Architecture::X86_64)),
+        (
+            Constraint::Architecture,
+            offer.architecture != pool.architecture.unwrap_or(Architecture::X86_64),
+        ),
         (
             Constraint::Accelerator,
-            wanted.is_some_and(|w| !offered.is_some_and(|o| canonical(&o.name) == canonical(&w.name))),
+            wanted.is_some_and(|w| offered.is_none_or(|o| canonical(&o.name) != canonical(&w.name))),
         ),
         (
             Constraint::AcceleratorCount,
-            less(offered.map(|o| o.count), wanted.map(|w| f64::from(w.count.unwrap_or(1)))),
+            less(
+                offered.map(|o| o.count),
+                wanted.map(|w| f64::from(w.count.unwrap_or(1))),
+            ),
         ),
         (
             Constraint::AcceleratorMemory,
-            less(offered.and_then(|o| o.memory_gb), wanted.and_then(|w| w.memory_gb).map(f64::from)),
+            less(
+                offered.and_then(|o| o.memory_gb),
+                wanted.and_then(|w| w.memory_gb).map(f64::from),
+            ),
         ),
         (Constraint::Vcpus, less(Some(offer.vcpus), pool.vcpus)),
         (Constraint::Memory, less(Some(offer.memory_gb), pool.memory_gb)),
         // Where the offer does not fix the disk, any size can be ordered.
-        (Constraint::Disk, offer.disk_gb.is_some() && less(offer.disk_gb, pool.disk_gb.map(f64::from))),
+        (
+            Constraint::Disk,
+            offer.disk_gb.is_some() && less(offer.disk_gb, pool.disk_gb.map(f64::from)),
+        ),
         (Constraint::Connected, pool.nodes.desired > 1 && !offer.connected),
         (Constraint::Price, price(offer).is_none()),
         (Constraint::Available, offer.availability == Availability::No),
     ];
-    checks.into_iter().find(|(_, misses)| *misses).map(|(constraint, _)| constraint)
+    checks
+        .into_iter()
+        .find(|(_, misses)| *misses)
+        .map(|(constraint, _)| constraint)
 }
 
 fn canonical(name: &str) -> String {
-    name.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_uppercase()).collect()
+    name.chars()
+        .filter(char::is_ascii_alphanumeric)
+        .map(|c| c.to_ascii_uppercase())
+        .collect()
 }
 
 fn explain(pool: &PoolSpec, offers: &BTreeMap<String, OfferSpec>) -> String {
     if offers.is_empty() {
-        return format!("Provider \"{}\" has no offers. See `kubectl describe provider {}`.", pool.provider, pool.provider);
+        return format!(
+            "Provider \"{}\" has no offers. See `kubectl describe provider {}`.",
+            pool.provider, pool.provider
+        );
     }
     let mut removed: BTreeMap<Constraint, Vec<&OfferSpec>> = BTreeMap::new();
     for offer in offers.values() {
@@ -87,9 +114,16 @@ fn explain(pool: &PoolSpec, offers: &BTreeMap<String, OfferSpec>) -> String {
             removed.entry(constraint).or_default().push(offer);
         }
     }
-    let parts: Vec<String> =
-        removed.iter().map(|(constraint, offers)| format!("{} {}", offers.len(), words(*constraint, pool, offers))).collect();
-    format!("None of {} offers of Provider \"{}\" fits: {}.", offers.len(), pool.provider, parts.join("; "))
+    let parts: Vec<String> = removed
+        .iter()
+        .map(|(constraint, offers)| format!("{} {}", offers.len(), words(*constraint, pool, offers)))
+        .collect();
+    format!(
+        "None of {} offers of Provider \"{}\" fits: {}.",
+        offers.len(),
+        pool.provider,
+        parts.join("; ")
+    )
 }
 
 fn words(constraint: Constraint, pool: &PoolSpec, offers: &[&OfferSpec]) -> String {
@@ -98,12 +132,18 @@ fn words(constraint: Constraint, pool: &PoolSpec, offers: &[&OfferSpec]) -> Stri
     match constraint {
         Constraint::Architecture => "have another architecture; set architecture to the other one".to_owned(),
         Constraint::Accelerator => {
-            let mut names: Vec<_> =
-                offers.iter().filter_map(|offer| offer.accelerator.as_ref().map(|a| a.name.clone())).collect();
+            let mut names: Vec<_> = offers
+                .iter()
+                .filter_map(|offer| offer.accelerator.as_ref().map(|a| a.name.clone()))
+                .collect();
             names.sort();
             names.dedup();
             names.truncate(8);
-            let there = if names.is_empty() { "none has any".to_owned() } else { format!("there are {}", names.join(", ")) };
+            let there = if names.is_empty() {
+                "none has any".to_owned()
+            } else {
+                format!("there are {}", names.join(", "))
+            };
             format!("have no accelerator \"{}\" ({there})", accelerator.name)
         }
         Constraint::AcceleratorCount => format!(
@@ -117,7 +157,11 @@ fn words(constraint: Constraint, pool: &PoolSpec, offers: &[&OfferSpec]) -> Stri
             most(|o| o.accelerator.as_ref().and_then(|a| a.memory_gb).unwrap_or(0.0))
         ),
         Constraint::Vcpus => {
-            format!("have less than {} vCPUs (at most {}); lower vcpus", pool.vcpus.unwrap_or(0.0), most(|o| o.vcpus))
+            format!(
+                "have less than {} vCPUs (at most {}); lower vcpus",
+                pool.vcpus.unwrap_or(0.0),
+                most(|o| o.vcpus)
+            )
         }
         Constraint::Memory => format!(
             "have less than {} GB of memory (at most {:.1}); lower memoryGB",
@@ -129,7 +173,9 @@ fn words(constraint: Constraint, pool: &PoolSpec, offers: &[&OfferSpec]) -> Stri
             pool.disk_gb.unwrap_or(0),
             most(|o| o.disk_gb.unwrap_or(0.0))
         ),
-        Constraint::Connected => "give machines that cannot reach each other; set nodes.desired to 1".to_owned(),
+        Constraint::Connected => {
+            "give machines that cannot reach each other; set nodes.desired to 1".to_owned()
+        }
         Constraint::Price => "have no price".to_owned(),
         Constraint::Available => "cannot be had now".to_owned(),
     }
@@ -163,8 +209,15 @@ mod tests {
 
     #[test]
     fn the_refusal_says_which_wish_removed_how_many_and_what_there_is() {
-        let offers = BTreeMap::from([("a".into(), offer(4.0, 8.0, "0")), ("b".into(), offer(64.0, 16.0, "0"))]);
-        let text = choose(&pool(serde_json::json!({ "provider": "local", "vcpus": 8, "memoryGB": 32 })), &offers).unwrap_err();
+        let offers = BTreeMap::from([
+            ("a".into(), offer(4.0, 8.0, "0")),
+            ("b".into(), offer(64.0, 16.0, "0")),
+        ]);
+        let text = choose(
+            &pool(serde_json::json!({ "provider": "local", "vcpus": 8, "memoryGB": 32 })),
+            &offers,
+        )
+        .unwrap_err();
         assert_eq!(
             text,
             "None of 2 offers of Provider \"local\" fits: 1 have less than 8 vCPUs (at most 4); lower vcpus; 1 have less than 32 GB of memory (at most 16.0); lower memoryGB."
@@ -174,15 +227,26 @@ mod tests {
     #[test]
     fn names_of_accelerators_need_not_be_spelled_exactly() {
         let mut gpu = offer(8.0, 64.0, "0");
-        gpu.accelerator = serde_json::from_value(serde_json::json!({ "name": "RTX_4090", "count": 2.0 })).ok();
+        gpu.accelerator =
+            serde_json::from_value(serde_json::json!({ "name": "RTX_4090", "count": 2.0 })).ok();
         let offers = BTreeMap::from([("a".into(), gpu)]);
         let wants = |name: &str, count: u32| {
-            let spec = pool(serde_json::json!({ "provider": "local", "accelerator": { "name": name, "count": count } }));
+            let spec = pool(
+                serde_json::json!({ "provider": "local", "accelerator": { "name": name, "count": count } }),
+            );
             choose(&spec, &offers).map(|(name, _)| name.to_owned())
         };
         assert_eq!(wants("rtx-4090", 2), Ok("a".into()));
-        assert!(wants("RTX_4090", 3).unwrap_err().contains("fewer than 3 accelerators (at most 2)"));
-        assert!(wants("H100", 1).unwrap_err().contains("no accelerator \"H100\" (there are RTX_4090)"));
+        assert!(
+            wants("RTX_4090", 3)
+                .unwrap_err()
+                .contains("fewer than 3 accelerators (at most 2)")
+        );
+        assert!(
+            wants("H100", 1)
+                .unwrap_err()
+                .contains("no accelerator \"H100\" (there are RTX_4090)")
+        );
     }
 
     proptest! {

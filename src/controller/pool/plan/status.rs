@@ -4,7 +4,7 @@
 
 use rust_decimal::Decimal;
 use skyward_api::{
-    condition::{self, Draft as Condition, RECONCILING, READY, STALLED, cut, find, reason},
+    condition::{self, Draft as Condition, READY, RECONCILING, STALLED, cut, find, reason},
     labels,
     pool::{MachineAttention, PoolPhase},
 };
@@ -38,7 +38,12 @@ pub(crate) fn plan(draft: &mut Draft<'_>) {
         exist: number(seen.machines.len()),
         ready: number(draft.live().filter(|machine| machine.ready).count()),
         provisioned: number(draft.live().filter(|machine| machine.provisioned).count()),
-        outdated: number(seen.machines.iter().filter(|machine| machine.is_live() && !machine.current).count()),
+        outdated: number(
+            seen.machines
+                .iter()
+                .filter(|machine| machine.is_live() && !machine.current)
+                .count(),
+        ),
     };
     let conditions = conditions(draft, &counts);
     write(draft, &counts, &conditions);
@@ -51,7 +56,11 @@ pub(crate) fn plan_deleting(draft: &mut Draft<'_>) {
     let message = match &seen.leftovers {
         _ if left > 0 => {
             let busy: u32 = seen.machines.iter().filter_map(|machine| machine.runs).sum();
-            let runs = if busy > 0 { format!("; {busy} runs are being stopped") } else { String::new() };
+            let runs = if busy > 0 {
+                format!("; {busy} runs are being stopped")
+            } else {
+                String::new()
+            };
             format!("Being deleted: {left} machines are not gone yet{runs}.")
         }
         Leftovers::Unknown(why) => format!(
@@ -60,7 +69,10 @@ pub(crate) fn plan_deleting(draft: &mut Draft<'_>) {
             cut(why, 1024)
         ),
         Leftovers::Known(machines) if !machines.is_empty() => {
-            format!("Being deleted: the provider still has {} machines of it.", machines.len())
+            format!(
+                "Being deleted: the provider still has {} machines of it.",
+                machines.len()
+            )
         }
         Leftovers::NotAsked | Leftovers::NoProvider | Leftovers::Known(_) => "Being deleted.".to_owned(),
     };
@@ -81,15 +93,29 @@ pub(crate) fn plan_deleting(draft: &mut Draft<'_>) {
 }
 
 fn conditions(draft: &Draft<'_>, counts: &Counts) -> Vec<Condition> {
-    let Counts { wanted, least, exist, ready, provisioned, outdated } = *counts;
+    let Counts {
+        wanted,
+        least,
+        exist,
+        ready,
+        provisioned,
+        outdated,
+    } = *counts;
     let mut conditions = Vec::with_capacity(3);
     if wanted == 0 {
         let (why, what) = if draft.is_suspended() {
-            (reason::SUSPENDED, "spec.suspend is true: Tasks wait until it is false again.")
+            (
+                reason::SUSPENDED,
+                "spec.suspend is true: Tasks wait until it is false again.",
+            )
         } else {
             (reason::OFF, "nodes.desired is 0: Tasks wait until it is raised.")
         };
-        let message = if exist == 0 { what.to_owned() } else { format!("{what} {exist} machines are being returned.") };
+        let message = if exist == 0 {
+            what.to_owned()
+        } else {
+            format!("{what} {exist} machines are being returned.")
+        };
         conditions.push(Condition::new(READY, exist == 0, why, message.clone()));
         if exist > 0 {
             conditions.push(Condition::new(RECONCILING, true, why, message));
@@ -101,13 +127,20 @@ fn conditions(draft: &Draft<'_>, counts: &Counts) -> Vec<Condition> {
     let blocked = draft.block.as_ref();
     conditions.push(match blocked {
         _ if ready >= wanted => Condition::new(READY, true, reason::ALL_MACHINES_READY, summary.clone()),
-        Some(block) if is_ready => {
-            Condition::new(READY, true, reason::PARTIALLY_READY, format!("{summary} {}", block.message))
-        }
+        Some(block) if is_ready => Condition::new(
+            READY,
+            true,
+            reason::PARTIALLY_READY,
+            format!("{summary} {}", block.message),
+        ),
         None if is_ready => Condition::new(READY, true, reason::PARTIALLY_READY, summary.clone()),
         Some(block) => Condition::new(READY, false, block.reason, block.message.clone()),
         None => {
-            let last = draft.last_failure.as_ref().map(|what| format!(" Last failure: {what}")).unwrap_or_default();
+            let last = draft
+                .last_failure
+                .as_ref()
+                .map(|what| format!(" Last failure: {what}"))
+                .unwrap_or_default();
             Condition::new(READY, false, reason::PROVISIONING, format!("{summary}{last}"))
         }
     });
@@ -116,11 +149,17 @@ fn conditions(draft: &Draft<'_>, counts: &Counts) -> Vec<Condition> {
     let on_their_way = exist > ready || !draft.ordered.is_empty();
     if !settled && (stalled.is_none() || on_their_way) {
         let (why, message) = if outdated > 0 || exist > wanted {
-            (reason::REPLACING_MACHINES, format!("{outdated} machines of an older spec, {exist} of {wanted} machines exist."))
+            (
+                reason::REPLACING_MACHINES,
+                format!("{outdated} machines of an older spec, {exist} of {wanted} machines exist."),
+            )
         } else if let Some(block) = blocked.filter(|block| !block.stalled) {
             (block.reason, block.message.clone())
         } else if provisioned >= wanted {
-            (reason::BOOTSTRAPPING, format!("All {wanted} machines have an address and are being prepared."))
+            (
+                reason::BOOTSTRAPPING,
+                format!("All {wanted} machines have an address and are being prepared."),
+            )
         } else {
             (reason::PROVISIONING, format!("{wanted} machines are wanted."))
         };
@@ -138,7 +177,9 @@ fn conditions(draft: &Draft<'_>, counts: &Counts) -> Vec<Condition> {
 /// A machine whose order is refused as it is; it is tried again, but somebody must act.
 fn refused<'a>(draft: &Draft<'a>) -> Option<(&'a str, &'a str)> {
     draft.live().find_map(|machine| match &machine.concern {
-        Some((why, message)) if why == reason::ORDER_REFUSED => Some((machine.name.as_str(), message.as_str())),
+        Some((why, message)) if why == reason::ORDER_REFUSED => {
+            Some((machine.name.as_str(), message.as_str()))
+        }
         _ => None,
     })
 }
@@ -147,11 +188,19 @@ fn write(draft: &mut Draft<'_>, counts: &Counts, conditions: &[Condition]) {
     let seen = draft.seen;
     let old_phase = seen.pool.status.phase;
     let status = &mut draft.status;
-    status.phase = Some(phase(counts, conditions, old_phase, seen.pool.spec.suspend.unwrap_or(false)));
+    status.phase = Some(phase(
+        counts,
+        conditions,
+        old_phase,
+        seen.pool.spec.suspend.unwrap_or(false),
+    ));
     status.ready_summary = format!("{}/{}", counts.ready, seen.pool.spec.nodes.desired);
     status.machines = counts.exist;
     status.ready_machines = counts.ready;
-    status.running_tasks = seen.load.as_ref().map_or(status.running_tasks, |load| load.running);
+    status.running_tasks = seen
+        .load
+        .as_ref()
+        .map_or(status.running_tasks, |load| load.running);
     status.hourly_cost = seen
         .machines
         .iter()
@@ -168,12 +217,20 @@ fn write(draft: &mut Draft<'_>, counts: &Counts, conditions: &[Condition]) {
         .unwrap_or_default();
     status.attention = attention(&seen.machines);
     status.observed_generation = Some(seen.pool.generation);
-    status.conditions =
-        condition::apply(&seen.pool.status.conditions, conditions, Some(seen.pool.generation), draft.now);
+    status.conditions = condition::apply(
+        &seen.pool.status.conditions,
+        conditions,
+        Some(seen.pool.generation),
+        draft.now,
+    );
 }
 
 fn phase(counts: &Counts, conditions: &[Condition], old: Option<PoolPhase>, suspended: bool) -> PoolPhase {
-    let is = |type_| conditions.iter().any(|c| c.type_ == type_ && c.status == Some(true));
+    let is = |type_| {
+        conditions
+            .iter()
+            .any(|c| c.type_ == type_ && c.status == Some(true))
+    };
     let was_up = matches!(old, Some(PoolPhase::Ready | PoolPhase::Degraded));
     if suspended {
         PoolPhase::Suspended
@@ -197,14 +254,19 @@ fn attention(machines: &[MachineFacts]) -> Vec<MachineAttention> {
             return Some((failure.reason.clone(), failure.message.clone()));
         }
         let (why, message) = machine.concern.as_ref().filter(|_| !machine.deleting)?;
-        let notable = machine.ready_at.is_some() || *why == reason::ORDER_REFUSED || *why == reason::NO_CAPACITY;
+        let notable =
+            machine.ready_at.is_some() || *why == reason::ORDER_REFUSED || *why == reason::NO_CAPACITY;
         notable.then(|| (why.clone(), message.clone()))
     };
     machines
         .iter()
         .filter_map(|machine| {
             let (why, message) = concern(machine)?;
-            Some(MachineAttention { name: machine.name.clone(), reason: cut(&why, 64), message: cut(&message, 512) })
+            Some(MachineAttention {
+                name: machine.name.clone(),
+                reason: cut(&why, 64),
+                message: cut(&message, 512),
+            })
         })
         .take(MAX_ATTENTION)
         .collect()
@@ -213,7 +275,11 @@ fn attention(machines: &[MachineFacts]) -> Vec<MachineAttention> {
 /// Events about the Pool as a whole.
 fn announce(draft: &mut Draft<'_>, counts: &Counts, conditions: &[Condition]) {
     let old = &draft.seen.pool.status.conditions;
-    let new = |type_: &str| conditions.iter().find(|c| c.type_ == type_ && c.status == Some(true));
+    let new = |type_: &str| {
+        conditions
+            .iter()
+            .find(|c| c.type_ == type_ && c.status == Some(true))
+    };
     let became = |type_: &str| new(type_).filter(|_| !condition::is_true(old, type_));
     let summary = format!("{} of {} machines take Tasks", counts.ready, counts.wanted);
     let mut events = Vec::new();
@@ -221,7 +287,11 @@ fn announce(draft: &mut Draft<'_>, counts: &Counts, conditions: &[Condition]) {
     let provisioned = counts.wanted > 0 && counts.provisioned >= counts.wanted;
     if was_provisioning && provisioned && new(RECONCILING).is_none_or(|c| c.reason != reason::PROVISIONING) {
         let note = format!("All {} machines have an address", counts.wanted);
-        events.push(EventSpec::normal(events::reason::POOL_PROVISIONED, "Provision", note));
+        events.push(EventSpec::normal(
+            events::reason::POOL_PROVISIONED,
+            "Provision",
+            note,
+        ));
     }
     if counts.wanted > 0 && became(READY).is_some() {
         events.push(EventSpec::normal(events::reason::POOL_READY, "Ready", summary));
@@ -229,7 +299,11 @@ fn announce(draft: &mut Draft<'_>, counts: &Counts, conditions: &[Condition]) {
     if let Some(stalled) = new(STALLED) {
         let same = find(old, STALLED).is_some_and(|c| c.reason == stalled.reason);
         if !same {
-            events.push(EventSpec::warning(events::reason::POOL_STALLED, "Wait", stalled.message.clone()));
+            events.push(EventSpec::warning(
+                events::reason::POOL_STALLED,
+                "Wait",
+                stalled.message.clone(),
+            ));
         }
     }
     draft.events.extend(events);
