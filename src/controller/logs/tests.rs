@@ -230,11 +230,12 @@ async fn the_endpoint_serves_who_has_our_certificate_and_nobody_else() {
         .unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
+    let streams = Arc::new(Semaphore::new(1));
     let shared = Shared {
         machines: Arc::new(world.machine.clone()),
         live: Arc::default(),
         store: world.store.clone(),
-        streams: Arc::new(Semaphore::new(1)),
+        streams: streams.clone(),
     };
     let shutdown = CancellationToken::new();
     let (_keep, config) = watch::channel(server);
@@ -265,10 +266,12 @@ async fn the_endpoint_serves_who_has_our_certificate_and_nobody_else() {
             stored: 100
         }]
     );
-    let held = leader.log("n", UID, run, 17, true).await.unwrap();
+    let room = streams.try_acquire().unwrap();
     let busy = leader.log("n", UID, run, 0, true).await.err().unwrap();
     assert!(matches!(busy, data::DataError::Unavailable(_)), "{busy:?}");
-    let log = held.map(|chunk| chunk.unwrap().to_vec()).concat().await;
+    drop(room);
+    let log = leader.log("n", UID, run, 17, true).await.unwrap();
+    let log = log.map(|chunk| chunk.unwrap().to_vec()).concat().await;
     assert_eq!(&log[..], &world.machine.log[17..]);
     let result = loop {
         // The stream's room is given back when the server has seen its end.
