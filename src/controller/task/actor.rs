@@ -156,17 +156,16 @@ impl Actor {
             .get(&reference)
             .and_then(|pool| PoolView::of(&pool))
             .map(Arc::new);
-        let machines = match &pool {
-            Some(pool) => context.fleet.of_pool(&pool.uid).0,
+        let machines = if let Some(pool) = &pool {
+            context.fleet.of_pool(&pool.uid).0
+        } else {
             // Of a Pool that is gone: whatever still carries its name.
-            None => {
-                let mut machines = context.caches.machines.state();
-                machines.retain(|machine| {
-                    machine.spec.pool == self.key.name
-                        && machine.metadata.namespace.as_ref() == Some(&self.key.namespace)
-                });
-                machines
-            }
+            let mut machines = context.caches.machines.state();
+            machines.retain(|machine| {
+                machine.spec.pool == self.key.name
+                    && machine.metadata.namespace.as_ref() == Some(&self.key.namespace)
+            });
+            machines
         };
         let mut views: Vec<MachineView> = machines
             .iter()

@@ -287,23 +287,22 @@ impl Hands {
                 .filter(|task| task.uid().as_deref() == Some(&*order.run.uid))
                 .ok_or(StartError::TaskGone)?,
         };
-        let resolved = match &order.resolved {
-            Some(resolved) => resolved.clone(),
-            None => {
-                let refs: Vec<EnvFrom> = order
-                    .pool
-                    .env_from
-                    .iter()
-                    .chain(&task.spec.env_from)
-                    .cloned()
-                    .collect();
-                Arc::new(
-                    self.references
-                        .resolve(&pool.namespace, &refs)
-                        .await
-                        .map_err(StartError::NotNow)?,
-                )
-            }
+        let resolved = if let Some(resolved) = &order.resolved {
+            resolved.clone()
+        } else {
+            let refs: Vec<EnvFrom> = order
+                .pool
+                .env_from
+                .iter()
+                .chain(&task.spec.env_from)
+                .cloned()
+                .collect();
+            Arc::new(
+                self.references
+                    .resolve(&pool.namespace, &refs)
+                    .await
+                    .map_err(StartError::NotNow)?,
+            )
         };
         let spec = environment::run_spec(order, &pool.namespace, &task, &resolved);
         let agent = self

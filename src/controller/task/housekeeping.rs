@@ -22,7 +22,7 @@ use crate::context::Context;
 
 /// Tasks of one page of a list.
 const PAGE: u32 = 500;
-const DEADLINE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_mins(1);
 const SWEEP: Duration = Duration::from_hours(1);
 /// What is younger may belong to a Task that a list does not show yet.
 const YOUNG: Duration = Duration::from_mins(10);
@@ -174,7 +174,7 @@ pub(crate) async fn sweep(context: Context) {
             Ok(0) => {}
             Ok(deleted) => tracing::info!(deleted, "logs and results of Tasks that are gone were deleted"),
             Err(error) => {
-                tracing::warn!(%error, "the result store could not be swept; it is tried again in an hour")
+                tracing::warn!(%error, "the result store could not be swept; it is tried again in an hour");
             }
         }
     }

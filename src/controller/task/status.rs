@@ -165,11 +165,7 @@ pub(crate) fn ended(
         let ok = run
             .collected
             .is_some_and(|collected| collected.reason == reason::SUCCEEDED);
-        if ok {
-            succeeded.push(rank)
-        } else {
-            failed.push(rank)
-        }
+        if ok { &mut succeeded } else { &mut failed }.push(rank);
         if let Some(collected) = run.collected {
             let result = RunResult {
                 rank,
@@ -375,7 +371,7 @@ fn in_words(start: Timestamp, end: Timestamp) -> String {
 
 /// Sorted numbers as ranges, such as `0-3,5`.
 fn ranges(numbers: &[u32]) -> String {
-    let mut text = String::new();
+    let mut parts: Vec<String> = Vec::new();
     let mut index = 0;
     while let Some(first) = numbers.get(index).copied() {
         let mut last = first;
@@ -383,17 +379,14 @@ fn ranges(numbers: &[u32]) -> String {
             index += 1;
             last += 1;
         }
-        if !text.is_empty() {
-            text.push(',');
-        }
-        text.push_str(&if first == last {
+        parts.push(if first == last {
             first.to_string()
         } else {
             format!("{first}-{last}")
         });
         index += 1;
     }
-    text
+    parts.join(",")
 }
 
 #[cfg(test)]

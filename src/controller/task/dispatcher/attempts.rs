@@ -339,8 +339,8 @@ impl Dispatcher {
     }
 
     /// When something that failed is tried again.
-    pub(super) fn again(now: Timestamp) -> Option<Timestamp> {
-        Some(now + AGAIN)
+    pub(super) fn again(now: Timestamp) -> Timestamp {
+        now + AGAIN
     }
 }
 

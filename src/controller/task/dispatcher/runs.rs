@@ -157,7 +157,7 @@ impl Dispatcher {
             // Another connection has taken over; its answer counts.
             Err(_) if !current => {}
             Err(StartError::Agent(AgentError::Disconnected(_) | AgentError::Busy(_))) => {
-                run.not_before = Self::again(now);
+                run.not_before = Some(Self::again(now));
             }
             Err(StartError::Agent(AgentError::StaleEpoch)) => self.abdicate(),
             Err(StartError::Agent(error @ (AgentError::NotFound | AgentError::Refused(_)))) => {
@@ -170,7 +170,7 @@ impl Dispatcher {
             }
             Err(StartError::NotNow(_)) => run.not_before = Some(now + LOOK_AGAIN),
             Err(StartError::TaskGone) => {
-                run.not_before = Self::again(now);
+                run.not_before = Some(Self::again(now));
                 self.reread(&id.uid);
             }
         }
@@ -250,7 +250,7 @@ impl Dispatcher {
             Err(AgentError::Disconnected(_) | AgentError::Busy(_) | AgentError::Refused(_)) => {
                 if run.stop_sent == Some(connection) {
                     run.stop_sent = None;
-                    run.not_before = Self::again(now);
+                    run.not_before = Some(Self::again(now));
                 }
             }
         }
@@ -425,7 +425,7 @@ impl Dispatcher {
             Err(message) => {
                 tracing::warn!(run = %id, %message, "a run cannot be collected yet");
                 run.collect = Collect::Not;
-                run.not_before = Self::again(now);
+                run.not_before = Some(Self::again(now));
             }
         }
     }
@@ -495,7 +495,7 @@ impl Dispatcher {
                 Err(AgentError::Disconnected(_) | AgentError::Busy(_) | AgentError::Refused(_)) => {
                     if let Some(run) = self.runs.get_mut(id) {
                         run.forgetting = false;
-                        run.not_before = Self::again(now);
+                        run.not_before = Some(Self::again(now));
                     }
                 }
             }

@@ -16,7 +16,7 @@ use crate::{
     events,
     task::{
         message::{Effect, Resolved, WriteError},
-        model::{Entry, Place, RunId, Uid},
+        model::{Entry, MachineView, Place, RunId, Uid},
         status::{self, Counts, Why},
     },
 };
@@ -252,12 +252,9 @@ impl Dispatcher {
             self.reread(uid);
             return;
         }
-        let object = match result {
-            Err(_) => {
-                task.read = Read::At(now + AGAIN);
-                return;
-            }
-            Ok(object) => object,
+        let Ok(object) = result else {
+            task.read = Read::At(now + AGAIN);
+            return;
         };
         let found = object.and_then(|object| Some((Entry::of(&object)?, object)));
         let Some((entry, object)) = found.filter(|(entry, _)| entry.uid == *uid && !entry.deleting) else {
@@ -282,7 +279,7 @@ impl Dispatcher {
                 }
             }
             Stage::Waiting(_) | Stage::Placing(_) | Stage::Running(_) | Stage::Ending(_) => {
-                self.refresh(entry, now)
+                self.refresh(entry, now);
             }
         }
         self.steer(uid, now);
@@ -459,12 +456,12 @@ impl Dispatcher {
             return Why::new(reason::POOL_OFF, format!("Pool \"{name}\" is off: {off}"));
         }
         let hindrance = waiting.obstacle.as_ref().filter(|why| {
-            why.reason != reason::WAITING_FOR_MACHINE || self.machines.values().any(|m| m.takes_runs())
+            why.reason != reason::WAITING_FOR_MACHINE || self.machines.values().any(MachineView::takes_runs)
         });
         if let Some(why) = hindrance {
             return why.clone();
         }
-        if !self.machines.values().any(|machine| machine.takes_runs()) {
+        if !self.machines.values().any(MachineView::takes_runs) {
             return match &pool.not_ready {
                 Some((reason, message)) => Why {
                     reason: reason::POOL_NOT_READY,

@@ -416,7 +416,7 @@ fn a_status_edited_to_finished_by_hand_stops_what_runs() {
     let uid = world.create("t", json!("one"));
     world.quiet();
     world.edit(&uid, |task| {
-        task.status.as_mut().unwrap().phase = Some(TaskPhase::Succeeded)
+        task.status.as_mut().unwrap().phase = Some(TaskPhase::Succeeded);
     });
     world.quiet();
     let (place, run) = only_run(&world);

@@ -56,7 +56,7 @@ pub(super) fn view(concurrency: u32, desired: u32) -> PoolView {
         desired,
         min: desired,
         concurrency,
-        shutdown: Duration::from_secs(60),
+        shutdown: Duration::from_mins(1),
         retries: 1000,
         not_ready: None,
         env: Vec::new(),
@@ -424,9 +424,10 @@ impl World {
                 for id in &runs {
                     let status = self.status(&id.uid);
                     let needed = status.phase == Some(TaskPhase::Running) && status.attempt == id.attempt;
-                    if result.is_ok() && needed {
-                        panic!("{id} is forgotten before its end is on record");
-                    }
+                    assert!(
+                        result.is_err() || !needed,
+                        "{id} is forgotten before its end is on record"
+                    );
                 }
                 let result = if after { Err(lost()) } else { result };
                 self.answers.push_back(Event::Forgotten { runs, result });
