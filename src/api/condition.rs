@@ -271,14 +271,26 @@ mod tests {
         let document = include_str!("../../docs/reference/conditions.md");
         let (_, reasons) = code.split_once("pub mod reason {").unwrap();
         let (reasons, _) = reasons.split_once("\n}").unwrap();
-        let names: Vec<_> = reasons.lines().filter_map(|line| line.split('"').nth(1)).collect();
+        let names: Vec<_> = reasons
+            .lines()
+            .filter_map(|line| line.split('"').nth(1))
+            .collect();
         assert!(names.len() > 50, "{names:?}");
         for name in &names {
-            assert!(document.contains(&format!("| `{name}` |")), "{name} is missing in docs/reference/conditions.md");
+            assert!(
+                document.contains(&format!("| `{name}` |")),
+                "{name} is missing in docs/reference/conditions.md"
+            );
         }
-        for line in document.lines().filter(|line| line.starts_with("| ") && line.contains("| `")) {
+        for line in document
+            .lines()
+            .filter(|line| line.starts_with("| ") && line.contains("| `"))
+        {
             let name = line.split('`').nth(1).unwrap();
-            assert!(names.contains(&name), "docs/reference/conditions.md knows {name}, the code does not");
+            assert!(
+                names.contains(&name),
+                "docs/reference/conditions.md knows {name}, the code does not"
+            );
         }
     }
 

@@ -281,6 +281,17 @@ mod tests {
     }
 
     #[test]
+    fn the_api_server_knows_every_format() {
+        each(|path, schema| {
+            let format = schema.get("format").and_then(Value::as_str).unwrap_or("int64");
+            assert!(
+                ["int32", "int64", "double", "date-time"].contains(&format),
+                "{path}: {format}"
+            );
+        });
+    }
+
+    #[test]
     fn null_is_never_a_value() {
         each(|path, schema| {
             assert!(!schema.contains_key("nullable"), "{path}");

@@ -6,6 +6,7 @@
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
     Api, Client,
     api::{DynamicObject, PostParams},
@@ -35,15 +36,22 @@ pub fn path(name: &str) -> String {
 
 async fn install(cluster: &Cluster) -> Result<()> {
     let crds = path("crds");
-    let apply = ["apply", "--server-side", "--force-conflicts", "-f", &crds];
-    let output = cluster.kubectl(&apply).await?;
-    // A warning of the API server would be shown to everybody who installs.
-    anyhow::ensure!(
-        !output.stderr.contains("Warning"),
-        "the API server warns about a CRD: {}",
-        output.stderr
-    );
-    output.ok().context("applying crds/")?;
+    // Replaced and not applied: what another checkout left there must not stay in force.
+    let definitions: Api<CustomResourceDefinition> = Api::all(cluster.client.clone());
+    for kind in ["providers", "offers", "pools", "machines", "tasks"] {
+        let yaml = std::fs::read_to_string(path(&format!("crds/{kind}.yaml")))?;
+        let wanted: CustomResourceDefinition = serde_yaml::from_str(&yaml)?;
+        let name = format!("{kind}.skyward.dev");
+        match definitions.get_opt(&name).await? {
+            None => definitions.create(&PostParams::default(), &wanted).await?,
+            Some(mut present) => {
+                present.spec = wanted.spec;
+                definitions
+                    .replace(&name, &PostParams::default(), &present)
+                    .await?
+            }
+        };
+    }
     let wait = [
         "wait",
         "--for=condition=Established",
@@ -56,7 +64,7 @@ async fn install(cluster: &Cluster) -> Result<()> {
         .await?
         .ok()
         .context("waiting for the CRDs")?;
-    // Established comes before every API server of the cluster serves the new schema.
+    // Established comes before the API server serves the new schema.
     cluster
         .kubectl(&["get", "providers,offers,pools,machines,tasks", "-A"])
         .await?
