@@ -191,8 +191,7 @@ struct Rights;
 impl Authorizer for Rights {
     async fn decide(&self, user: &User, access: &Access) -> Result<Decision, String> {
         match (user.name.as_str(), access.subresource) {
-            ("ana", _) => Ok(Decision::Allowed),
-            ("ben", "result") => Ok(Decision::Allowed),
+            ("ana", _) | ("ben", "result") => Ok(Decision::Allowed),
             _ => Ok(Decision::Denied(String::new())),
         }
     }
@@ -450,7 +449,11 @@ async fn discovery_names_both_resources() {
 async fn every_line_arrives_once_whatever_breaks() {
     let lines: Vec<String> = (0..200).map(|n| format!("{n} o F line {n}")).collect();
     let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
-    let want: String = (0..200).map(|n| format!("line {n}\n")).collect();
+    let want: String = (0..200)
+        .map(|n| format!("line {n}"))
+        .collect::<Vec<_>>()
+        .join("\n")
+        + "\n";
     let broken = [
         Answer::Breaks(0),
         Answer::Breaks(33),
