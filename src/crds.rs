@@ -69,7 +69,7 @@ async fn put(
             Ok(_) => return Ok(()),
             // The API server writes conditions into it at the same time.
             Err(kube::Error::Api(status)) if status.code == 409 => {
-                tokio::time::sleep(Duration::from_millis(100)).await
+                tokio::time::sleep(Duration::from_millis(100)).await;
             }
             Err(error) => return Err(error.into()),
         }

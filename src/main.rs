@@ -300,9 +300,8 @@ fn config(flags: &Controller, in_cluster: bool) -> Result<Config> {
         node_image: flags.node_image.clone(),
         pod_network: match flags.pod_network {
             Network::Direct => PodNetwork::Direct,
-            Network::PortForward => PodNetwork::PortForward,
             Network::Auto if in_cluster => PodNetwork::Direct,
-            Network::Auto => PodNetwork::PortForward,
+            Network::Auto | Network::PortForward => PodNetwork::PortForward,
         },
         lease_duration,
         concurrency: flags.concurrency.max(1),
@@ -341,7 +340,7 @@ async fn cluster_uid(client: &Client) -> Result<String> {
                 return Err(error).context("the API server does not answer; check that the cluster runs");
             }
             Ok(Err(error)) if tries == 0 => {
-                tracing::warn!(%error, "the API server does not answer; trying again for a minute")
+                tracing::warn!(%error, "the API server does not answer; trying again for a minute");
             }
             Err(_) if tries >= 6 => bail!("the API server does not answer; check that the cluster runs"),
             Ok(Err(_)) | Err(_) => {}

@@ -536,8 +536,8 @@ fn any_machine(slot: u32) -> impl Strategy<Value = MachineFacts> {
             let deleting = deleting && machine.uid.is_some();
             MachineFacts {
                 deleting,
-                runs,
                 current,
+                runs,
                 ..machine
             }
         })
