@@ -101,8 +101,8 @@ mod tests {
     #[test]
     fn durations_add_their_units() {
         for (text, want) in [
-            ("300s", Some(Std::from_secs(300))),
-            ("1h30m", Some(Std::from_secs(5400))),
+            ("300s", Some(Std::from_mins(5))),
+            ("1h30m", Some(Std::from_mins(90))),
             ("1.5s", Some(Std::from_millis(1500))),
             ("250ms", Some(Std::from_millis(250))),
             ("", None),

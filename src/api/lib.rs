@@ -5,6 +5,10 @@
 //! No I/O and no policy; `skyward-controller` has both. Start with [`pool`] and
 //! [`task`]; [`condition`] lists every condition with its closed set of reasons.
 
+#![allow(
+    clippy::duplicated_attributes,
+    reason = "columns share keys such as `priority = 1`"
+)]
 #![expect(
     unreachable_pub,
     reason = "KubeSchema repeats each public type inside a function"
