@@ -22,7 +22,7 @@ const HEADER: &str = "\
 ";
 
 /// Writes the generated protocol; with `check` it only says whether that would change it.
-pub fn generate(check: bool) -> anyhow::Result<()> {
+pub(crate) fn generate(check: bool) -> anyhow::Result<()> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../agent/protocol");
     let target = folder.join("generated.rs");
     let text = compile(&folder)?;

@@ -15,6 +15,12 @@ pub(crate) fn problems(root: &Path) -> Result<Vec<String>> {
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(&folder).with_context(|| format!("listing {}", folder.display()))? {
             let path = entry?.path();
+            // Tests beside the code, as `plan/tests/` or `plan/tests.rs`, are tests too.
+            let of_tests =
+                folder.starts_with(root.join("src")) && path.file_stem().is_some_and(|stem| stem == "tests");
+            if of_tests {
+                continue;
+            }
             if path.is_dir() {
                 folders.push(path);
             } else if path.extension().is_some_and(|extension| extension == "rs") {
