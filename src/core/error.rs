@@ -52,7 +52,9 @@ impl ErrorKind {
         match self {
             Self::Transient | Self::RateLimited(_) | Self::Indeterminate => ErrorClass::Retryable,
             Self::NoCapacity | Self::Quota(_) => ErrorClass::Capacity,
-            Self::Credentials | Self::Permission | Self::InvalidOrder | Self::Unsupported => ErrorClass::Config,
+            Self::Credentials | Self::Permission | Self::InvalidOrder | Self::Unsupported => {
+                ErrorClass::Config
+            }
             Self::MachineFailed => ErrorClass::Terminal,
             Self::NotFound | Self::AlreadyExists => ErrorClass::Signal,
         }
@@ -93,7 +95,12 @@ pub struct ProviderError {
 impl ProviderError {
     /// A failure without a code.
     pub fn new(kind: ErrorKind, operation: &'static str, message: impl Into<String>) -> Self {
-        Self { kind, operation, code: None, message: message.into() }
+        Self {
+            kind,
+            operation,
+            code: None,
+            message: message.into(),
+        }
     }
 }
 

@@ -153,7 +153,7 @@ fn collect(
         let message = rule["message"].as_str().unwrap_or_default().to_owned();
         match rule["fieldPath"].as_str() {
             Some(field) if message.contains("cannot be changed") => {
-                fixed.push(field.trim_start_matches('.').to_owned())
+                fixed.push(field.trim_start_matches('.').to_owned());
             }
             Some(field) => rules.push((format!("{path}{field}"), message)),
             None => rules.push((path.to_owned(), message)),

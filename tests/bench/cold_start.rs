@@ -20,8 +20,15 @@ pub(crate) async fn run(bench: &Bench) -> anyhow::Result<()> {
     for (nodes, bar) in [(1_usize, "4000"), (4, "6000")] {
         let pool = format!("cold-{nodes}");
         let pods: Api<Pod> = Api::namespaced(bench.client.clone(), &bench.namespace);
-        let mut pod_events = pods.watch(&WatchParams::default().timeout(200), "").await?.boxed();
-        let mut machine_events = bench.machines().watch(&WatchParams::default().timeout(200), "").await?.boxed();
+        let mut pod_events = pods
+            .watch(&WatchParams::default().timeout(200), "")
+            .await?
+            .boxed();
+        let mut machine_events = bench
+            .machines()
+            .watch(&WatchParams::default().timeout(200), "")
+            .await?
+            .boxed();
         let created = Instant::now();
         bench.create_pool(&pool, u32::try_from(nodes)?, 1).await?;
         let mut first_pod: Option<Instant> = None;
@@ -49,7 +56,10 @@ pub(crate) async fn run(bench: &Bench) -> anyhow::Result<()> {
         }
         let end = ready.values().max().copied().unwrap_or(created);
         let from_pod = end.duration_since(first_pod.unwrap_or(created));
-        let raw = pod_running.values().max().map_or(Duration::ZERO, |t| t.duration_since(first_pod.unwrap_or(created)));
+        let raw = pod_running
+            .values()
+            .max()
+            .map_or(Duration::ZERO, |t| t.duration_since(first_pod.unwrap_or(created)));
         figure(
             &format!("cold_start_{nodes}"),
             ms(from_pod),
@@ -57,13 +67,25 @@ pub(crate) async fn run(bench: &Bench) -> anyhow::Result<()> {
             bar,
             &format!("Pod created→Running {:.0} ms", ms(raw)),
         );
-        figure(&format!("pool_created_to_ready_{nodes}"), ms(end.duration_since(created)), "ms", "-", "-");
+        figure(
+            &format!("pool_created_to_ready_{nodes}"),
+            ms(end.duration_since(created)),
+            "ms",
+            "-",
+            "-",
+        );
         let slowest = ready
             .iter()
             .filter_map(|(name, at)| Some(at.duration_since(*pod_running.get(name)?)))
             .max()
             .unwrap_or_default();
-        figure(&format!("pod_running_to_agent_ready_{nodes}"), ms(slowest), "ms", "1500", "-");
+        figure(
+            &format!("pod_running_to_agent_ready_{nodes}"),
+            ms(slowest),
+            "ms",
+            "1500",
+            "-",
+        );
         bench.delete_pool(&pool).await?;
     }
     Ok(())

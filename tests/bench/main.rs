@@ -20,7 +20,9 @@ async fn main() -> anyhow::Result<()> {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let only: Vec<String> = std::env::args().skip(1).collect();
     let wanted = |name: &str| only.is_empty() || only.iter().any(|o| o == name);
-    let bench = Bench::start().await.context("the benchmarks need the cluster of `make bench`")?;
+    let bench = Bench::start()
+        .await
+        .context("the benchmarks need the cluster of `make bench`")?;
     println!("# name value unit bar raw-limit");
     let run = async {
         if wanted("cold") {
@@ -38,7 +40,9 @@ async fn main() -> anyhow::Result<()> {
             memory::at_rest(&bench).await.context("writes at rest")?;
         }
         if wanted("memory") {
-            memory::finished_tasks(&bench).await.context("memory with finished Tasks")?;
+            memory::finished_tasks(&bench)
+                .await
+                .context("memory with finished Tasks")?;
         }
         anyhow::Ok(())
     }

@@ -28,7 +28,9 @@ impl Bench {
         let client = cluster.client.clone();
         let namespace = format!("bench-{}", std::process::id());
         let object = serde_json::from_value(json!({"metadata": {"name": namespace}}))?;
-        Api::<Namespace>::all(client.clone()).create(&PostParams::default(), &object).await?;
+        Api::<Namespace>::all(client.clone())
+            .create(&PostParams::default(), &object)
+            .await?;
         Ok(Self { client, namespace })
     }
 
@@ -70,7 +72,9 @@ impl Bench {
         let mut ready = BTreeMap::new();
         while Instant::now() < deadline {
             let mut events = machines.watch(&params, "0").await?.boxed();
-            while let Some(event) = tokio::time::timeout(Duration::from_secs(120), events.try_next()).await?? {
+            while let Some(event) =
+                tokio::time::timeout(Duration::from_secs(120), events.try_next()).await??
+            {
                 if let WatchEvent::Added(m) | WatchEvent::Modified(m) = event {
                     if m.spec.pool != pool {
                         continue;
@@ -113,7 +117,9 @@ impl Bench {
         let name = task.name_any();
         let created = tasks.create(&PostParams::default(), task).await?;
         let start = Instant::now();
-        let params = WatchParams::default().fields(&format!("metadata.name={name}")).timeout(290);
+        let params = WatchParams::default()
+            .fields(&format!("metadata.name={name}"))
+            .timeout(290);
         let version = created.resource_version().unwrap_or_default();
         let mut events = tasks.watch(&params, &version).await?.boxed();
         while let Some(event) = tokio::time::timeout(Duration::from_secs(120), events.try_next()).await?? {
@@ -139,7 +145,9 @@ impl Bench {
                 line.get(start..)?.split('"').next()
             };
             let verb = label("verb").unwrap_or_default();
-            if label("group") == Some("skyward.dev") && ["POST", "PUT", "PATCH", "APPLY", "DELETE"].contains(&verb) {
+            if label("group") == Some("skyward.dev")
+                && ["POST", "PUT", "PATCH", "APPLY", "DELETE"].contains(&verb)
+            {
                 let key = format!(
                     "{} {}/{}",
                     verb,

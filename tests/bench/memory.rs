@@ -23,8 +23,17 @@ pub(crate) async fn at_rest(bench: &Bench) -> anyhow::Result<()> {
             (delta > 0 && !k.ends_with("providers/status")).then(|| format!("{k}={delta}"))
         })
         .collect();
-    let total: u64 = after.iter().map(|(k, v)| v - before.get(k).copied().unwrap_or(0)).sum();
-    figure("writes_at_rest_per_minute", total as f64, "writes", "0", &format!("{changed:?}"));
+    let total: u64 = after
+        .iter()
+        .map(|(k, v)| v - before.get(k).copied().unwrap_or(0))
+        .sum();
+    figure(
+        "writes_at_rest_per_minute",
+        total as f64,
+        "writes",
+        "0",
+        &format!("{changed:?}"),
+    );
     bench.delete_pool("rest").await
 }
 
@@ -41,7 +50,9 @@ pub(crate) async fn finished_tasks(bench: &Bench) -> anyhow::Result<()> {
                 tasks.create(&PostParams::default(), &task).await?;
                 let patch = json!({"status": {"phase": "Succeeded", "attempt": 1, "restarts": 0,
                     "interruptions": 0, "mode": "command/one", "done": "1/1", "reason": "Succeeded"}});
-                tasks.patch_status(&name, &PatchParams::default(), &Patch::Merge(&patch)).await?;
+                tasks
+                    .patch_status(&name, &PatchParams::default(), &Patch::Merge(&patch))
+                    .await?;
                 anyhow::Ok(())
             }
         })
@@ -57,6 +68,8 @@ pub(crate) async fn finished_tasks(bench: &Bench) -> anyhow::Result<()> {
         "64",
         &format!("before {:.1} MiB", before as f64 / f64::from(1 << 20)),
     );
-    tasks.delete_collection(&DeleteParams::default(), &ListParams::default()).await?;
+    tasks
+        .delete_collection(&DeleteParams::default(), &ListParams::default())
+        .await?;
     Ok(())
 }

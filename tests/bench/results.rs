@@ -17,7 +17,11 @@ pub(crate) async fn run(bench: &Bench) -> anyhow::Result<()> {
     for i in 0..7 {
         for (size, samples) in [(0_u32, &mut small), (10_000_000, &mut large)] {
             let source = format!("def main():\n    return 'x' * {size}\n");
-            let task = Bench::task(&format!("result-{size}-{i}"), POOL, json!({"function": {"source": source}}))?;
+            let task = Bench::task(
+                &format!("result-{size}-{i}"),
+                POOL,
+                json!({"function": {"source": source}}),
+            )?;
             samples.push(bench.run_task(&task).await?.0);
         }
     }
@@ -42,8 +46,13 @@ fn raw_copy() -> f64 {
     let path = std::env::temp_dir().join(format!("skyward-bench-{}", std::process::id()));
     let data = vec![b'x'; 10_000_000];
     let start = Instant::now();
-    let written = std::fs::File::create(&path).and_then(|mut f| f.write_all(&data).and_then(|()| f.sync_all()));
+    let written =
+        std::fs::File::create(&path).and_then(|mut f| f.write_all(&data).and_then(|()| f.sync_all()));
     let elapsed = start.elapsed();
     let _ = std::fs::remove_file(&path);
-    if written.is_ok() { 10.0 / elapsed.as_secs_f64() } else { 0.0 }
+    if written.is_ok() {
+        10.0 / elapsed.as_secs_f64()
+    } else {
+        0.0
+    }
 }

@@ -32,9 +32,21 @@ pub(crate) async fn latency(bench: &Bench) -> anyhow::Result<()> {
         raw.push(raw_latency(bench, i).await?);
     }
     let raw_text = format!("create→watch p50 {:.1} ms", ms(percentile(&mut raw, 0.5)));
-    figure("task_noop_latency_p50", ms(percentile(&mut samples, 0.5)), "ms", "60", &raw_text);
+    figure(
+        "task_noop_latency_p50",
+        ms(percentile(&mut samples, 0.5)),
+        "ms",
+        "60",
+        &raw_text,
+    );
     let raw_text = format!("create→watch p99 {:.1} ms", ms(percentile(&mut raw, 0.99)));
-    figure("task_noop_latency_p99", ms(percentile(&mut samples, 0.99)), "ms", "250", &raw_text);
+    figure(
+        "task_noop_latency_p99",
+        ms(percentile(&mut samples, 0.99)),
+        "ms",
+        "250",
+        &raw_text,
+    );
     Ok(())
 }
 
@@ -43,7 +55,9 @@ async fn raw_latency(bench: &Bench, i: usize) -> anyhow::Result<Duration> {
     use k8s_openapi::api::core::v1::ConfigMap;
     let maps: Api<ConfigMap> = Api::namespaced(bench.client.clone(), &bench.namespace);
     let name = format!("raw-{i}");
-    let params = WatchParams::default().fields(&format!("metadata.name={name}")).timeout(60);
+    let params = WatchParams::default()
+        .fields(&format!("metadata.name={name}"))
+        .timeout(60);
     let mut events = maps.watch(&params, "").await?.boxed();
     let start = Instant::now();
     let map = serde_json::from_value(json!({"metadata": {"name": name}}))?;
@@ -61,11 +75,20 @@ pub(crate) async fn broadcast(bench: &Bench) -> anyhow::Result<()> {
     warm_pool(bench).await?;
     let mut samples = Vec::new();
     for i in 0..30 {
-        let task =
-            Bench::task(&format!("broadcast-{i}"), POOL, json!({"command": ["true"], "placement": "all"}))?;
+        let task = Bench::task(
+            &format!("broadcast-{i}"),
+            POOL,
+            json!({"command": ["true"], "placement": "all"}),
+        )?;
         samples.push(bench.run_task(&task).await?.0);
     }
-    figure("broadcast_4_p50", ms(percentile(&mut samples, 0.5)), "ms", "80", "-");
+    figure(
+        "broadcast_4_p50",
+        ms(percentile(&mut samples, 0.5)),
+        "ms",
+        "80",
+        "-",
+    );
     Ok(())
 }
 
@@ -90,7 +113,11 @@ pub(crate) async fn throughput(bench: &Bench) -> anyhow::Result<()> {
     creates.await?;
     loop {
         let open = tasks
-            .list_metadata(&ListParams::default().fields("status.phase!=Succeeded,status.phase!=Failed").limit(1))
+            .list_metadata(
+                &ListParams::default()
+                    .fields("status.phase!=Succeeded,status.phase!=Failed")
+                    .limit(1),
+            )
             .await?;
         if open.items.is_empty() {
             break;
@@ -100,9 +127,19 @@ pub(crate) async fn throughput(bench: &Bench) -> anyhow::Result<()> {
     let rate = f64::from(count) / start.elapsed().as_secs_f64();
     let after = bench.writes().await?;
     let bare = bare_rate(bench, count).await?;
-    figure("tasks_per_second", rate, "1/s", &format!("{:.1}", bare * 0.6), &format!("bare writes {bare:.1}/s"));
+    figure(
+        "tasks_per_second",
+        rate,
+        "1/s",
+        &format!("{:.1}", bare * 0.6),
+        &format!("bare writes {bare:.1}/s"),
+    );
     let key = |counts: &std::collections::BTreeMap<String, u64>| {
-        counts.iter().filter(|(k, _)| k.ends_with("tasks/status")).map(|(_, v)| v).sum::<u64>()
+        counts
+            .iter()
+            .filter(|(k, _)| k.ends_with("tasks/status"))
+            .map(|(_, v)| v)
+            .sum::<u64>()
     };
     let writes = (key(&after) - key(&before)) as f64 / f64::from(count);
     figure("status_writes_per_task", writes, "writes", "2", "-");

@@ -11,28 +11,68 @@ async fn the_chart_lives_through_install_upgrade_uninstall_and_install() -> Resu
     let cluster = Cluster::connect().await?;
     skyward_testkit::install(&cluster).await?;
     let providers: kube::Api<Provider> = kube::Api::all(cluster.client.clone());
-    assert!(providers.get_opt(PROVIDER).await?.is_some(), "the Provider of the values exists");
+    assert!(
+        providers.get_opt(PROVIDER).await?.is_some(),
+        "the Provider of the values exists"
+    );
     let space = cluster.namespace("chart").await?;
     space.pool("p", 1, json!({})).await?;
     space.pool_ready("p").await?;
 
-    space.task("through", "p", json!({"script": {"source": "sleep 20; echo survived"}})).await?;
+    space
+        .task(
+            "through",
+            "p",
+            json!({"script": {"source": "sleep 20; echo survived"}}),
+        )
+        .await?;
     space.task_phase("through", TaskPhase::Running).await?;
     let chart = format!("{}/../../charts/skyward", env!("CARGO_MANIFEST_DIR"));
     let values = skyward_testkit::operator_values()?;
-    let mut args = vec!["upgrade", "skyward", chart.as_str(), "--namespace", OPERATOR_NAMESPACE, "--wait", "--timeout", "180s"];
+    let mut args = vec![
+        "upgrade",
+        "skyward",
+        chart.as_str(),
+        "--namespace",
+        OPERATOR_NAMESPACE,
+        "--wait",
+        "--timeout",
+        "180s",
+    ];
     for value in &values {
         args.extend(["--set", value.as_str()]);
     }
     args.extend(["--set", "logLevel=debug"]);
     cluster.helm(&args).await?.ok()?;
     let done = space.task_ended("through").await?.status.unwrap_or_default();
-    assert_eq!((done.phase, done.attempt), (Some(TaskPhase::Succeeded), 1), "{done:#?}");
+    assert_eq!(
+        (done.phase, done.attempt),
+        (Some(TaskPhase::Succeeded), 1),
+        "{done:#?}"
+    );
 
-    cluster.helm(&["uninstall", "skyward", "--namespace", OPERATOR_NAMESPACE, "--wait"]).await?.ok()?;
+    cluster
+        .helm(&[
+            "uninstall",
+            "skyward",
+            "--namespace",
+            OPERATOR_NAMESPACE,
+            "--wait",
+        ])
+        .await?
+        .ok()?;
     let kept = space.kubectl(&["get", "pools,tasks"]).await?.ok()?;
     assert!(kept.contains("through"), "objects of users stay: {kept}");
-    let mut args = vec!["install", "skyward", chart.as_str(), "--namespace", OPERATOR_NAMESPACE, "--wait", "--timeout", "180s"];
+    let mut args = vec![
+        "install",
+        "skyward",
+        chart.as_str(),
+        "--namespace",
+        OPERATOR_NAMESPACE,
+        "--wait",
+        "--timeout",
+        "180s",
+    ];
     for value in &values {
         args.extend(["--set", value.as_str()]);
     }

@@ -57,15 +57,30 @@ def main(i):
     created?;
     killed?;
     for i in 0..100 {
-        let done = space.task_ended_within(&format!("t{i}"), 300).await?.status.unwrap_or_default();
+        let done = space
+            .task_ended_within(&format!("t{i}"), 300)
+            .await?
+            .status
+            .unwrap_or_default();
         assert_eq!(done.phase, Some(TaskPhase::Succeeded), "t{i}: {done:#?}");
         assert_eq!(done.results[0].value, Some(json!(i)));
-        assert_eq!((done.attempt, done.restarts), (1, 0), "t{i} ran again although no machine was lost: {done:#?}");
+        assert_eq!(
+            (done.attempt, done.restarts),
+            (1, 0),
+            "t{i} ran again although no machine was lost: {done:#?}"
+        );
     }
     let mut marks: BTreeMap<String, usize> = BTreeMap::new();
     for machine in space.ready_machines("p").await? {
         let list = space
-            .kubectl(&["exec", &machine.name_any(), "--", "sh", "-c", "cd /tmp/marks && wc -l *"])
+            .kubectl(&[
+                "exec",
+                &machine.name_any(),
+                "--",
+                "sh",
+                "-c",
+                "cd /tmp/marks && wc -l *",
+            ])
             .await?
             .ok()?;
         for line in list.lines() {
@@ -90,10 +105,20 @@ async fn a_killed_agent_comes_back_and_its_run_goes_on() -> Result {
     space.pool_ready("p").await?;
     let machine = space.ready_machines("p").await?.remove(0);
     let uid = pod(&space, &machine).await?.uid().unwrap_or_default();
-    space.task("long", "p", json!({"script": {"source": "echo begin; sleep 6; echo end; exit 4"}})).await?;
+    space
+        .task(
+            "long",
+            "p",
+            json!({"script": {"source": "echo begin; sleep 6; echo end; exit 4"}}),
+        )
+        .await?;
     space.task_phase("long", TaskPhase::Running).await?;
     space
-        .wait("long", "Running", 30, |t: &Task| t.status.as_ref().is_some_and(|s| s.phase == Some(TaskPhase::Running)))
+        .wait("long", "Running", 30, |t: &Task| {
+            t.status
+                .as_ref()
+                .is_some_and(|s| s.phase == Some(TaskPhase::Running))
+        })
         .await?;
     let agents: Vec<u32> = pids_in_pod(&uid, "skyward-agent")
         .into_iter()
@@ -106,10 +131,16 @@ async fn a_killed_agent_comes_back_and_its_run_goes_on() -> Result {
     assert!(!agents.is_empty(), "the agent must be found on the machine");
     for pid in agents {
         // Supervisor and daemon: either may be gone before we come to it.
-        let _ = std::process::Command::new("kill").args(["-9", &pid.to_string()]).status()?;
+        let _ = std::process::Command::new("kill")
+            .args(["-9", &pid.to_string()])
+            .status()?;
     }
     let done = space.task_ended("long").await?.status.unwrap_or_default();
-    assert_eq!((done.results[0].exit_code, done.attempt), (Some(4), 1), "{done:#?}");
+    assert_eq!(
+        (done.results[0].exit_code, done.attempt),
+        (Some(4), 1),
+        "{done:#?}"
+    );
     assert!(done.results[0].log_tail.contains("end"), "{done:#?}");
     space.finish().await
 }
@@ -122,7 +153,16 @@ async fn a_lost_pod_is_replaced_and_its_run_starts_again() -> Result {
     space.task("victim", "p", json!({"placement": 1, "script": {"source": "test $SKYWARD_ATTEMPT = 2 || sleep 670; echo survived"}})).await?;
     space.task_phase("victim", TaskPhase::Running).await?;
     let machine = space.ready_machines("p").await?.remove(1);
-    space.kubectl(&["delete", "pod", &machine.name_any(), "--grace-period=0", "--force"]).await?.ok()?;
+    space
+        .kubectl(&[
+            "delete",
+            "pod",
+            &machine.name_any(),
+            "--grace-period=0",
+            "--force",
+        ])
+        .await?
+        .ok()?;
     let done = space.task_ended("victim").await?.status.unwrap_or_default();
     assert_eq!(done.phase, Some(TaskPhase::Succeeded), "{done:#?}");
     assert_eq!((done.attempt, done.interruptions), (2, 1), "{done:#?}");
@@ -130,12 +170,25 @@ async fn a_lost_pod_is_replaced_and_its_run_starts_again() -> Result {
     assert_eq!(machines.len(), 2, "the Pool is whole again");
 
     space
-        .task("fragile", "p", json!({"placement": 0, "retries": {"onInterruption": 0}, "command": ["sleep", "680"]}))
+        .task(
+            "fragile",
+            "p",
+            json!({"placement": 0, "retries": {"onInterruption": 0}, "command": ["sleep", "680"]}),
+        )
         .await?;
     space.task_phase("fragile", TaskPhase::Running).await?;
     let machine = space.ready_machines("p").await?.remove(0);
     // Deleted by hand as an object: drained, then replaced.
-    space.kubectl(&["delete", "pod", &machine.name_any(), "--grace-period=0", "--force"]).await?.ok()?;
+    space
+        .kubectl(&[
+            "delete",
+            "pod",
+            &machine.name_any(),
+            "--grace-period=0",
+            "--force",
+        ])
+        .await?
+        .ok()?;
     let done = space.task_ended("fragile").await?.status.unwrap_or_default();
     assert_eq!(done.reason, "Interrupted", "{done:#?}");
     space.pool_ready("p").await?;
@@ -145,15 +198,32 @@ async fn a_lost_pod_is_replaced_and_its_run_starts_again() -> Result {
 #[tokio::test]
 async fn status_edited_by_hand_and_machines_deleted_by_hand_are_mended() -> Result {
     let space = story("by-hand").await?;
-    space.pool("p", 1, json!({"timeouts": {"shutdown": "2s"}})).await?;
+    space
+        .pool("p", 1, json!({"timeouts": {"shutdown": "2s"}}))
+        .await?;
     space.pool_ready("p").await?;
     space
-        .kubectl(&["patch", "pool", "p", "--subresource=status", "--type=merge", "-p", r#"{"status":{"readySummary":"9/9","phase":"Stalled"}}"#])
+        .kubectl(&[
+            "patch",
+            "pool",
+            "p",
+            "--subresource=status",
+            "--type=merge",
+            "-p",
+            r#"{"status":{"readySummary":"9/9","phase":"Stalled"}}"#,
+        ])
         .await?
         .ok()?;
-    space.wait("p", "1/1", 60, |p: &skyward_api::Pool| p.status.as_ref().is_some_and(|s| s.ready_summary == "1/1")).await?;
+    space
+        .wait("p", "1/1", 60, |p: &skyward_api::Pool| {
+            p.status.as_ref().is_some_and(|s| s.ready_summary == "1/1")
+        })
+        .await?;
     let machine = space.ready_machines("p").await?.remove(0).name_any();
-    space.kubectl(&["delete", "machine", &machine, "--timeout=60s"]).await?.ok()?;
+    space
+        .kubectl(&["delete", "machine", &machine, "--timeout=60s"])
+        .await?
+        .ok()?;
     let done = async {
         space.task("after", "p", json!({"command": ["true"]})).await?;
         space.task_ended("after").await

@@ -9,15 +9,26 @@ use crate::story;
 
 async fn run(space: &Space, name: &str, spec: serde_json::Value) -> Result<TaskStatus> {
     space.task(name, "p", spec).await?;
-    Ok(space.task_ended_within(name, 180).await?.status.unwrap_or_default())
+    Ok(space
+        .task_ended_within(name, 180)
+        .await?
+        .status
+        .unwrap_or_default())
 }
 
 async fn next_one_works(space: &Space, name: &str) -> Result {
     let done = run(space, name, json!({"command": ["echo", "fine"]})).await?;
-    assert_eq!(done.phase, Some(TaskPhase::Succeeded), "the machine must go on: {done:#?}");
+    assert_eq!(
+        done.phase,
+        Some(TaskPhase::Succeeded),
+        "the machine must go on: {done:#?}"
+    );
     let machines = space.ready_machines("p").await?;
     assert_eq!(machines.len(), 1);
-    assert_eq!(machines[0].spec.attempt, 1, "it must be the same machine as before");
+    assert_eq!(
+        machines[0].spec.attempt, 1,
+        "it must be the same machine as before"
+    );
     Ok(())
 }
 
@@ -29,17 +40,26 @@ async fn strange_output_is_kept_and_shown_harmlessly() -> Result {
     let done = run(&space, "bytes", json!({"script": {"source": script}})).await?;
     assert_eq!(done.phase, Some(TaskPhase::Succeeded), "{done:#?}");
     let tail = &done.results[0].log_tail;
-    assert!(tail.contains("ok") && tail.contains("end") && !tail.contains('\u{1b}'), "{tail:?}");
+    assert!(
+        tail.contains("ok") && tail.contains("end") && !tail.contains('\u{1b}'),
+        "{tail:?}"
+    );
 
     let script = "head -c 100000000 /dev/zero | tr '\\0' 'a' | fold -w 99; echo; echo last-line";
     let done = run(&space, "hundred-mb", json!({"script": {"source": script}})).await?;
     assert_eq!(done.phase, Some(TaskPhase::Succeeded), "{done:#?}");
-    assert!(done.results[0].log_tail.trim_end().ends_with("last-line"), "{done:#?}");
+    assert!(
+        done.results[0].log_tail.trim_end().ends_with("last-line"),
+        "{done:#?}"
+    );
 
     let script = "head -c 1073741824 /dev/zero | tr '\\0' 'b'; echo; echo after-the-line";
     let done = run(&space, "one-gib-line", json!({"script": {"source": script}})).await?;
     assert_eq!(done.phase, Some(TaskPhase::Succeeded), "{done:#?}");
-    assert!(done.results[0].log_tail.trim_end().ends_with("after-the-line"), "{done:#?}");
+    assert!(
+        done.results[0].log_tail.trim_end().ends_with("after-the-line"),
+        "{done:#?}"
+    );
     next_one_works(&space, "next").await?;
     space.finish().await
 }
@@ -48,7 +68,12 @@ async fn strange_output_is_kept_and_shown_harmlessly() -> Result {
 async fn a_task_that_attacks_its_machine_hurts_only_itself() -> Result {
     let space = story("attack").await?;
     space.pool("p", 1, json!({})).await?;
-    let done = run(&space, "parent", json!({"script": {"source": "kill -9 $PPID; sleep 1; exit 5"}})).await?;
+    let done = run(
+        &space,
+        "parent",
+        json!({"script": {"source": "kill -9 $PPID; sleep 1; exit 5"}}),
+    )
+    .await?;
     assert_eq!(done.phase, Some(TaskPhase::Failed), "{done:#?}");
     next_one_works(&space, "after-parent").await?;
 

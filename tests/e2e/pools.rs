@@ -10,17 +10,28 @@ use crate::story;
 
 async fn phase(space: &Space, name: &str, wanted: PoolPhase) -> Result<Pool> {
     space
-        .wait(name, &format!("{wanted:?}"), 120, |p: &Pool| p.status.as_ref().and_then(|s| s.phase) == Some(wanted))
+        .wait(name, &format!("{wanted:?}"), 120, |p: &Pool| {
+            p.status.as_ref().and_then(|s| s.phase) == Some(wanted)
+        })
         .await
 }
 
 /// Nothing of the Pool is left: no Pod, Machine, key.
 async fn nothing_left(space: &Space, uid: &str) -> Result {
     assert_eq!(space.count::<Machine>().await?, 0, "a Machine stayed");
-    let pods = space.api::<Pod>().list(&ListParams::default().labels(&format!("skyward.dev/pool-uid={uid}"))).await?;
-    assert!(pods.items.iter().all(|p| p.metadata.deletion_timestamp.is_some()), "a Pod stayed");
+    let pods = space
+        .api::<Pod>()
+        .list(&ListParams::default().labels(&format!("skyward.dev/pool-uid={uid}")))
+        .await?;
+    assert!(
+        pods.items.iter().all(|p| p.metadata.deletion_timestamp.is_some()),
+        "a Pod stayed"
+    );
     let secrets: Api<Secret> = Api::namespaced(space.cluster.client.clone(), OPERATOR_NAMESPACE);
-    assert!(secrets.get_opt(&format!("pool-{uid}")).await?.is_none(), "the Pool's key stayed");
+    assert!(
+        secrets.get_opt(&format!("pool-{uid}")).await?.is_none(),
+        "the Pool's key stayed"
+    );
     Ok(())
 }
 
@@ -31,23 +42,46 @@ async fn a_pool_grows_shrinks_turns_off_and_leaves_nothing() -> Result {
     let pool = space.pool_ready("p").await?;
     let uid = pool.uid().unwrap_or_default();
     space.kubectl(&["scale", "pool/p", "--replicas=3"]).await?.ok()?;
-    space.wait("p", "3/3", 120, |p: &Pool| p.status.as_ref().is_some_and(|s| s.ready_summary == "3/3")).await?;
+    space
+        .wait("p", "3/3", 120, |p: &Pool| {
+            p.status.as_ref().is_some_and(|s| s.ready_summary == "3/3")
+        })
+        .await?;
 
     // The busy machine stays, idle ones go, whatever their slots are.
-    space.task("busy", "p", json!({"placement": 2, "command": ["sleep", "640"]})).await?;
+    space
+        .task("busy", "p", json!({"placement": 2, "command": ["sleep", "640"]}))
+        .await?;
     let busy = space.task_phase("busy", TaskPhase::Running).await?;
     space.kubectl(&["scale", "pool/p", "--replicas=1"]).await?.ok()?;
-    space.wait("p", "1/1", 120, |p: &Pool| p.status.as_ref().is_some_and(|s| s.ready_summary == "1/1" && s.machines == 1)).await?;
+    space
+        .wait("p", "1/1", 120, |p: &Pool| {
+            p.status
+                .as_ref()
+                .is_some_and(|s| s.ready_summary == "1/1" && s.machines == 1)
+        })
+        .await?;
     let kept = space.ready_machines("p").await?;
     assert_eq!(kept.len(), 1);
     assert_eq!(kept[0].spec.slot, 2, "the machine with the run is kept");
-    let now = space.api::<skyward_api::Task>().get("busy").await?.status.unwrap_or_default();
-    assert_eq!((now.phase, now.attempt), (Some(TaskPhase::Running), busy.status.unwrap_or_default().attempt));
+    let now = space
+        .api::<skyward_api::Task>()
+        .get("busy")
+        .await?
+        .status
+        .unwrap_or_default();
+    assert_eq!(
+        (now.phase, now.attempt),
+        (Some(TaskPhase::Running), busy.status.unwrap_or_default().attempt)
+    );
 
     space.kubectl(&["delete", "task", "busy"]).await?.ok()?;
     space.kubectl(&["scale", "pool/p", "--replicas=0"]).await?.ok()?;
     phase(&space, "p", PoolPhase::Off).await?;
-    space.kubectl(&["delete", "pool", "p", "--timeout=100s"]).await?.ok()?;
+    space
+        .kubectl(&["delete", "pool", "p", "--timeout=100s"])
+        .await?
+        .ok()?;
     nothing_left(&space, &uid).await?;
     space.finish().await
 }
@@ -57,22 +91,53 @@ async fn a_pool_can_be_deleted_at_any_time() -> Result {
     let space = story("delete").await?;
     // while it is created
     space.pool("creating", 3, json!({})).await?;
-    space.kubectl(&["delete", "pool", "creating", "--timeout=100s"]).await?.ok()?;
+    space
+        .kubectl(&["delete", "pool", "creating", "--timeout=100s"])
+        .await?
+        .ok()?;
     assert_eq!(space.count::<Machine>().await?, 0);
     // while it is bootstrapped
-    space.pool("booting", 1, json!({"image": {"shellVars": {"SLOW": "sleep 60"}}})).await?;
     space
-        .wait("booting", "has a machine under way", 60, |p: &Pool| p.status.as_ref().is_some_and(|s| s.machines == 1))
+        .pool(
+            "booting",
+            1,
+            json!({"image": {"shellVars": {"SLOW": "sleep 60"}}}),
+        )
         .await?;
-    space.kubectl(&["delete", "pool", "booting", "--timeout=100s"]).await?.ok()?;
+    space
+        .wait("booting", "has a machine under way", 60, |p: &Pool| {
+            p.status.as_ref().is_some_and(|s| s.machines == 1)
+        })
+        .await?;
+    space
+        .kubectl(&["delete", "pool", "booting", "--timeout=100s"])
+        .await?
+        .ok()?;
     assert_eq!(space.count::<Machine>().await?, 0);
     // while Tasks run
-    space.pool("busy", 2, json!({"timeouts": {"shutdown": "2s"}})).await?;
+    space
+        .pool("busy", 2, json!({"timeouts": {"shutdown": "2s"}}))
+        .await?;
     let uid = space.pool_ready("busy").await?.uid().unwrap_or_default();
-    space.task("runs", "busy", json!({"script": {"source": "trap 'echo bye; exit 0' TERM; sleep 650 & wait"}})).await?;
-    space.task("waits", "busy", json!({"placement": "all", "command": ["sleep", "1"]})).await?;
+    space
+        .task(
+            "runs",
+            "busy",
+            json!({"script": {"source": "trap 'echo bye; exit 0' TERM; sleep 650 & wait"}}),
+        )
+        .await?;
+    space
+        .task(
+            "waits",
+            "busy",
+            json!({"placement": "all", "command": ["sleep", "1"]}),
+        )
+        .await?;
     space.task_phase("runs", TaskPhase::Running).await?;
-    space.kubectl(&["delete", "pool", "busy", "--timeout=100s"]).await?.ok()?;
+    space
+        .kubectl(&["delete", "pool", "busy", "--timeout=100s"])
+        .await?
+        .ok()?;
     for name in ["runs", "waits"] {
         let done = space.task_ended(name).await?.status.unwrap_or_default();
         assert_eq!(done.reason, "PoolDeleted", "{name}: {done:#?}");
@@ -81,7 +146,9 @@ async fn a_pool_can_be_deleted_at_any_time() -> Result {
     // its namespace
     space.pool("last", 2, json!({})).await?;
     space.pool_ready("last").await?;
-    space.task("lost", "last", json!({"command": ["sleep", "660"]})).await?;
+    space
+        .task("lost", "last", json!({"command": ["sleep", "660"]}))
+        .await?;
     space.task_phase("lost", TaskPhase::Running).await?;
     space.finish().await
 }
@@ -89,26 +156,48 @@ async fn a_pool_can_be_deleted_at_any_time() -> Result {
 #[tokio::test]
 async fn pools_that_cannot_work_say_why_and_recover() -> Result {
     let space = story("bad-pools").await?;
-    space.pool("typo", 1, json!({"provider": "no-such-provider"})).await?;
-    let message = space.condition::<Pool>("typo", "Ready", "ProviderNotFound").await?;
-    assert!(message.contains("no-such-provider") && message.contains(PROVIDER), "{message}");
+    space
+        .pool("typo", 1, json!({"provider": "no-such-provider"}))
+        .await?;
+    let message = space
+        .condition::<Pool>("typo", "Ready", "ProviderNotFound")
+        .await?;
+    assert!(
+        message.contains("no-such-provider") && message.contains(PROVIDER),
+        "{message}"
+    );
     space.pool("big", 1, json!({"vcpus": 1000})).await?;
     let message = space.condition::<Pool>("big", "Ready", "NoOfferFits").await?;
     assert!(message.contains("vcpus"), "{message}");
-    space.pool("gpu", 1, json!({"accelerator": {"name": "H100"}})).await?;
+    space
+        .pool("gpu", 1, json!({"accelerator": {"name": "H100"}}))
+        .await?;
     let message = space.condition::<Pool>("gpu", "Ready", "NoOfferFits").await?;
     assert!(message.contains("accelerator"), "{message}");
     space.pool("off", 0, json!({})).await?;
     phase(&space, "off", PoolPhase::Off).await?;
     let refused = |nodes: &str| {
-        format!("apiVersion: skyward.dev/v1alpha1\nkind: Pool\nmetadata: {{name: x}}\nspec: {{provider: local, nodes: {nodes}}}\n")
+        format!(
+            "apiVersion: skyward.dev/v1alpha1\nkind: Pool\nmetadata: {{name: x}}\nspec: {{provider: local, nodes: {nodes}}}\n"
+        )
     };
     let error = space.apply(&refused("{desired: 10000}")).await?.refused()?;
     assert!(error.contains("500"), "{error}");
     let error = space.apply(&refused("{desired: 2, min: 3}")).await?.refused()?;
-    assert!(error.contains("nodes.min must not be above nodes.desired"), "{error}");
-    space.pool("secret", 1, json!({"image": {"envFrom": [{"secretRef": {"name": "absent"}}]}})).await?;
-    let message = space.condition::<Pool>("secret", "Ready", "ReferenceNotFound").await?;
+    assert!(
+        error.contains("nodes.min must not be above nodes.desired"),
+        "{error}"
+    );
+    space
+        .pool(
+            "secret",
+            1,
+            json!({"image": {"envFrom": [{"secretRef": {"name": "absent"}}]}}),
+        )
+        .await?;
+    let message = space
+        .condition::<Pool>("secret", "Ready", "ReferenceNotFound")
+        .await?;
     assert!(message.contains("absent"), "{message}");
     space
         .create_json(json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "absent"}, "stringData": {"A": "1"}}))
@@ -137,35 +226,82 @@ async fn providers_admit_namespaces_and_say_what_is_wrong_with_images() -> Resul
     )
     .await?;
     space.pool("stranger", 1, json!({"provider": closed})).await?;
-    let message = space.condition::<Pool>("stranger", "Ready", "NamespaceNotAllowed").await?;
+    let message = space
+        .condition::<Pool>("stranger", "Ready", "NamespaceNotAllowed")
+        .await?;
     assert!(message.contains("team"), "{message}");
-    space.cluster.kubectl(&["label", "namespace", &space.name, "team=research"]).await?.ok()?;
+    space
+        .cluster
+        .kubectl(&["label", "namespace", &space.name, "team=research"])
+        .await?
+        .ok()?;
     space.pool_ready("stranger").await?;
 
     let absent =
         provider(&space, "absent", json!({"container": {"image": "skyward.dev/no-such-image:1", "imagePullPolicy": "Never"}, "allowedNamespaces": {}}))
             .await?;
-    space.pool("absent", 1, json!({"provider": absent, "provisionRetryDelay": "1s", "maxProvisionAttempts": 2})).await?;
-    let message = space.condition::<Pool>("absent", "Stalled", "ProvisioningFailed").await?;
+    space
+        .pool(
+            "absent",
+            1,
+            json!({"provider": absent, "provisionRetryDelay": "1s", "maxProvisionAttempts": 2}),
+        )
+        .await?;
+    let message = space
+        .condition::<Pool>("absent", "Stalled", "ProvisioningFailed")
+        .await?;
     assert!(message.contains("no-such-image"), "{message}");
 
     let operator = std::env::var("SKYWARD_OPERATOR_IMAGE")?;
-    let bare = provider(&space, "bare", json!({"container": {"image": operator}, "allowedNamespaces": {}})).await?;
-    space.pool("bare", 1, json!({"provider": bare, "provisionRetryDelay": "1s", "maxProvisionAttempts": 1})).await?;
-    let message = space.condition::<Pool>("bare", "Stalled", "ProvisioningFailed").await?;
+    let bare = provider(
+        &space,
+        "bare",
+        json!({"container": {"image": operator}, "allowedNamespaces": {}}),
+    )
+    .await?;
+    space
+        .pool(
+            "bare",
+            1,
+            json!({"provider": bare, "provisionRetryDelay": "1s", "maxProvisionAttempts": 1}),
+        )
+        .await?;
+    let message = space
+        .condition::<Pool>("bare", "Stalled", "ProvisioningFailed")
+        .await?;
     assert!(!message.is_empty(), "{message}");
 
-    let limited = provider(&space, "limited", json!({"container": {}, "allowedNamespaces": {}, "limits": {"machines": 1}})).await?;
-    space.pool("limited", 2, json!({"provider": limited, "nodes": {"desired": 2, "min": 1}})).await?;
-    let message = space.condition::<Pool>("limited", "Stalled", "LimitReached").await?;
+    let limited = provider(
+        &space,
+        "limited",
+        json!({"container": {}, "allowedNamespaces": {}, "limits": {"machines": 1}}),
+    )
+    .await?;
+    space
+        .pool(
+            "limited",
+            2,
+            json!({"provider": limited, "nodes": {"desired": 2, "min": 1}}),
+        )
+        .await?;
+    let message = space
+        .condition::<Pool>("limited", "Stalled", "LimitReached")
+        .await?;
     assert!(message.contains('1'), "{message}");
 
     for pool in ["stranger", "absent", "bare", "limited"] {
-        space.kubectl(&["delete", "pool", pool, "--timeout=100s"]).await?.ok()?;
+        space
+            .kubectl(&["delete", "pool", pool, "--timeout=100s"])
+            .await?
+            .ok()?;
     }
     let providers: Api<Provider> = Api::all(space.cluster.client.clone());
     for name in [closed, absent, bare, limited] {
-        space.cluster.kubectl(&["delete", "provider.skyward.dev", &name, "--timeout=60s"]).await?.ok()?;
+        space
+            .cluster
+            .kubectl(&["delete", "provider.skyward.dev", &name, "--timeout=60s"])
+            .await?
+            .ok()?;
         assert!(providers.get_opt(&name).await?.is_none());
     }
     space.finish().await
@@ -175,15 +311,30 @@ async fn providers_admit_namespaces_and_say_what_is_wrong_with_images() -> Resul
 async fn restricted_pod_security_is_enough_for_a_restricted_provider() -> Result {
     let space = story("restricted").await?;
     let label = "pod-security.kubernetes.io/enforce=restricted";
-    space.cluster.kubectl(&["label", "namespace", &space.name, label]).await?.ok()?;
-    let name =
-        provider(&space, "restricted", json!({"container": {"securityProfile": "Restricted"}, "allowedNamespaces": {}})).await?;
+    space
+        .cluster
+        .kubectl(&["label", "namespace", &space.name, label])
+        .await?
+        .ok()?;
+    let name = provider(
+        &space,
+        "restricted",
+        json!({"container": {"securityProfile": "Restricted"}, "allowedNamespaces": {}}),
+    )
+    .await?;
     space.pool("p", 1, json!({"provider": name})).await?;
     space.task("who", "p", json!({"command": ["id", "-u"]})).await?;
     let done = space.task_ended("who").await?.status.unwrap_or_default();
     assert_eq!(done.phase, Some(TaskPhase::Succeeded), "{done:#?}");
     assert_ne!(done.results[0].log_tail.trim(), "0");
-    space.kubectl(&["delete", "pool", "p", "--timeout=100s"]).await?.ok()?;
-    space.cluster.kubectl(&["delete", "provider.skyward.dev", &name]).await?.ok()?;
+    space
+        .kubectl(&["delete", "pool", "p", "--timeout=100s"])
+        .await?
+        .ok()?;
+    space
+        .cluster
+        .kubectl(&["delete", "provider.skyward.dev", &name])
+        .await?
+        .ok()?;
     space.finish().await
 }

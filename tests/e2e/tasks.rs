@@ -12,7 +12,11 @@ fn status(task: Task) -> TaskStatus {
 }
 
 fn value(task: &Task) -> Value {
-    let results = task.status.as_ref().map(|s| s.results.clone()).unwrap_or_default();
+    let results = task
+        .status
+        .as_ref()
+        .map(|s| s.results.clone())
+        .unwrap_or_default();
     results.first().and_then(|r| r.value.clone()).unwrap_or_default()
 }
 
@@ -33,28 +37,45 @@ async fn commands_scripts_and_functions_report_what_they_did() -> Result {
     assert_eq!(done.results[0].log_tail.trim(), "hello  world");
     assert_eq!((done.attempt, done.restarts, done.done.as_str()), (1, 0, "1/1"));
 
-    let done = status(run(&space, "exit", json!({"script": {"source": "echo to-err >&2; exit 7"}})).await?);
+    let done = status(
+        run(
+            &space,
+            "exit",
+            json!({"script": {"source": "echo to-err >&2; exit 7"}}),
+        )
+        .await?,
+    );
     assert_eq!(done.phase, Some(TaskPhase::Failed));
     assert_eq!(done.reason, "NonZeroExit");
     assert_eq!(done.results[0].exit_code, Some(7));
     assert!(done.results[0].log_tail.contains("to-err"));
 
     let source = "import sys\nprint(sys.version_info[0])\n";
-    let done =
-        status(run(&space, "python", json!({"script": {"interpreter": "python", "source": source}})).await?);
+    let done = status(
+        run(
+            &space,
+            "python",
+            json!({"script": {"interpreter": "python", "source": source}}),
+        )
+        .await?,
+    );
     assert_eq!(done.results[0].log_tail.trim(), "3", "{done:#?}");
 
-    let source = "def add(a, b, *, scale=1):\n    return {'sum': (a + b) * scale}\n";
-    let function = json!({"function": {"source": source, "entrypoint": "add", "args": [2, 3], "kwargs": {"scale": 10}}});
+    let source = "def add(a, b, *, scale=1):\n    return {'sum': (a + b) * scale, 'none': None}\n";
+    let function =
+        json!({"function": {"source": source, "entrypoint": "add", "args": [2, 3], "kwargs": {"scale": 10}}});
     let task = run(&space, "function", function).await?;
-    assert_eq!(value(&task), json!({"sum": 50}), "{task:#?}");
+    assert_eq!(value(&task), json!({"sum": 50, "none": null}), "{task:#?}");
 
     let done = status(run(&space, "missing", json!({"command": ["/no/such/program"]})).await?);
     assert_eq!(done.reason, "StartFailed", "{done:#?}");
     assert!(done.results[0].message.contains("/no/such/program"), "{done:#?}");
 
     let done = status(run(&space, "signal", json!({"script": {"source": "kill -KILL $$"}})).await?);
-    assert_eq!((done.reason.as_str(), done.results[0].signal.as_str()), ("KilledBySignal", "SIGKILL"));
+    assert_eq!(
+        (done.reason.as_str(), done.results[0].signal.as_str()),
+        ("KilledBySignal", "SIGKILL")
+    );
     space.finish().await
 }
 
@@ -63,7 +84,12 @@ async fn functions_say_what_is_wrong_with_them() -> Result {
     let space = story("functions").await?;
     space.pool("p", 1, json!({"worker": {"concurrency": 4}})).await?;
     let cases = [
-        ("raises", "def main():\n    raise ValueError('no luck')\n", "FunctionRaised", "ValueError: no luck"),
+        (
+            "raises",
+            "def main():\n    raise ValueError('no luck')\n",
+            "FunctionRaised",
+            "ValueError: no luck",
+        ),
         ("syntax", "def main(:\n", "BadSource", "line 1"),
         ("entry", "def other():\n    pass\n", "BadSource", "main"),
         ("json", "def main():\n    return {1, 2}\n", "ResultNotJSON", "set"),
@@ -102,14 +128,22 @@ def main(data):
 ";
     let spec = json!({"placement": "all", "function": {"source": source, "args": [[1, 2, 3, 4, 5, 6]]}});
     let done = status(run(&space, "all", spec).await?);
-    assert_eq!((done.phase, done.done.as_str()), (Some(TaskPhase::Succeeded), "3/3"), "{done:#?}");
+    assert_eq!(
+        (done.phase, done.done.as_str()),
+        (Some(TaskPhase::Succeeded), "3/3"),
+        "{done:#?}"
+    );
     assert_eq!(done.succeeded_ranks, "0-2");
     let mut seen = Vec::new();
     let mut heads = std::collections::BTreeSet::new();
     for result in &done.results {
         let value = result.value.clone().unwrap_or_default();
         assert_eq!(value["rank"], json!(result.rank));
-        assert_eq!((&value["total"], &value["peers"]), (&json!(3), &json!(3)), "{value}");
+        assert_eq!(
+            (&value["total"], &value["peers"]),
+            (&json!(3), &json!(3)),
+            "{value}"
+        );
         assert_eq!(value["head"], json!(result.rank == 0));
         assert_eq!(value["env"][0], json!(result.rank.to_string()));
         heads.insert(format!("{}:{}", value["addr"], value["port"]));
@@ -121,11 +155,24 @@ def main(data):
     assert_eq!(seen, [1, 2, 3, 4, 5, 6], "shards must be disjoint and complete");
 
     let source = "import skyward\ndef main():\n    return skyward.instance_info().node\n";
-    let head = run(&space, "head", json!({"placement": "head", "function": {"source": source}})).await?;
-    let slot = space.ready_machines("p").await?.first().map(|m| m.metadata.name.clone().unwrap_or_default());
+    let head = run(
+        &space,
+        "head",
+        json!({"placement": "head", "function": {"source": source}}),
+    )
+    .await?;
+    let slot = space
+        .ready_machines("p")
+        .await?
+        .first()
+        .map(|m| m.metadata.name.clone().unwrap_or_default());
     assert_eq!(Some(status(head).results[0].machine.clone()), slot);
     let third = status(run(&space, "rank", json!({"placement": 2, "command": ["true"]})).await?);
-    let machine = space.ready_machines("p").await?.pop().and_then(|m| m.metadata.name);
+    let machine = space
+        .ready_machines("p")
+        .await?
+        .pop()
+        .and_then(|m| m.metadata.name);
     assert_eq!(Some(third.results[0].machine.clone()), machine);
     space.finish().await
 }
@@ -135,12 +182,22 @@ async fn the_queue_runs_by_priority_then_age_and_never_above_concurrency() -> Re
     let space = story("queue").await?;
     space.pool("p", 1, json!({"worker": {"concurrency": 1}})).await?;
     space.pool_ready("p").await?;
-    space.task("first", "p", json!({"script": {"source": "while [ ! -e /tmp/go ]; do sleep 0.1; done"}})).await?;
+    space
+        .task(
+            "first",
+            "p",
+            json!({"script": {"source": "while [ ! -e /tmp/go ]; do sleep 0.1; done"}}),
+        )
+        .await?;
     space.task_phase("first", TaskPhase::Running).await?;
     for (name, priority) in [("low", -5), ("middle", 0), ("high", 10)] {
-        space.task(name, "p", json!({"priority": priority, "command": ["true"]})).await?;
+        space
+            .task(name, "p", json!({"priority": priority, "command": ["true"]}))
+            .await?;
     }
-    let waiting = space.condition::<Task>("high", "Scheduled", "WaitingForMachine").await?;
+    let waiting = space
+        .condition::<Task>("high", "Scheduled", "WaitingForMachine")
+        .await?;
     assert!(!waiting.is_empty());
     let uid = pod_uid(&space, "p").await?;
     open_gate(&space, &uid).await?;
@@ -150,7 +207,10 @@ async fn the_queue_runs_by_priority_then_age_and_never_above_concurrency() -> Re
         assert_eq!(done.phase, Some(TaskPhase::Succeeded), "{done:#?}");
         ends.push(done.started_at.map(|t| t.0));
     }
-    assert!(ends.windows(2).all(|w| w[0] <= w[1]), "high before middle before low: {ends:?}");
+    assert!(
+        ends.windows(2).all(|w| w[0] <= w[1]),
+        "high before middle before low: {ends:?}"
+    );
     space.finish().await
 }
 
@@ -161,15 +221,21 @@ async fn pod_uid(space: &Space, pool: &str) -> Result<String> {
 
 /// Lets the Task "first" go on: it waits for a file on its machine.
 async fn open_gate(space: &Space, pod: &str) -> Result {
-    space.kubectl(&["exec", pod, "--", "touch", "/tmp/go"]).await?.ok().map(drop)
+    space
+        .kubectl(&["exec", pod, "--", "touch", "/tmp/go"])
+        .await?
+        .ok()
+        .map(drop)
 }
 
 #[tokio::test]
 async fn environment_comes_from_pool_task_secrets_and_config_maps() -> Result {
     let space = story("env").await?;
     space
-        .create_json(json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"},
-            "stringData": {"TOKEN": "canary-4711-canary", "BOTH": "from-secret"}}))
+        .create_json(
+            json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"},
+            "stringData": {"TOKEN": "canary-4711-canary", "BOTH": "from-secret"}}),
+        )
         .await?;
     space
         .create_json(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"MODE": "fast"}}))
@@ -187,13 +253,33 @@ async fn environment_comes_from_pool_task_secrets_and_config_maps() -> Result {
         .await?,
     );
     let tail = &done.results[0].log_tail;
-    assert!(tail.contains("mode=fast level=task pooled=yes both=from-task len=18 dir=/tmp"), "{tail}");
-    assert!(!tail.contains("canary-4711-canary"), "values of Secrets are masked in status: {tail}");
-    let all = space.kubectl(&["get", "skyward,events", "-o", "yaml"]).await?.ok()?;
-    assert!(!all.contains("canary-4711-canary"), "a Secret's value must stand nowhere but in the Secret");
+    assert!(
+        tail.contains("mode=fast level=task pooled=yes both=from-task len=18 dir=/tmp"),
+        "{tail}"
+    );
+    assert!(
+        !tail.contains("canary-4711-canary"),
+        "values of Secrets are masked in status: {tail}"
+    );
+    let all = space
+        .kubectl(&["get", "skyward,events", "-o", "yaml"])
+        .await?
+        .ok()?;
+    assert!(
+        !all.contains("canary-4711-canary"),
+        "a Secret's value must stand nowhere but in the Secret"
+    );
 
-    space.task("missing", "p", json!({"command": ["true"], "envFrom": [{"secretRef": {"name": "later"}}]})).await?;
-    let message = space.condition::<Task>("missing", "Scheduled", "ReferenceNotFound").await?;
+    space
+        .task(
+            "missing",
+            "p",
+            json!({"command": ["true"], "envFrom": [{"secretRef": {"name": "later"}}]}),
+        )
+        .await?;
+    let message = space
+        .condition::<Task>("missing", "Scheduled", "ReferenceNotFound")
+        .await?;
     assert!(message.contains("later"), "{message}");
     space
         .create_json(json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "later"}, "stringData": {"A": "b"}}))
@@ -209,16 +295,23 @@ async fn timeout_ends_the_whole_process_group_with_a_grace() -> Result {
     let space = story("timeout").await?;
     space.pool("p", 1, json!({"worker": {"concurrency": 4}})).await?;
     space.pool_ready("p").await?;
-    let polite = json!({"timeout": "1s", "script": {"source": "trap 'echo bye; exit 3' TERM; sleep 600 & wait"}});
+    let polite =
+        json!({"timeout": "1s", "script": {"source": "trap 'echo bye; exit 3' TERM; sleep 600 & wait"}});
     let done = status(run(&space, "polite", polite).await?);
     assert_eq!(done.reason, "TimedOut", "{done:#?}");
-    assert!(done.results[0].log_tail.contains("bye"), "it may say goodbye: {done:#?}");
+    assert!(
+        done.results[0].log_tail.contains("bye"),
+        "it may say goodbye: {done:#?}"
+    );
     let stubborn = json!({"timeout": "1s", "terminationGracePeriod": "1s",
         "script": {"source": "trap '' TERM; (trap '' TERM; setsid sleep 611) & sleep 612"}});
     let done = status(run(&space, "stubborn", stubborn).await?);
     assert_eq!(done.reason, "TimedOut", "{done:#?}");
     let pod = pod_uid(&space, "p").await?;
-    let left = space.kubectl(&["exec", &pod, "--", "ps", "-eo", "args"]).await?.ok()?;
+    let left = space
+        .kubectl(&["exec", &pod, "--", "ps", "-eo", "args"])
+        .await?
+        .ok()?;
     assert!(!left.contains("sleep 61"), "no descendant may stay: {left}");
     space.finish().await
 }
@@ -229,23 +322,51 @@ async fn deleting_a_task_stops_it_and_suspending_holds_it() -> Result {
     space.pool("p", 1, json!({"worker": {"concurrency": 4}})).await?;
     space.pool_ready("p").await?;
     let pod = pod_uid(&space, "p").await?;
-    space.task("doomed", "p", json!({"terminationGracePeriod": "1s", "command": ["sleep", "621"]})).await?;
+    space
+        .task(
+            "doomed",
+            "p",
+            json!({"terminationGracePeriod": "1s", "command": ["sleep", "621"]}),
+        )
+        .await?;
     space.task_phase("doomed", TaskPhase::Running).await?;
     wait_process(&space, &pod, "sleep 621", true).await?;
-    space.kubectl(&["delete", "task", "doomed", "--wait=true"]).await?.ok()?;
+    space
+        .kubectl(&["delete", "task", "doomed", "--wait=true"])
+        .await?
+        .ok()?;
     wait_process(&space, &pod, "sleep 621", false).await?;
 
-    space.task("held", "p", json!({"command": ["sleep", "622"]})).await?;
+    space
+        .task("held", "p", json!({"command": ["sleep", "622"]}))
+        .await?;
     space.task_phase("held", TaskPhase::Running).await?;
     let suspend = |on: bool| format!(r#"{{"spec":{{"suspend":{on}}}}}"#);
-    space.kubectl(&["patch", "task", "held", "--type=merge", "-p", &suspend(true)]).await?.ok()?;
+    space
+        .kubectl(&["patch", "task", "held", "--type=merge", "-p", &suspend(true)])
+        .await?
+        .ok()?;
     space.task_phase("held", TaskPhase::Suspended).await?;
     wait_process(&space, &pod, "sleep 622", false).await?;
-    space.kubectl(&["patch", "task", "held", "--type=merge", "-p", &suspend(false)]).await?.ok()?;
+    space
+        .kubectl(&["patch", "task", "held", "--type=merge", "-p", &suspend(false)])
+        .await?
+        .ok()?;
     let again = status(space.task_phase("held", TaskPhase::Running).await?);
-    assert_eq!((again.attempt, again.restarts), (2, 1), "resuming starts a new attempt: {again:#?}");
+    assert_eq!(
+        (again.attempt, again.restarts),
+        (2, 1),
+        "resuming starts a new attempt: {again:#?}"
+    );
     let error = space
-        .kubectl(&["patch", "task", "held", "--type=merge", "-p", r#"{"spec":{"command":["sleep","1"]}}"#])
+        .kubectl(&[
+            "patch",
+            "task",
+            "held",
+            "--type=merge",
+            "-p",
+            r#"{"spec":{"command":["sleep","1"]}}"#,
+        ])
         .await?
         .refused()?;
     assert!(error.contains("create another Task"), "{error}");
@@ -254,7 +375,10 @@ async fn deleting_a_task_stops_it_and_suspending_holds_it() -> Result {
 
 async fn wait_process(space: &Space, pod: &str, text: &str, present: bool) -> Result {
     for _ in 0..100 {
-        let list = space.kubectl(&["exec", pod, "--", "ps", "-eo", "args"]).await?.ok()?;
+        let list = space
+            .kubectl(&["exec", pod, "--", "ps", "-eo", "args"])
+            .await?
+            .ok()?;
         if list.lines().any(|l| l.starts_with(text)) == present {
             return Ok(());
         }
@@ -266,13 +390,34 @@ async fn wait_process(space: &Space, pod: &str, text: &str, present: bool) -> Re
 #[tokio::test]
 async fn kubectl_wait_and_columns_serve_a_person() -> Result {
     let space = story("columns").await?;
-    space.task("early", "later", json!({"command": ["echo", "hi"], "ttlSecondsAfterFinished": 3})).await?;
-    let message = space.condition::<Task>("early", "Scheduled", "PoolNotFound").await?;
+    space
+        .task(
+            "early",
+            "later",
+            json!({"command": ["echo", "hi"], "ttlSecondsAfterFinished": 3}),
+        )
+        .await?;
+    let message = space
+        .condition::<Task>("early", "Scheduled", "PoolNotFound")
+        .await?;
     assert!(message.contains("later"), "{message}");
     space.pool("later", 1, json!({})).await?;
-    space.kubectl(&["wait", "--for=condition=Complete", "task/early", "--timeout=90s"]).await?.ok()?;
+    space
+        .kubectl(&["wait", "--for=condition=Complete", "task/early", "--timeout=90s"])
+        .await?
+        .ok()?;
     let table = space.kubectl(&["get", "tasks,pools,machines"]).await?.ok()?;
-    for word in ["POOL", "MODE", "DONE", "STATUS", "command/one", "1/1", "Succeeded", "READY", "PHASE"] {
+    for word in [
+        "POOL",
+        "MODE",
+        "DONE",
+        "STATUS",
+        "command/one",
+        "1/1",
+        "Succeeded",
+        "READY",
+        "PHASE",
+    ] {
         assert!(table.contains(word), "{word} is missing in\n{table}");
     }
     space.wait_gone::<Task>("early", 30).await?;

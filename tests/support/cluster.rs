@@ -53,15 +53,20 @@ impl Cluster {
     /// Connects to the cluster of `SKYWARD_TEST_KUBECONFIG`.
     pub async fn connect() -> Result<Self> {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-        let kubeconfig = std::env::var("SKYWARD_TEST_KUBECONFIG")
-            .context("SKYWARD_TEST_KUBECONFIG is not set: these tests need a real cluster; run `make test`")?;
+        let kubeconfig = std::env::var("SKYWARD_TEST_KUBECONFIG").context(
+            "SKYWARD_TEST_KUBECONFIG is not set: these tests need a real cluster; run `make test`",
+        )?;
         let bin = std::env::var("SKYWARD_BIN_DIR")
             .context("SKYWARD_BIN_DIR is not set: kubectl and helm are needed; run `make test`")?;
         let config = kube::config::Kubeconfig::read_from(&kubeconfig)?;
         let mut config = Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await?;
         config.read_timeout = Some(Duration::from_secs(300));
         let client = Client::try_from(config)?;
-        Ok(Self { client, kubeconfig: kubeconfig.into(), bin: bin.into() })
+        Ok(Self {
+            client,
+            kubeconfig: kubeconfig.into(),
+            bin: bin.into(),
+        })
     }
 
     /// A namespace of its own for one story; deleted when the story ends well, and kept
@@ -82,18 +87,38 @@ impl Cluster {
 
     /// Runs `kubectl apply -f -` on this text.
     pub async fn apply(&self, yaml: &str) -> Result<Output> {
-        self.run("kubectl", &["apply", "-f", "-"], Some(yaml), Duration::from_secs(60)).await
+        self.run(
+            "kubectl",
+            &["apply", "-f", "-"],
+            Some(yaml),
+            Duration::from_secs(60),
+        )
+        .await
     }
 
     /// Runs a program of the bin folder, or of the path, against this cluster.
-    pub async fn run(&self, program: &str, args: &[&str], input: Option<&str>, limit: Duration) -> Result<Output> {
+    pub async fn run(
+        &self,
+        program: &str,
+        args: &[&str],
+        input: Option<&str>,
+        limit: Duration,
+    ) -> Result<Output> {
         let ours = self.bin.join(program);
-        let mut command = if ours.exists() { Command::new(ours) } else { Command::new(program) };
+        let mut command = if ours.exists() {
+            Command::new(ours)
+        } else {
+            Command::new(program)
+        };
         command
             .args(args)
             .env("KUBECONFIG", &self.kubeconfig)
             .env("PATH", self.path())
-            .stdin(if input.is_some() { std::process::Stdio::piped() } else { std::process::Stdio::null() })
+            .stdin(if input.is_some() {
+                std::process::Stdio::piped()
+            } else {
+                std::process::Stdio::null()
+            })
             .stdout(std::process::Stdio::piped())
             .stderr(std::process::Stdio::piped())
             .kill_on_drop(true);
@@ -113,6 +138,10 @@ impl Cluster {
 
     fn path(&self) -> String {
         let target = std::env::var("SKYWARD_TARGET_BIN").unwrap_or_default();
-        format!("{}:{target}:{}", self.bin.display(), std::env::var("PATH").unwrap_or_default())
+        format!(
+            "{}:{target}:{}",
+            self.bin.display(),
+            std::env::var("PATH").unwrap_or_default()
+        )
     }
 }

@@ -21,8 +21,16 @@ pub async fn install(cluster: &Cluster) -> Result {
             let values = operator_values()?;
             let chart = chart();
             let mut args = vec![
-                "upgrade", "--install", "skyward", chart.as_str(), "--namespace", OPERATOR_NAMESPACE,
-                "--create-namespace", "--wait", "--timeout", "180s",
+                "upgrade",
+                "--install",
+                "skyward",
+                chart.as_str(),
+                "--namespace",
+                OPERATOR_NAMESPACE,
+                "--create-namespace",
+                "--wait",
+                "--timeout",
+                "180s",
             ];
             for value in &values {
                 args.extend(["--set", value.as_str()]);
@@ -44,8 +52,11 @@ pub fn operator_values() -> Result<Vec<String>> {
     let operator = std::env::var("SKYWARD_OPERATOR_IMAGE")
         .context("SKYWARD_OPERATOR_IMAGE is not set; run `make test`")?;
     let node = std::env::var(NODE_IMAGE).context("SKYWARD_NODE_IMAGE is not set; run `make test`")?;
-    let (repository, tag) = operator.rsplit_once(':').context("SKYWARD_OPERATOR_IMAGE needs a tag")?;
-    let store = std::env::var("SKYWARD_STORE_DIR").context("SKYWARD_STORE_DIR is not set; run `make test`")?;
+    let (repository, tag) = operator
+        .rsplit_once(':')
+        .context("SKYWARD_OPERATOR_IMAGE needs a tag")?;
+    let store =
+        std::env::var("SKYWARD_STORE_DIR").context("SKYWARD_STORE_DIR is not set; run `make test`")?;
     Ok(vec![
         format!("image.repository={repository}"),
         format!("image.tag={tag}"),

@@ -14,7 +14,9 @@ mod space;
 
 pub use cluster::{Cluster, Output};
 pub use install::{NODE_IMAGE, OPERATOR_NAMESPACE, PROVIDER, install, operator_values};
-pub use process::{controller_memory, controller_pid, kill_controller, pids_in_pod, wait_controller_replaced};
+pub use process::{
+    controller_memory, controller_pid, kill_controller, pids_in_pod, wait_controller_replaced,
+};
 pub use space::Space;
 
 /// What a test may end with.

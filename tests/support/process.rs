@@ -12,7 +12,9 @@ use crate::{OPERATOR_NAMESPACE, Result};
 
 /// Processes of a Pod whose command line contains the text, as pids of the node.
 pub fn pids_in_pod(uid: &str, text: &str) -> Vec<u32> {
-    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    let Ok(entries) = fs::read_dir("/proc") else {
+        return Vec::new();
+    };
     let mut pids: Vec<u32> = entries
         .flatten()
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
@@ -34,19 +36,29 @@ async fn controller_pod(client: &Client) -> Result<Pod> {
         p.metadata.deletion_timestamp.is_none()
             && p.status.as_ref().and_then(|s| s.phase.as_deref()) == Some("Running")
     };
-    pods.list(&params).await?.items.into_iter().find(running).context("no controller Pod is running")
+    pods.list(&params)
+        .await?
+        .items
+        .into_iter()
+        .find(running)
+        .context("no controller Pod is running")
 }
 
 /// Pid (on the node) of the controller.
 pub async fn controller_pid(client: &Client) -> Result<u32> {
     let uid = controller_pod(client).await?.uid().unwrap_or_default();
-    pids_in_pod(&uid, "skyward").first().copied().context("the controller's process is not on this node")
+    pids_in_pod(&uid, "skyward")
+        .first()
+        .copied()
+        .context("the controller's process is not on this node")
 }
 
 /// Ends the controller with SIGKILL, as a crash would.
 pub async fn kill_controller(client: &Client) -> Result<u32> {
     let pid = controller_pid(client).await?;
-    let status = std::process::Command::new("kill").args(["-9", &pid.to_string()]).status()?;
+    let status = std::process::Command::new("kill")
+        .args(["-9", &pid.to_string()])
+        .status()?;
     if !status.success() {
         bail!("kill -9 {pid} failed");
     }
@@ -71,7 +83,14 @@ pub async fn wait_controller_replaced(client: &Client, old: u32) -> Result<u32> 
 pub async fn controller_memory(client: &Client) -> Result<u64> {
     let pid = controller_pid(client).await?;
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let line = status.lines().find(|l| l.starts_with("VmRSS:")).context("VmRSS is missing")?;
-    let kib: u64 = line.split_whitespace().nth(1).context("VmRSS has no value")?.parse()?;
+    let line = status
+        .lines()
+        .find(|l| l.starts_with("VmRSS:"))
+        .context("VmRSS is missing")?;
+    let kib: u64 = line
+        .split_whitespace()
+        .nth(1)
+        .context("VmRSS has no value")?
+        .parse()?;
     Ok(kib * 1024)
 }

@@ -31,10 +31,18 @@ impl Space {
     pub(crate) async fn create(cluster: &Cluster, story: &str) -> Result<Self> {
         let stamp = jiff::Timestamp::now().as_millisecond() % 100_000_000;
         let name = format!("t-{story}-{stamp}");
-        let object = serde_json::from_value(json!({"metadata": {"name": name, "labels": {"skyward-test": "true"}}}))?;
-        Api::<Namespace>::all(cluster.client.clone()).create(&PostParams::default(), &object).await?;
-        let space = Self { cluster: cluster.clone(), name };
-        space.wait::<ServiceAccount>("default", "exists", 30, |_| true).await?;
+        let object =
+            serde_json::from_value(json!({"metadata": {"name": name, "labels": {"skyward-test": "true"}}}))?;
+        Api::<Namespace>::all(cluster.client.clone())
+            .create(&PostParams::default(), &object)
+            .await?;
+        let space = Self {
+            cluster: cluster.clone(),
+            name,
+        };
+        space
+            .wait::<ServiceAccount>("default", "exists", 30, |_| true)
+            .await?;
         Ok(space)
     }
 
@@ -57,7 +65,9 @@ impl Space {
     /// Applies YAML into this namespace.
     pub async fn apply(&self, yaml: &str) -> Result<Output> {
         let args = ["-n", self.name.as_str(), "apply", "-f", "-"];
-        self.cluster.run("kubectl", &args, Some(yaml), Duration::from_secs(60)).await
+        self.cluster
+            .run("kubectl", &args, Some(yaml), Duration::from_secs(60))
+            .await
     }
 
     /// Creates an object from JSON.
@@ -102,27 +112,41 @@ impl Space {
     /// Waits until the Task ended, either way.
     pub async fn task_ended_within(&self, name: &str, seconds: u64) -> Result<Task> {
         self.wait(name, "ended", seconds, |t: &Task| {
-            t.status.as_ref().and_then(|s| s.phase).is_some_and(skyward_api::TaskPhase::is_finished)
+            t.status
+                .as_ref()
+                .and_then(|s| s.phase)
+                .is_some_and(skyward_api::TaskPhase::is_finished)
         })
         .await
     }
 
     /// Waits until the Task is in that phase.
     pub async fn task_phase(&self, name: &str, phase: skyward_api::TaskPhase) -> Result<Task> {
-        self.wait(name, phase.as_str(), 120, |t: &Task| t.status.as_ref().and_then(|s| s.phase) == Some(phase))
-            .await
+        self.wait(name, phase.as_str(), 120, |t: &Task| {
+            t.status.as_ref().and_then(|s| s.phase) == Some(phase)
+        })
+        .await
     }
 
     /// Waits until a condition of an object has that reason.
     pub async fn condition<K>(&self, name: &str, type_: &str, reason: &str) -> Result<String>
     where
-        K: Resource<Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug + Send + 'static + serde::Serialize,
+        K: Resource<Scope = NamespaceResourceScope>
+            + Clone
+            + DeserializeOwned
+            + Debug
+            + Send
+            + 'static
+            + serde::Serialize,
         <K as Resource>::DynamicType: Default,
     {
         let mut message = String::new();
         self.wait(name, &format!("{type_}/{reason}"), 120, |object: &K| {
             let value = serde_json::to_value(object).unwrap_or_default();
-            let conditions = value["status"]["conditions"].as_array().cloned().unwrap_or_default();
+            let conditions = value["status"]["conditions"]
+                .as_array()
+                .cloned()
+                .unwrap_or_default();
             conditions.iter().any(|c| {
                 let hit = c["type"] == type_ && c["reason"] == reason;
                 if hit {
@@ -166,7 +190,9 @@ impl Space {
         let api = self.api::<K>();
         let deadline = Instant::now() + Duration::from_secs(seconds);
         let mut last: Option<K> = None;
-        let params = WatchParams::default().fields(&format!("metadata.name={name}")).timeout(290);
+        let params = WatchParams::default()
+            .fields(&format!("metadata.name={name}"))
+            .timeout(290);
         while Instant::now() < deadline {
             // A watch that breaks (the API server restarts, a version expires) is opened again.
             let Ok(stream) = api.watch(&params, "").await else {
@@ -195,7 +221,10 @@ impl Space {
                 format!("deleted at {:?}, last seen: {object:#?}", meta.deletion_timestamp)
             },
         );
-        bail!("\"{}/{name}\" was not \"{what}\" within {seconds} s; {last}", self.name)
+        bail!(
+            "\"{}/{name}\" was not \"{what}\" within {seconds} s; {last}",
+            self.name
+        )
     }
 
     /// Waits until an object no longer exists.
@@ -213,7 +242,10 @@ impl Space {
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
-        bail!("\"{}/{name}\" still exists after {seconds} s: {last:#?}", self.name)
+        bail!(
+            "\"{}/{name}\" still exists after {seconds} s: {last:#?}",
+            self.name
+        )
     }
 
     /// How many objects of a kind are in the namespace.
@@ -222,7 +254,12 @@ impl Space {
         K: Resource<Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug,
         <K as Resource>::DynamicType: Default,
     {
-        Ok(self.api::<K>().list_metadata(&Default::default()).await?.items.len())
+        Ok(self
+            .api::<K>()
+            .list_metadata(&Default::default())
+            .await?
+            .items
+            .len())
     }
 
     /// Deletes the namespace and waits until it is gone: nothing of ours may hold it.
@@ -238,8 +275,14 @@ impl Space {
         }
         let left = self.kubectl(&["get", "skyward,pods", "-o", "yaml"]).await?;
         let namespace = namespaces.get_opt(&self.name).await?;
-        let status = namespace.map(|n| (n.name_any(), n.status)).context("it is gone after all")?;
-        bail!("namespace \"{}\" was not gone 120 s after its deletion: {status:?}\n{}", self.name, left.stdout)
+        let status = namespace
+            .map(|n| (n.name_any(), n.status))
+            .context("it is gone after all")?;
+        bail!(
+            "namespace \"{}\" was not gone 120 s after its deletion: {status:?}\n{}",
+            self.name,
+            left.stdout
+        )
     }
 }
 

@@ -72,8 +72,12 @@ async fn keep_certificates(context: &Context, ready: watch::Sender<Option<Arc<Se
                 let get = |key: &str| data.get(key).map(Vec::as_slice).unwrap_or_default();
                 if data != used {
                     let authorities = Some(get(key::AUTHORITIES));
-                    match tls::server(get(key::SERVER_CERTIFICATE), get(key::SERVER_KEY), authorities, Clients::Required)
-                    {
+                    match tls::server(
+                        get(key::SERVER_CERTIFICATE),
+                        get(key::SERVER_KEY),
+                        authorities,
+                        Clients::Required,
+                    ) {
                         Ok(config) => {
                             ready.send_replace(Some(config));
                             used.clone_from(&data);
@@ -106,7 +110,9 @@ async fn listen(context: &Context, mut ready: watch::Receiver<Option<Arc<ServerC
         match TcpListener::bind(address).await {
             Ok(listener) => break listener,
             // A predecessor in the same Pod may not have ended yet.
-            Err(error) => tracing::error!(%error, %address, "logs and results cannot be served; trying again"),
+            Err(error) => {
+                tracing::error!(%error, %address, "logs and results cannot be served; trying again");
+            }
         }
         tokio::select! {
             () = sleep(RETRY) => {}
@@ -115,7 +121,10 @@ async fn listen(context: &Context, mut ready: watch::Receiver<Option<Arc<ServerC
     };
     tracing::info!(%address, "logs and results are served to the aggregated API");
     let shared = Shared {
-        machines: Arc::new(Fleet { live: context.live.clone(), sessions: context.sessions.clone() }),
+        machines: Arc::new(Fleet {
+            live: context.live.clone(),
+            sessions: context.sessions.clone(),
+        }),
         live: context.live.clone(),
         store: context.store.clone(),
         streams: Arc::new(Semaphore::new(STREAMS)),
@@ -129,7 +138,13 @@ async fn listen(context: &Context, mut ready: watch::Receiver<Option<Arc<ServerC
         }
         context.shutdown.cancelled().await;
     };
-    let serving = serve::serve(listener, tls, router(shared), CONNECTIONS, context.shutdown.clone());
+    let serving = serve::serve(
+        listener,
+        tls,
+        router(shared),
+        CONNECTIONS,
+        context.shutdown.clone(),
+    );
     tokio::join!(serving, async {
         tokio::select! {
             () = pass_on => {}
@@ -159,7 +174,10 @@ type Answer = Result<Response, (StatusCode, String)>;
 
 fn broken(error: impl std::fmt::Display) -> (StatusCode, String) {
     tracing::warn!(%error, "the result store could not be read");
-    (StatusCode::INTERNAL_SERVER_ERROR, format!("the result store could not be read: {error}"))
+    (
+        StatusCode::INTERNAL_SERVER_ERROR,
+        format!("the result store could not be read: {error}"),
+    )
 }
 
 fn not_found() -> (StatusCode, String) {
@@ -185,7 +203,13 @@ async fn runs(State(shared): State<Shared>, Path((_namespace, uid)): Task) -> An
             let (store, uid) = (shared.store.clone(), uid.clone());
             async move {
                 let stored = store.log_end(&uid, &id).await?;
-                Ok::<_, skyward_store::Error>(Run { id, attempt, rank, live, stored })
+                Ok::<_, skyward_store::Error>(Run {
+                    id,
+                    attempt,
+                    rank,
+                    live,
+                    stored,
+                })
             }
         })
         .buffered(16)
@@ -204,7 +228,11 @@ struct LogQuery {
     follow: bool,
 }
 
-async fn log(State(shared): State<Shared>, Path((_namespace, uid)): Task, Query(query): Query<LogQuery>) -> Answer {
+async fn log(
+    State(shared): State<Shared>,
+    Path((_namespace, uid)): Task,
+    Query(query): Query<LogQuery>,
+) -> Answer {
     let LogQuery { run, offset, follow } = query;
     parse_run_id(&uid, &run).ok_or_else(not_found)?;
     let permit = room(&shared)?;
@@ -213,7 +241,13 @@ async fn log(State(shared): State<Shared>, Path((_namespace, uid)): Task, Query(
     if !known {
         return Err(not_found());
     }
-    let source = Source { machines: shared.machines, store: shared.store, task_uid: uid, run, follow };
+    let source = Source {
+        machines: shared.machines,
+        store: shared.store,
+        task_uid: uid,
+        run,
+        follow,
+    };
     Ok(body(kept_alive(source.stream(offset)), permit))
 }
 
@@ -229,16 +263,24 @@ async fn result(
 ) -> Answer {
     parse_run_id(&uid, &run).ok_or_else(not_found)?;
     let permit = room(&shared)?;
-    let stored = shared.store.get_result(&uid, &run).await.map_err(broken)?.ok_or_else(not_found)?;
+    let stored = shared
+        .store
+        .get_result(&uid, &run)
+        .await
+        .map_err(broken)?
+        .ok_or_else(not_found)?;
     Ok(body(stored.bytes.map_err(io::Error::other).boxed(), permit))
 }
 
 type Permit = tokio::sync::OwnedSemaphorePermit;
 
 fn room(shared: &Shared) -> Result<Permit, (StatusCode, String)> {
-    Arc::clone(&shared.streams)
-        .try_acquire_owned()
-        .map_err(|_| (StatusCode::SERVICE_UNAVAILABLE, format!("{STREAMS} logs are being read, which is the most; try again")))
+    Arc::clone(&shared.streams).try_acquire_owned().map_err(|_| {
+        (
+            StatusCode::SERVICE_UNAVAILABLE,
+            format!("{STREAMS} logs are being read, which is the most; try again"),
+        )
+    })
 }
 
 fn body(chunks: BoxStream<'static, io::Result<Bytes>>, permit: Permit) -> Response {
@@ -247,7 +289,11 @@ fn body(chunks: BoxStream<'static, io::Result<Bytes>>, permit: Permit) -> Respon
         let _held = &permit;
         chunk
     });
-    ([(header::CONTENT_TYPE, "application/octet-stream")], Body::from_stream(chunks)).into_response()
+    (
+        [(header::CONTENT_TYPE, "application/octet-stream")],
+        Body::from_stream(chunks),
+    )
+        .into_response()
 }
 
 /// Adds an empty line now and then while a log is silent, but only between records.

@@ -172,7 +172,11 @@ impl Controller {
         } else {
             Answer::NotAsked
         };
-        let capabilities = self.context.providers.get(&name).map(|account| account.provider.capabilities().clone());
+        let capabilities = self
+            .context
+            .providers
+            .get(&name)
+            .map(|account| account.provider.capabilities().clone());
         let offers = self.context.caches.offers.state();
         let observed = Observed {
             provider,
@@ -238,14 +242,22 @@ impl Controller {
         };
         // It answered: from now on Machines are ordered and deleted through it.
         let (name, generation) = (object.name_any(), plan::generation(object));
-        if self.context.providers.get(&name).is_none_or(|known| known.generation != generation) {
-            self.context.providers.set(&name, Account { provider: provider.clone(), generation });
+        if self
+            .context
+            .providers
+            .get(&name)
+            .is_none_or(|known| known.generation != generation)
+        {
+            self.context.providers.set(
+                &name,
+                Account {
+                    provider: provider.clone(),
+                    generation,
+                },
+            );
         }
         match timeout(CALL_DEADLINE, provider.offers()).await {
-            Ok(Ok(offers)) => Answer::Complete {
-                account,
-                offers,
-            },
+            Ok(Ok(offers)) => Answer::Complete { account, offers },
             Ok(Err(error)) => Answer::Failed(error),
             Err(_) => Answer::Failed(late("list what the account offers")),
         }
@@ -337,7 +349,8 @@ impl Controller {
         self.context.metrics.api_write("Provider");
         let name = provider.name_any();
         call("write the status of the Provider", async {
-            api.patch_status(&name, &PatchParams::apply(labels::MANAGER), &patch).await
+            api.patch_status(&name, &PatchParams::apply(labels::MANAGER), &patch)
+                .await
         })
         .await
     }

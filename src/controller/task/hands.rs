@@ -209,7 +209,10 @@ impl Hands {
         version: &str,
         status: &TaskStatus,
     ) -> Result<Arc<Task>, WriteError> {
-        let patch = Patch::Merge(status::patch(uid, version, status));
+        let patch = match serde_json::from_value(status::patch(uid, version, status)) {
+            Ok(patch) => Patch::Json::<()>(patch),
+            Err(error) => return Err(WriteError::Invalid(error.to_string())),
+        };
         let _permit = self.writes.acquire().await;
         self.context.metrics.api_write("Task");
         let api = self.tasks(pool);

@@ -222,7 +222,8 @@ impl PoolView {
 pub(crate) struct MachineView {
     pub(crate) place: Place,
     pub(crate) name: Arc<str>,
-    /// It is Ready and stays; a draining one keeps its runs and gets no new ones.
+    /// It is Ready and stays; a draining one keeps its runs and gets no new ones, and one
+    /// whose connection was lost (its condition says so) does not count.
     pub(crate) ready: bool,
     /// By which other machines of the Pool reach it.
     pub(crate) address: String,
@@ -248,7 +249,11 @@ impl MachineView {
                 attempt: machine.spec.attempt,
             },
             name: machine.metadata.name.as_deref()?.into(),
-            ready: phase == MachinePhase::Ready && machine.metadata.deletion_timestamp.is_none(),
+            ready: phase == MachinePhase::Ready
+                && machine.metadata.deletion_timestamp.is_none()
+                && status
+                    .and_then(|status| condition::find(&status.conditions, condition::READY))
+                    .is_none_or(|ready| ready.status != "False"),
             address: address.to_owned(),
             connection,
         })

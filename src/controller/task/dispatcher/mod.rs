@@ -529,12 +529,15 @@ impl Dispatcher {
         let rooms = self
             .machines
             .values()
-            .filter(|machine| machine.takes_runs())
+            // One that is Ready and not connected (this controller has just started, say) counts
+            // for ranks and has no room: who is head must not depend on who connected first.
+            .filter(|machine| machine.ready)
             .map(|machine| {
                 let used = used.get(&machine.place).copied().unwrap_or_default();
+                let room = if machine.takes_runs() { pool.concurrency } else { 0 };
                 Room {
                     place: machine.place,
-                    free: pool.concurrency.saturating_sub(used),
+                    free: room.saturating_sub(used),
                     used,
                 }
             });

@@ -474,11 +474,19 @@ impl Dispatcher {
                 ),
             };
         }
+        let away = self
+            .machines
+            .values()
+            .find(|machine| machine.ready && !machine.takes_runs());
         waiting.again.clone().unwrap_or_else(|| {
-            Why::new(
-                reason::WAITING_FOR_MACHINE,
-                format!("every place of Pool \"{name}\" is taken"),
-            )
+            let message = match away {
+                Some(machine) => format!(
+                    "machine \"{}\" of Pool \"{name}\" is being connected to",
+                    machine.name
+                ),
+                None => format!("every place of Pool \"{name}\" is taken"),
+            };
+            Why::new(reason::WAITING_FOR_MACHINE, message)
         })
     }
 

@@ -123,28 +123,18 @@ fn failed_results_are_shown_before_others() {
 }
 
 #[test]
-fn a_patch_names_every_field_so_that_nothing_old_remains() {
-    let mut full = serde_json::to_value(ended(
-        &entry(),
-        COUNTS,
-        &[Rank {
-            place: place(0),
-            machine: "m",
-            collected: Some(&failed("x")),
+fn a_null_inside_a_return_value_reaches_the_api_server() {
+    let status = TaskStatus {
+        results: vec![skyward_api::task::RunResult {
+            value: Some(json!({"loss": null})),
+            ..Default::default()
         }],
-        Some(time(0)),
-        None,
-        time(1),
-    ))
-    .unwrap();
-    full["succeededRanks"] = json!("0");
-    for field in full.as_object().unwrap().keys() {
-        assert!(FIELDS.contains(&field.as_str()), "{field}");
-    }
-    let patch = patch("u", "7", &TaskStatus::default());
-    assert_eq!(patch["status"]["placed"], Value::Null);
-    assert!(patch["status"].as_object().unwrap().contains_key("results"));
-    assert_eq!(patch["metadata"]["resourceVersion"], "7");
+        ..TaskStatus::default()
+    };
+    let patch = patch("u", "7", &status);
+    assert_eq!(patch[1]["value"], "7");
+    assert_eq!(patch[2]["path"], "/status");
+    assert_eq!(patch[2]["value"]["results"][0]["value"], json!({"loss": null}));
 }
 
 #[test]
