@@ -74,6 +74,11 @@ absent() {
 shell_lint() {
   debian shellcheck && shellcheck hack/*.sh hack/*/*.sh .ci/run
 }
+# The SSH client is tested against a real OpenSSH server, which the tests start
+# themselves; RUNLEVEL=1 keeps Debian's script from starting one for everybody.
+openssh_server() {
+  [ -x /usr/sbin/sshd ] || RUNLEVEL=1 debian openssh-server
+}
 go_format() {
   local unformatted
   unformatted=$(gofmt -l hack/cluster) || return
@@ -174,7 +179,8 @@ lints() {
     stage drift tools 20 "generated files are up to date (cargo xtask check)" cargo xtask check
 }
 units() {
-  stage unit tools 40 "unit, property and doc tests" \
+  stage sshd tools 0 "an OpenSSH server for the tests" openssh_server
+  stage unit "tools sshd" 40 "unit, property and doc tests" \
     cargo test --locked --workspace --exclude skyward-e2e --exclude skyward-control-plane-tests --exclude skyward-bench
   absent python python "python tests" ||
     stage python tools 10 "python tests" env -C python python3 -m unittest discover
