@@ -244,7 +244,7 @@ pub struct Timeouts {
     #[x_kube(validation = crate::rule::at_least("timeouts.bootstrap", "1s"))]
     pub bootstrap: Option<Duration>,
     /// What Tasks have between SIGTERM and SIGKILL when the Pool is deleted, suspended or
-    /// shrunk below the machines in use. Default `120s`.
+    /// turned off. One that only shrinks lets them finish. Default `120s`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = crate::rule::at_most("timeouts.shutdown", "24h"))]
     pub shutdown: Option<Duration>,
