@@ -27,6 +27,17 @@ async fn the_chart_lives_through_install_upgrade_uninstall_and_install() -> Resu
         )
         .await?;
     space.task_phase("through", TaskPhase::Running).await?;
+    // The cluster as an older version left it: one field of Pools did not exist yet.
+    let field = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/shmSize";
+    let older = json!([{"op": "remove", "path": field}]).to_string();
+    cluster
+        .kubectl(&["patch", "crd", "pools.skyward.dev", "--type=json", "-p", &older])
+        .await?
+        .ok()?;
+    cluster
+        .kubectl(&["explain", "pools.spec.shmSize"])
+        .await?
+        .refused()?;
     let chart = format!("{}/../../charts/skyward", env!("CARGO_MANIFEST_DIR"));
     let values = skyward_testkit::operator_values()?;
     let mut args = vec![
@@ -44,6 +55,7 @@ async fn the_chart_lives_through_install_upgrade_uninstall_and_install() -> Resu
     }
     args.extend(["--set", "logLevel=debug"]);
     cluster.helm(&args).await?.ok()?;
+    cluster.kubectl(&["explain", "pools.spec.shmSize"]).await?.ok()?;
     let done = space.task_ended("through").await?.status.unwrap_or_default();
     assert_eq!(
         (done.phase, done.attempt),
