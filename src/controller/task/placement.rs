@@ -128,14 +128,18 @@ impl Planner {
         if rank >= self.desired {
             return Err(Wait::OutOfRange);
         }
+        // Not before the Pool has its minimum: while it comes up, the lowest slot may be the
+        // last to be Ready, and the head would be whoever was first.
         let ready = self.rooms.len() as u32;
+        let wanted = self.min.max(rank + 1);
+        let few = Wait::FewMachines { ready, wanted };
+        if ready < wanted {
+            return Err(few);
+        }
         let room = usize::try_from(rank)
             .ok()
             .and_then(|rank| self.rooms.get_mut(rank))
-            .ok_or(Wait::FewMachines {
-                ready,
-                wanted: rank + 1,
-            })?;
+            .ok_or(few)?;
         if room.free == 0 {
             return Err(Wait::NoPlace);
         }
@@ -214,7 +218,14 @@ mod tests {
     fn a_rank_is_the_nth_machine_that_takes_runs() {
         let mut machines = rooms(&[1, 1, 1]);
         machines.remove(1);
-        let mut planner = Planner::new(machines, 3, 3, None);
+        let mut early = Planner::new(machines.clone(), 3, 3, None);
+        let few = Wait::FewMachines { ready: 2, wanted: 3 };
+        assert_eq!(
+            early.place(Placement::Rank(0)),
+            Err(few),
+            "the Pool is not ready yet"
+        );
+        let mut planner = Planner::new(machines, 3, 2, None);
         assert_eq!(slots(planner.place(Placement::Rank(1))), [2]);
         assert_eq!(planner.place(Placement::Rank(1)), Err(Wait::NoPlace));
         assert_eq!(
