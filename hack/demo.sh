@@ -83,8 +83,6 @@ repository, tag = operator.rsplit(":", 1)
 values = {
     "image": {"repository": repository, "tag": tag, "pullPolicy": "IfNotPresent"},
     "nodeImage": node,
-    # The name that the samples use.
-    "providers": {"local": {"container": {}}},
 }
 # The local cluster has no storage class: results go to a folder of its node,
 # which `cluster.sh up` made for the operator's user.
