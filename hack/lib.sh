@@ -25,6 +25,15 @@ export AGENT_TARGET SKYWARD_TARGET_BIN SKYWARD_AGENT
 export SKYWARD_ROOT SKYWARD_CACHE SKYWARD_STATE SKYWARD_BIN_DIR SKYWARD_IMAGES SKYWARD_LOG_DIR
 mkdir -p "$SKYWARD_BIN_DIR" "$SKYWARD_IMAGES" "$SKYWARD_LOG_DIR"
 
+# Clones share the target folder, and cargo tells fresh from stale by the time of
+# files: what another clone built last would pass for this one's. A clone that
+# comes after another one therefore looks new to cargo; dependencies are kept.
+CHECKOUT=$CARGO_TARGET_DIR/.checkout
+if [ -d "$CARGO_TARGET_DIR" ] && [ "$(cat "$CHECKOUT" 2>/dev/null)" != "$SKYWARD_ROOT" ]; then
+  find "$SKYWARD_ROOT" -name .git -prune -o -type f -exec touch -c {} +
+  printf '%s\n' "$SKYWARD_ROOT" >"$CHECKOUT"
+fi
+
 say() { printf '%s\n' "$*"; }
 warn() { printf '%s\n' "$*" >&2; }
 die() {

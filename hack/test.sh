@@ -191,6 +191,7 @@ on_the_cluster() {
   stage build tools 40 "build operator, plugin and agent" hack/build.sh
   stage cluster cluster-tools 0 "cluster up" bring_cluster
   stage images "build cluster" 0 "images" build_images
+  stage provider images 10 "container provider, without an operator" cargo test --locked -p skyward-providers live
   absent control-plane tests/control_plane "control-plane tests" ||
     stage control-plane images 20 "control-plane tests" cargo test --locked -p skyward-control-plane-tests
   absent e2e tests/e2e "end-to-end tests" ||
