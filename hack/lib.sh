@@ -29,7 +29,8 @@ mkdir -p "$SKYWARD_BIN_DIR" "$SKYWARD_IMAGES" "$SKYWARD_LOG_DIR"
 # files: what another clone built last would pass for this one's. A clone that
 # comes after another one therefore looks new to cargo; dependencies are kept.
 CHECKOUT=$CARGO_TARGET_DIR/.checkout
-if [ -d "$CARGO_TARGET_DIR" ] && [ "$(cat "$CHECKOUT" 2>/dev/null)" != "$SKYWARD_ROOT" ]; then
+if [ "$(cat "$CHECKOUT" 2>/dev/null)" != "$SKYWARD_ROOT" ]; then
+  mkdir -p "$CARGO_TARGET_DIR"
   find "$SKYWARD_ROOT" -name .git -prune -o -type f -exec touch -c {} +
   printf '%s\n' "$SKYWARD_ROOT" >"$CHECKOUT"
 fi
