@@ -1,0 +1,121 @@
+//! What machines are made of: nothing but a state (`memory`), or Pods with OpenSSH (`pods`).
+
+pub mod memory;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde::{Deserialize, Serialize};
+
+use crate::core::machine::{Endpoint, MachineId};
+
+/// What boots, in words that fit each cloud.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Boot {
+    /// The host name.
+    pub hostname: String,
+    /// The image that the client named.
+    pub image: String,
+    /// The user whose `authorized_keys` the keys go to.
+    pub user: String,
+    /// The public keys that the cloud puts there.
+    pub authorized_keys: Vec<String>,
+    /// What the client lets the machine run.
+    pub start: Start,
+    /// Environment variables of the machine's first process.
+    pub env: BTreeMap<String, String>,
+    /// The way to SSH.
+    pub ssh: SshWay,
+    /// Paths that answer on the metadata address, if the cloud has one.
+    pub metadata: bool,
+}
+
+/// What a client lets a machine run when it starts.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Start {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// A virtual machine with an init and sshd of its own: the text runs once as root beside
+    /// sshd, as cloud-init does (`#!` scripts and `#cloud-config`).
+    UserData(String),
+    /// A container whose whole command this is. sshd runs only when the command starts it.
+    Command(Vec<String>),
+    /// A container in which the cloud starts sshd by itself, and then this script.
+    OnStart(String),
+}
+
+/// How SSH of a machine is reached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SshWay {
+    /// At the machine's address, port 22.
+    #[default]
+    Direct,
+    /// At a shared address, with a port that the cloud gives out (10000 and more).
+    Mapped,
+}
+
+/// What a back end should do. Commands of one machine come in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Boot a machine (again).
+    Start(MachineId, Box<Boot>),
+    /// Stop it; its disk is kept.
+    Halt(MachineId),
+    /// Remove it with all it has.
+    End(MachineId),
+    /// The guest is to be told when it will be taken back (metadata service).
+    Notice(MachineId, jiff::Timestamp),
+}
+
+/// What a back end tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Report {
+    /// SSH will answer here (the machine runs when its scripted boot time is over as well).
+    Reachable {
+        /// The machine.
+        machine: MachineId,
+        /// Where.
+        endpoint: Endpoint,
+    },
+    /// The guest halted itself.
+    Halted {
+        /// The machine.
+        machine: MachineId,
+    },
+    /// What the machine was made of is lost, or could not be made.
+    Died {
+        /// The machine.
+        machine: MachineId,
+        /// Why, for the log of the simulator.
+        why: String,
+    },
+}
+
+/// Where back ends put what they tell.
+#[derive(Clone, Debug, Default)]
+pub struct Reports(Arc<Mutex<VecDeque<Report>>>);
+
+impl Reports {
+    /// Tells something.
+    pub fn tell(&self, report: Report) {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push_back(report);
+    }
+
+    /// The oldest that nobody has taken.
+    pub fn take(&self) -> Option<Report> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+    }
+}
+
+/// What machines are made of. [`Backend::carry_out`] returns at once; what takes time is done
+/// by tasks that the back end owns, and told through the [`Reports`] it was made with.
+pub trait Backend: Send + Sync + 'static {
+    /// Does one thing.
+    fn carry_out(&self, command: Command);
+}

@@ -1,0 +1,175 @@
+//! What a cloud's module has to say. See README.md for how one is written.
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use crate::core::account::AccountId;
+use crate::core::billing::Billing;
+use crate::core::http::{Answer, Request};
+use crate::core::machine::BootPlan;
+use crate::core::world::{Happening, World};
+
+/// What a call does to the world.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Nothing.
+    Read,
+    /// It makes a machine.
+    Create,
+    /// It ends or halts machines.
+    Delete,
+    /// It makes, changes or ends something else.
+    Change,
+}
+
+impl Effect {
+    /// Its name in fault rules.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Create => "create",
+            Self::Delete => "delete",
+            Self::Change => "change",
+        }
+    }
+}
+
+/// A call that the cloud knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// Its name in the log and in fault rules, such as `instances.create`.
+    pub name: &'static str,
+    /// What it does.
+    pub effect: Effect,
+}
+
+impl Call {
+    /// A call.
+    pub const fn new(name: &'static str, effect: Effect) -> Self {
+        Self { name, effect }
+    }
+}
+
+/// Why a call is refused; each cloud has its own words, headers and status for it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Refusal {
+    /// Too many requests.
+    TooMany {
+        /// Seconds until the next try, where that cloud says so.
+        retry_after: Option<u32>,
+    },
+    /// The cloud fails with this status.
+    Server(u16),
+    /// Nothing is left of what was asked for.
+    NoCapacity,
+    /// A quota is used up.
+    Quota(String),
+    /// No money.
+    Funds,
+    /// Wrong credentials.
+    Unauthorized,
+    /// Credentials whose time is over.
+    Expired,
+    /// Credentials that may not do this.
+    Forbidden,
+    /// The official description does not allow this request. It is a violation too.
+    Invalid(Vec<String>),
+    /// The request is allowed, and asks for something that is not.
+    Bad(String),
+    /// What it names does not exist.
+    NotFound(String),
+    /// No such call.
+    UnknownCall,
+    /// An answer that only this cloud gives.
+    Answer(Answer),
+}
+
+/// All that answering one call needs.
+pub struct Visit<'a> {
+    /// The world, at the time of the call.
+    pub world: &'a mut World,
+    /// The request.
+    pub request: &'a Request,
+    /// Which call it is.
+    pub call: &'a Call,
+    /// Who asks; "" for calls that need no credentials.
+    pub account: AccountId,
+    /// How a machine made by this call boots.
+    pub boot: BootPlan,
+    /// A list in the answer ends after so many items.
+    pub keep: Option<usize>,
+    /// The machine or resource that the call is about, for the log.
+    pub subject: Option<String>,
+    /// Machines that this call made, on which scripted misfortunes fall.
+    pub made: Vec<String>,
+}
+
+impl Visit<'_> {
+    /// The time of the call.
+    pub fn now(&self) -> Timestamp {
+        self.world.now()
+    }
+}
+
+/// One cloud: its HTTP API, in its own words, over a [`World`].
+///
+/// For each request the core asks, in this order: [`recognise`](Cloud::recognise) and
+/// [`check`](Cloud::check) (violations are recorded whatever follows), scripted faults that
+/// come before the effect, [`authenticate`](Cloud::authenticate), [`limit`](Cloud::limit),
+/// then [`answer`](Cloud::answer); at last [`finish`](Cloud::finish).
+pub trait Cloud: Send + 'static {
+    /// Its name: the one of the Provider.
+    fn name(&self) -> &'static str;
+
+    /// How it turns time into money.
+    fn billing(&self) -> Billing;
+
+    /// Fills the world with what can be rented there by default.
+    fn furnish(&mut self, world: &mut World);
+
+    /// Which call this is.
+    fn recognise(&self, request: &Request) -> Option<Call>;
+
+    /// What the official description does not allow in it, in words.
+    fn check(&self, request: &Request, call: &Call) -> Vec<String>;
+
+    /// Who asks; `None` for calls that need no credentials.
+    fn authenticate(
+        &mut self,
+        world: &mut World,
+        request: &Request,
+        call: &Call,
+    ) -> Result<Option<AccountId>, Refusal>;
+
+    /// Whether this client calls too often.
+    fn limit(&mut self, visit: &mut Visit<'_>) -> Result<(), Refusal> {
+        let _ = visit;
+        Ok(())
+    }
+
+    /// Carries the call out.
+    fn answer(&mut self, visit: &mut Visit<'_>) -> Result<Answer, Refusal>;
+
+    /// A refusal in this cloud's words. `call` is `None` for what it does not know.
+    fn refuse(&mut self, refusal: &Refusal, request: &Request, call: Option<&Call>) -> Answer;
+
+    /// Headers that stand on every answer.
+    fn finish(&mut self, world: &World, request: &Request, answer: &mut Answer) {
+        let _ = (world, request, answer);
+    }
+
+    /// What the official description does not allow in an answer of ours.
+    fn check_answer(&self, request: &Request, answer: &Answer) -> Vec<String> {
+        let _ = (request, answer);
+        Vec::new()
+    }
+
+    /// Something happened by itself; see [`Happening`] for what the cloud decides.
+    fn happened(&mut self, world: &mut World, happening: &Happening);
+
+    /// A control of this cloud's own, `POST /_sim/cloud/NAME`; `None` when it has none of that name.
+    fn control(&mut self, world: &mut World, name: &str, body: &Value) -> Option<Result<Value, String>> {
+        let _ = (world, name, body);
+        None
+    }
+}

@@ -1,0 +1,501 @@
+//! Requests and answers against the official OpenAPI description of a cloud.
+//!
+//! The files are those of the folder that `SKYWARD_SPECS` names; they are read when a cloud is
+//! made and are no part of this project. Requests are checked strictly: a property that no
+//! schema names is a violation, because a client that sends it believes something false.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use jsonschema::Validator;
+use serde_json::{Map, Value, json};
+
+use crate::core::http::{Answer, Request};
+use crate::core::sim::say_that_descriptions_are_missing;
+
+/// An official description, ready to check against.
+#[derive(Debug)]
+pub struct Description {
+    prefix: String,
+    operations: Vec<Operation>,
+}
+
+#[derive(Debug)]
+struct Operation {
+    method: String,
+    path: Vec<String>,
+    parameters: Vec<Parameter>,
+    body: Option<Body>,
+    answers: Vec<(String, Vec<(String, Option<Validator>)>)>,
+}
+
+#[derive(Debug)]
+struct Parameter {
+    name: String,
+    required: bool,
+    place: Place,
+    list: bool,
+    explode: bool,
+    schema: Validator,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Query,
+    Path,
+    Header,
+}
+
+#[derive(Debug)]
+struct Body {
+    required: bool,
+    types: Vec<(String, Validator)>,
+}
+
+impl Description {
+    /// The description in a file of the folder that `SKYWARD_SPECS` names; `None` where that
+    /// is not set. A file that cannot be read is an error: silence would test nothing.
+    ///
+    /// # Panics
+    /// When the folder is named and the description in it cannot be used.
+    #[expect(clippy::panic, reason = "a test that means to check and cannot must fail")]
+    pub fn load(file: &str) -> Option<Arc<Self>> {
+        let Some(folder) = std::env::var_os("SKYWARD_SPECS").filter(|folder| !folder.is_empty()) else {
+            say_that_descriptions_are_missing();
+            return None;
+        };
+        let path = PathBuf::from(folder).join(file);
+        match std::fs::read_to_string(&path)
+            .map_err(|error| error.to_string())
+            .and_then(|text| Self::parse(&text))
+        {
+            Ok(description) => Some(Arc::new(description)),
+            Err(error) => panic!("the description {} cannot be used: {error}", path.display()),
+        }
+    }
+
+    /// A description in JSON or YAML.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let root: Value = if text.trim_start().starts_with('{') {
+            serde_json::from_str(text).map_err(|error| error.to_string())?
+        } else {
+            serde_yaml::from_str(text).map_err(|error| error.to_string())?
+        };
+        let mut operations = Vec::new();
+        let paths = root
+            .get("paths")
+            .and_then(Value::as_object)
+            .ok_or("it has no paths")?;
+        for (path, item) in paths {
+            let item = resolve(&root, item);
+            let shared = item
+                .get("parameters")
+                .and_then(Value::as_array)
+                .cloned()
+                .unwrap_or_default();
+            for method in ["get", "put", "post", "delete", "patch", "head"] {
+                if let Some(operation) = item.get(method) {
+                    let operation = Operation::parse(&root, method, path, operation, &shared)
+                        .map_err(|error| format!("{method} {path}: {error}"))?;
+                    operations.push(operation);
+                }
+            }
+        }
+        Ok(Self {
+            prefix: String::new(),
+            operations,
+        })
+    }
+
+    /// The same description for paths that begin with `prefix`, which the file leaves out.
+    #[must_use]
+    pub fn under(mut self, prefix: &str) -> Self {
+        prefix.trim_end_matches('/').clone_into(&mut self.prefix);
+        self
+    }
+
+    /// What is wrong with a request; empty when it is allowed.
+    pub fn check(&self, request: &Request) -> Vec<String> {
+        match self.operation(request) {
+            Some(operation) => operation.check(request),
+            None => vec![format!(
+                "the official description has no {} {}",
+                request.method, request.path
+            )],
+        }
+    }
+
+    /// What is wrong with an answer of ours.
+    pub fn check_answer(&self, request: &Request, answer: &Answer) -> Vec<String> {
+        self.operation(request)
+            .map(|operation| operation.check_answer(answer))
+            .unwrap_or_default()
+    }
+
+    fn operation(&self, request: &Request) -> Option<&Operation> {
+        let path = request.path.strip_prefix(&self.prefix)?;
+        let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
+        let fits = |operation: &&Operation| {
+            operation.method.eq_ignore_ascii_case(request.method.as_str())
+                && operation.path.len() == parts.len()
+                && operation
+                    .path
+                    .iter()
+                    .zip(&parts)
+                    .all(|(template, part)| template.starts_with('{') || template == part)
+        };
+        // `/volumes/trash` is no volume with the id "trash": the path with fewer holes wins.
+        self.operations
+            .iter()
+            .filter(fits)
+            .min_by_key(|operation| operation.path.iter().filter(|part| part.starts_with('{')).count())
+    }
+}
+
+impl Operation {
+    fn parse(
+        root: &Value,
+        method: &str,
+        path: &str,
+        operation: &Value,
+        shared: &[Value],
+    ) -> Result<Self, String> {
+        let own = operation
+            .get("parameters")
+            .and_then(Value::as_array)
+            .cloned()
+            .unwrap_or_default();
+        let parameters = shared
+            .iter()
+            .chain(&own)
+            .filter_map(|parameter| Parameter::parse(root, resolve(root, parameter)).transpose())
+            .collect::<Result<_, _>>()?;
+        let body = match operation.get("requestBody").map(|body| resolve(root, body)) {
+            Some(body) => {
+                let mut types = Vec::new();
+                for (name, media) in body
+                    .get("content")
+                    .and_then(Value::as_object)
+                    .into_iter()
+                    .flatten()
+                {
+                    let schema = media.get("schema").cloned().unwrap_or_else(|| json!({}));
+                    types.push((name.clone(), compile(root, &schema, true)?));
+                }
+                Some(Body {
+                    required: body.get("required") == Some(&Value::Bool(true)),
+                    types,
+                })
+            }
+            None => None,
+        };
+        let mut answers = Vec::new();
+        for (status, answer) in operation
+            .get("responses")
+            .and_then(Value::as_object)
+            .into_iter()
+            .flatten()
+        {
+            let mut types = Vec::new();
+            for (name, media) in resolve(root, answer)
+                .get("content")
+                .and_then(Value::as_object)
+                .into_iter()
+                .flatten()
+            {
+                let schema = media
+                    .get("schema")
+                    .map(|schema| compile(root, schema, false))
+                    .transpose()?;
+                types.push((name.clone(), schema));
+            }
+            answers.push((status.clone(), types));
+        }
+        Ok(Self {
+            method: method.to_owned(),
+            path: path.trim_matches('/').split('/').map(str::to_owned).collect(),
+            parameters,
+            body,
+            answers,
+        })
+    }
+
+    fn check(&self, request: &Request) -> Vec<String> {
+        let mut wrong = Vec::new();
+        for (name, _) in &request.query {
+            if !self
+                .parameters
+                .iter()
+                .any(|parameter| parameter.place == Place::Query && parameter.name == *name)
+            {
+                wrong.push(format!(
+                    "the query parameter {name:?} is not in the official description"
+                ));
+            }
+        }
+        for parameter in &self.parameters {
+            wrong.extend(parameter.check(request, &self.path));
+        }
+        match &self.body {
+            Some(body) => wrong.extend(body.check(request)),
+            None if !request.body.is_empty() && request.body.as_ref() != b"{}" => {
+                wrong.push("this call takes no body".to_owned());
+            }
+            None => {}
+        }
+        wrong
+    }
+
+    fn check_answer(&self, answer: &Answer) -> Vec<String> {
+        let status = answer.status.to_string();
+        let class = format!("{}XX", &status[..1]);
+        let described = [status.as_str(), class.as_str(), "default"]
+            .iter()
+            .find_map(|name| self.answers.iter().find(|(status, _)| status == name));
+        let Some((_, types)) = described else {
+            // 5xx come from what stands before an API; descriptions rarely list them.
+            return if answer.status >= 500 {
+                Vec::new()
+            } else {
+                vec![format!("status {status} is not in the official description")]
+            };
+        };
+        let given = answer.header("content-type").unwrap_or_default();
+        let Some((_, Some(schema))) = types.iter().find(|(name, _)| given.starts_with(name.as_str())) else {
+            return Vec::new();
+        };
+        match serde_json::from_slice::<Value>(&answer.body) {
+            Ok(body) => complaints(schema, &body, "the answer"),
+            Err(error) => vec![format!("the answer is not JSON: {error}")],
+        }
+    }
+}
+
+impl Parameter {
+    fn parse(root: &Value, parameter: &Value) -> Result<Option<Self>, String> {
+        let place = match parameter.get("in").and_then(Value::as_str) {
+            Some("query") => Place::Query,
+            Some("path") => Place::Path,
+            Some("header") => Place::Header,
+            _ => return Ok(None),
+        };
+        let name = parameter
+            .get("name")
+            .and_then(Value::as_str)
+            .ok_or("a parameter without a name")?;
+        let schema = parameter.get("schema").cloned().unwrap_or_else(|| json!({}));
+        Ok(Some(Self {
+            name: name.to_owned(),
+            required: parameter.get("required") == Some(&Value::Bool(true)),
+            place,
+            list: resolve(root, &schema).get("type").and_then(Value::as_str) == Some("array"),
+            explode: parameter.get("explode") != Some(&Value::Bool(false)),
+            schema: compile(root, &schema, true)?,
+        }))
+    }
+
+    fn check(&self, request: &Request, path: &[String]) -> Vec<String> {
+        let given: Vec<String> = match self.place {
+            Place::Query => request.parameters(&self.name).map(str::to_owned).collect(),
+            Place::Header => request
+                .header(&self.name)
+                .map(str::to_owned)
+                .into_iter()
+                .collect(),
+            Place::Path => {
+                let from_end = path
+                    .iter()
+                    .rev()
+                    .position(|part| part.trim_matches(['{', '}']) == self.name);
+                let segments = request.segments();
+                from_end
+                    .and_then(|at| segments.len().checked_sub(at + 1))
+                    .and_then(|at| segments.get(at).cloned())
+                    .into_iter()
+                    .collect()
+            }
+        };
+        if given.is_empty() {
+            return if self.required {
+                vec![format!("{:?} is required and was not given", self.name)]
+            } else {
+                Vec::new()
+            };
+        }
+        let values: Vec<Value> = if self.list {
+            let items: Vec<Value> = if self.explode {
+                given.iter().map(|text| typed(text)).collect()
+            } else {
+                given.iter().flat_map(|text| text.split(',')).map(typed).collect()
+            };
+            vec![Value::Array(items)]
+        } else {
+            given.iter().map(|text| typed(text)).collect()
+        };
+        // A parameter that looks like a number may be meant as text, and the other way round.
+        let as_text: Vec<Value> = if self.list {
+            vec![Value::Array(
+                given
+                    .iter()
+                    .flat_map(|text| {
+                        if self.explode {
+                            vec![text.as_str()]
+                        } else {
+                            text.split(',').collect()
+                        }
+                    })
+                    .map(Value::from)
+                    .collect(),
+            )]
+        } else {
+            given.iter().map(|text| Value::from(text.as_str())).collect()
+        };
+        values
+            .iter()
+            .zip(&as_text)
+            .filter(|(value, text)| !self.schema.is_valid(value) && !self.schema.is_valid(text))
+            .flat_map(|(value, _)| complaints(&self.schema, value, &format!("the parameter {:?}", self.name)))
+            .collect()
+    }
+}
+
+impl Body {
+    fn check(&self, request: &Request) -> Vec<String> {
+        if request.body.is_empty() {
+            return if self.required {
+                vec!["this call needs a body".to_owned()]
+            } else {
+                Vec::new()
+            };
+        }
+        let given = request.header("content-type").unwrap_or_default();
+        let given = given.split(';').next().unwrap_or_default().trim();
+        let Some((_, schema)) = self.types.iter().find(|(name, _)| name == given) else {
+            let allowed: Vec<&str> = self.types.iter().map(|(name, _)| name.as_str()).collect();
+            return vec![format!(
+                "the body has the content type {given:?}; the official description has {allowed:?}"
+            )];
+        };
+        match request.json() {
+            Ok(body) => complaints(schema, &body, "the body"),
+            Err(error) => vec![error],
+        }
+    }
+}
+
+fn complaints(schema: &Validator, value: &Value, what: &str) -> Vec<String> {
+    schema
+        .iter_errors(value)
+        .map(|error| {
+            let place = error.instance_path().to_string();
+            format!(
+                "{what}{}{place}: {error}",
+                if place.is_empty() { "" } else { " at " }
+            )
+        })
+        .collect()
+}
+
+fn typed(text: &str) -> Value {
+    serde_json::from_str(text)
+        .ok()
+        .filter(|value: &Value| value.is_number() || value.is_boolean())
+        .unwrap_or_else(|| Value::from(text))
+}
+
+fn resolve<'a>(root: &'a Value, value: &'a Value) -> &'a Value {
+    match value
+        .get("$ref")
+        .and_then(Value::as_str)
+        .and_then(|name| name.strip_prefix('#'))
+    {
+        Some(pointer) => root.pointer(pointer).unwrap_or(&Value::Null),
+        None => value,
+    }
+}
+
+fn compile(root: &Value, schema: &Value, strict: bool) -> Result<Validator, String> {
+    let plain = flatten(root, schema, strict, true, &mut Vec::new());
+    jsonschema::options()
+        .with_draft(jsonschema::Draft::Draft202012)
+        .should_validate_formats(false)
+        .build(&plain)
+        .map_err(|error| error.to_string())
+}
+
+/// The schema with its references inlined and OpenAPI 3.0's `nullable` in the words of JSON
+/// Schema. `whole` says that it describes a value by itself and is no part of an `allOf`: only
+/// there a property that nobody names can be told from one that a sibling names.
+fn flatten(root: &Value, schema: &Value, strict: bool, whole: bool, open: &mut Vec<String>) -> Value {
+    let reference = schema.get("$ref").and_then(Value::as_str).map(str::to_owned);
+    if let Some(reference) = &reference {
+        if open.contains(reference) {
+            return json!({});
+        }
+        open.push(reference.clone());
+    }
+    let resolved = resolve(root, schema);
+    let result = match resolved {
+        Value::Object(fields) => Value::Object(flatten_fields(root, fields, strict, whole, open)),
+        other => other.clone(),
+    };
+    if reference.is_some() {
+        open.pop();
+    }
+    result
+}
+
+fn flatten_fields(
+    root: &Value,
+    fields: &Map<String, Value>,
+    strict: bool,
+    whole: bool,
+    open: &mut Vec<String>,
+) -> Map<String, Value> {
+    let mut out = Map::new();
+    let mut each = |value: &Value, whole: bool| flatten(root, value, strict, whole, open);
+    for (key, value) in fields {
+        let value = match (key.as_str(), value) {
+            (
+                "example" | "examples" | "description" | "discriminator" | "default" | "xml" | "nullable"
+                | "deprecated" | "title",
+                _,
+            ) => continue,
+            ("properties" | "patternProperties", Value::Object(properties)) => Value::Object(
+                properties
+                    .iter()
+                    .map(|(name, schema)| (name.clone(), each(schema, true)))
+                    .collect(),
+            ),
+            ("allOf" | "oneOf" | "anyOf", Value::Array(parts)) => {
+                Value::Array(parts.iter().map(|part| each(part, false)).collect())
+            }
+            ("if" | "then" | "else" | "not", part) => each(part, false),
+            ("items" | "additionalProperties", part @ Value::Object(_)) => each(part, true),
+            (_, other) => other.clone(),
+        };
+        out.insert(key.clone(), value);
+    }
+    if fields.get("nullable") == Some(&Value::Bool(true)) {
+        if let Some(kind @ Value::String(_)) = out.get("type").cloned() {
+            out.insert("type".to_owned(), json!([kind, "null"]));
+        }
+        if let Some(Value::Array(values)) = out.get_mut("enum") {
+            values.push(Value::Null);
+        }
+    }
+    let describes_an_object = ["properties", "allOf", "oneOf", "anyOf"]
+        .iter()
+        .any(|key| out.contains_key(*key));
+    let says_itself = out.contains_key("additionalProperties") || out.contains_key("unevaluatedProperties");
+    if strict && whole && describes_an_object && !says_itself {
+        out.insert("unevaluatedProperties".to_owned(), Value::Bool(false));
+    }
+    if !strict {
+        out.remove("unevaluatedProperties");
+        if out.get("additionalProperties") == Some(&Value::Bool(false)) {
+            out.remove("additionalProperties");
+        }
+    }
+    out
+}

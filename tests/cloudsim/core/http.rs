@@ -1,0 +1,185 @@
+//! Requests and answers as plain values, so that a cloud is a function of them.
+
+use bytes::Bytes;
+use http::{HeaderMap, Method};
+use serde_json::Value;
+
+/// One request, read whole.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// Its method.
+    pub method: Method,
+    /// Its path, as it came (percent-encoding and trailing slash kept).
+    pub path: String,
+    /// Its query in order, decoded.
+    pub query: Vec<(String, String)>,
+    /// Its headers.
+    pub headers: HeaderMap,
+    /// Its body.
+    pub body: Bytes,
+}
+
+impl Request {
+    /// A request made by hand, for tests without a socket.
+    pub fn new(method: Method, target: &str, body: impl Into<Bytes>) -> Self {
+        let (path, query) = target.split_once('?').unwrap_or((target, ""));
+        Self {
+            method,
+            path: path.to_owned(),
+            query: decode_form(query),
+            headers: HeaderMap::new(),
+            body: body.into(),
+        }
+    }
+
+    /// The first value of a header, when it is text.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).and_then(|value| value.to_str().ok())
+    }
+
+    /// The first value of a query parameter.
+    pub fn parameter(&self, name: &str) -> Option<&str> {
+        self.query
+            .iter()
+            .find(|(key, _)| key == name)
+            .map(|(_, value)| value.as_str())
+    }
+
+    /// All values of a query parameter.
+    pub fn parameters<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+        self.query
+            .iter()
+            .filter(move |(key, _)| key == name)
+            .map(|(_, value)| value.as_str())
+    }
+
+    /// The token of `Authorization: Bearer …`.
+    pub fn bearer(&self) -> Option<&str> {
+        self.header("authorization")?
+            .strip_prefix("Bearer ")
+            .map(str::trim)
+    }
+
+    /// The body as JSON.
+    pub fn json(&self) -> Result<Value, String> {
+        serde_json::from_slice(&self.body).map_err(|error| format!("the body is not JSON: {error}"))
+    }
+
+    /// The body as form fields, in order.
+    pub fn form(&self) -> Vec<(String, String)> {
+        decode_form(&String::from_utf8_lossy(&self.body))
+    }
+
+    /// The decoded segments of the path, without empty ones: `/v1/pods/` is `["v1", "pods"]`.
+    pub fn segments(&self) -> Vec<String> {
+        self.path
+            .split('/')
+            .filter(|part| !part.is_empty())
+            .map(|part| decode(part, false))
+            .collect()
+    }
+}
+
+/// Fields of a query or form body, decoded.
+pub fn decode_form(text: &str) -> Vec<(String, String)> {
+    text.split('&')
+        .filter(|pair| !pair.is_empty())
+        .map(|pair| {
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            (decode(key, true), decode(value, true))
+        })
+        .collect()
+}
+
+fn decode(text: &str, plus_is_space: bool) -> String {
+    let bytes = text.as_bytes();
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while let Some(&byte) = bytes.get(at) {
+        let escaped = (byte == b'%')
+            .then(|| bytes.get(at + 1..at + 3))
+            .flatten()
+            .and_then(|digits| std::str::from_utf8(digits).ok())
+            .and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        match escaped {
+            Some(value) => {
+                out.push(value);
+                at += 3;
+            }
+            None => {
+                out.push(if byte == b'+' && plus_is_space { b' ' } else { byte });
+                at += 1;
+            }
+        }
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+/// One answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// Its status.
+    pub status: u16,
+    /// Its headers, content type included.
+    pub headers: Vec<(String, String)>,
+    /// Its body.
+    pub body: Bytes,
+}
+
+impl Answer {
+    /// An answer of any content type.
+    pub fn new(status: u16, content_type: &str, body: impl Into<Bytes>) -> Self {
+        Self {
+            status,
+            headers: vec![("content-type".to_owned(), content_type.to_owned())],
+            body: body.into(),
+        }
+    }
+
+    /// An answer in JSON.
+    pub fn json(status: u16, body: &Value) -> Self {
+        Self::new(status, "application/json", body.to_string())
+    }
+
+    /// An answer without a body.
+    pub fn empty(status: u16) -> Self {
+        Self {
+            status,
+            headers: Vec::new(),
+            body: Bytes::new(),
+        }
+    }
+
+    /// The same with one more header.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: impl Into<String>) -> Self {
+        self.headers.push((name.to_owned(), value.into()));
+        self
+    }
+
+    /// The value of a header.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers
+            .iter()
+            .find(|(key, _)| key.eq_ignore_ascii_case(name))
+            .map(|(_, value)| value.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_query_is_decoded_and_keeps_repeated_parameters() {
+        let request = Request::new(Method::GET, "/v1/instances?tag=a%3Db+c&tag=d", "");
+        assert_eq!(request.parameters("tag").collect::<Vec<_>>(), ["a=b c", "d"]);
+        assert_eq!(request.segments(), ["v1", "instances"]);
+    }
+
+    #[test]
+    fn an_escape_that_is_cut_short_is_kept_as_it_is() {
+        assert_eq!(decode("100%2", true), "100%2");
+        assert_eq!(decode("%zz+", false), "%zz+");
+    }
+}

@@ -1,0 +1,240 @@
+//! A rented machine, as the cloud knows it.
+
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+use rust_decimal::Decimal;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::backend::Boot;
+use crate::core::account::AccountId;
+use crate::core::billing::Tab;
+use crate::core::market::Market;
+
+/// The id of a machine.
+pub type MachineId = String;
+
+/// Where a machine is in its life. Each cloud has its own words for these.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Phase {
+    /// Ordered, not running yet.
+    Pending,
+    /// Running.
+    Running,
+    /// Stopped; it exists and may come back.
+    Halted,
+    /// It will never run (again), and still exists.
+    Failed,
+    /// Its end was ordered.
+    Ending,
+    /// It exists no more.
+    Ended,
+}
+
+/// Why a machine is where it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Cause {
+    /// Somebody asked for it at the API.
+    Asked,
+    /// It halted itself from within.
+    Itself,
+    /// The cloud took the spot machine back.
+    Reclaimed,
+    /// Hardware or host was lost.
+    Died,
+    /// It was accepted, and then there was no room for it.
+    NoCapacity,
+    /// Its installation failed, with what the cloud says about it.
+    Installation(String),
+}
+
+/// How the boot of a machine goes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BootPlan {
+    /// How long it takes.
+    pub takes: SignedDuration,
+    /// How it ends.
+    pub ends: BootEnd,
+}
+
+/// How a boot ends.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum BootEnd {
+    /// The machine runs.
+    Runs,
+    /// It boots for ever.
+    Never,
+    /// It fails.
+    Fails(Cause),
+}
+
+impl BootPlan {
+    /// A boot that succeeds after some seconds.
+    pub fn takes(seconds: i64) -> Self {
+        Self {
+            takes: SignedDuration::from_secs(seconds),
+            ends: BootEnd::Runs,
+        }
+    }
+}
+
+/// What a client put on a machine to know it again.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Mark {
+    /// Name, host name or label.
+    pub name: String,
+    /// Free text.
+    pub description: String,
+    /// Tags.
+    pub tags: BTreeMap<String, String>,
+    /// Environment variables, where the API shows them.
+    pub env: BTreeMap<String, String>,
+}
+
+impl Mark {
+    /// One part of the mark: `name`, `description`, `tag:KEY` or `env:KEY`.
+    pub fn part(&self, which: &str) -> Option<String> {
+        let found = match which.split_once(':') {
+            Some(("tag", key)) => self.tags.get(key).cloned(),
+            Some(("env", key)) => self.env.get(key).cloned(),
+            Some(_) => None,
+            None if which == "description" => Some(self.description.clone()),
+            None if which == "name" => Some(self.name.clone()),
+            None => None,
+        };
+        found.filter(|text| !text.is_empty())
+    }
+}
+
+/// Where SSH of a machine answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Endpoint {
+    /// The address.
+    pub address: String,
+    /// The port.
+    pub port: u16,
+}
+
+/// What a cloud says when it makes a machine.
+#[derive(Clone, Debug)]
+pub struct NewMachine {
+    /// Its id.
+    pub id: MachineId,
+    /// Whose it is.
+    pub account: AccountId,
+    /// What the client wrote on it.
+    pub mark: Mark,
+    /// What was rented.
+    pub instance_type: String,
+    /// Where.
+    pub region: String,
+    /// In which market.
+    pub market: Market,
+    /// The price of an hour, frozen now.
+    pub price: Decimal,
+    /// What the same costs on demand.
+    pub on_demand_price: Decimal,
+    /// The price of an hour of its disk while it is halted.
+    pub disk_price: Decimal,
+    /// How its boot goes.
+    pub plan: BootPlan,
+    /// What boots.
+    pub boot: Boot,
+    /// What only this cloud knows.
+    pub detail: Value,
+}
+
+/// A machine.
+#[derive(Clone, Debug, Serialize)]
+pub struct Machine {
+    /// Its id.
+    pub id: MachineId,
+    /// Whose it is.
+    pub account: AccountId,
+    /// What the client wrote on it.
+    pub mark: Mark,
+    /// What was rented.
+    pub instance_type: String,
+    /// Where.
+    pub region: String,
+    /// In which market.
+    pub market: Market,
+    /// The price of an hour.
+    pub price: Decimal,
+    /// What the same costs on demand.
+    pub on_demand_price: Decimal,
+    /// The price of an hour of its disk while it is halted.
+    pub disk_price: Decimal,
+    /// Where it is in its life.
+    pub phase: Phase,
+    /// Why.
+    pub cause: Option<Cause>,
+    /// Its phases with the time each began.
+    pub history: Vec<(Timestamp, Phase)>,
+    /// Until when it will be taken back, once that is decided.
+    pub reclaim_at: Option<Timestamp>,
+    /// When the guest was told of that.
+    pub noticed: Option<Timestamp>,
+    /// Where SSH answers, once its back end says so.
+    pub endpoint: Option<Endpoint>,
+    /// Whether the scripted boot time is over.
+    pub booted: bool,
+    /// What boots.
+    pub boot: Boot,
+    /// What only this cloud knows.
+    pub detail: Value,
+    /// What it has cost.
+    pub tab: Tab,
+}
+
+impl Machine {
+    /// When it was ordered.
+    pub fn created(&self) -> Timestamp {
+        self.history.first().map_or(Timestamp::UNIX_EPOCH, |(at, _)| *at)
+    }
+
+    /// When it last came into a phase.
+    pub fn since(&self, phase: Phase) -> Option<Timestamp> {
+        self.history
+            .iter()
+            .rev()
+            .find(|(_, past)| *past == phase)
+            .map(|(at, _)| *at)
+    }
+
+    /// The phase at a moment; `None` before it was ordered.
+    pub fn phase_at(&self, moment: Timestamp) -> Option<Phase> {
+        self.history
+            .iter()
+            .rev()
+            .find(|(at, _)| *at <= moment)
+            .map(|(_, phase)| *phase)
+    }
+
+    /// Whether it exists: all but ended.
+    pub fn exists(&self) -> bool {
+        self.phase != Phase::Ended
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_of_a_mark_is_found_by_its_kind_and_an_empty_one_is_none() {
+        let mark = Mark {
+            name: "n".to_owned(),
+            tags: BTreeMap::from([("pool".to_owned(), "p".to_owned())]),
+            ..Mark::default()
+        };
+        assert_eq!(mark.part("tag:pool").as_deref(), Some("p"));
+        assert_eq!(mark.part("name").as_deref(), Some("n"));
+        assert_eq!(mark.part("description"), None);
+        assert_eq!(mark.part("env:pool"), None);
+    }
+}

@@ -1,0 +1,21 @@
+//! What all clouds share: time, machines, money, faults and the record of what was asked.
+
+pub mod account;
+pub mod billing;
+pub mod chance;
+pub mod clock;
+pub mod cloud;
+pub mod control;
+pub mod description;
+pub mod fault;
+pub mod http;
+pub mod limits;
+pub mod machine;
+pub mod market;
+pub mod meter;
+pub mod record;
+pub mod resource;
+pub mod server;
+pub mod sim;
+pub mod simulator;
+pub mod world;
