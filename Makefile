@@ -20,7 +20,7 @@ ifneq (,$(findstring command,$(origin CONTEXT)))
 export SKYWARD_CONTEXT := $(CONTEXT)
 endif
 unexport KUBECONFIG CONTEXT
-export CLUSTER REGISTRY KEEP
+export CLUSTER REGISTRY KEEP MINUTES SEED ROUNDS
 
 ##@ Try it
 
@@ -55,8 +55,8 @@ bench: tools ## Benchmarks on a cluster: `name value unit bar raw-limit` lines (
 	@hack/bench.sh
 
 .PHONY: soak
-soak: tools ## The end-to-end tests again and again (MINUTES=60)
-	@hack/soak.sh
+soak: ## Simulations and crash stories with ever new seeds (MINUTES=60 SEED= ROUNDS=)
+	@hack/test.sh soak
 
 ##@ Work on it
 

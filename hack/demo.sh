@@ -96,7 +96,7 @@ json.dump(values, sys.stdout, indent=1)
 PYTHON
 if [ "$CLUSTER" = given ] && [ -z "${STORE_HOSTPATH:-}" ] &&
   ! k get storageclass -o 'jsonpath={.items[*].metadata.annotations.storageclass\.kubernetes\.io/is-default-class}' | grep -q true; then
-  die "this cluster has no default storage class for the results' volume: make one the default, or or, on a cluster of one node, add STORE_HOSTPATH=<a folder of that node>"
+  die "this cluster has no default storage class for the results' volume: make one the default, or, on a cluster of one node, add STORE_HOSTPATH=<a folder of that node>"
 fi
 quietly "helm upgrade --install" "$SKYWARD_BIN_DIR/helm" --kubeconfig "$DEMO/kubeconfig" upgrade --install "$RELEASE" charts/skyward \
   --namespace "$NAMESPACE" --create-namespace --values "$DEMO/values.yaml" --wait --timeout 240s ||

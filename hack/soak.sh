@@ -1,24 +1,46 @@
 #!/usr/bin/env bash
-# The end-to-end tests again and again on one cluster, until the time is over or
-# one fails: what happens once in fifty runs shows here. The tests read
-# SKYWARD_SOAK_ROUND, which is another number in every round, as the seed of
-# whatever they do at random moments.
+# A campaign, for what happens once in a thousand times: round after round, each with
+# another seed, until the time is over or something fails.
 #
-#   MINUTES=60 make soak
+#   make soak                      for an hour
+#   make soak MINUTES=480          for a night
+#   make soak SEED=123 ROUNDS=1    one round again, with the seed that failed
+#
+# Each round runs the simulations and properties (the seed chooses their histories, CASES
+# says how many each property tries) and the stories of the cluster in which something is
+# killed (the seed chooses the moments); every fifth round runs all stories. Called by
+# hack/test.sh, which brings the cluster; the tests read SKYWARD_SEED.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+cd "$SKYWARD_ROOT"
 
-until=$((SECONDS + 60 * ${MINUTES:-60}))
+MINUTES=${MINUTES:-60}
+ROUNDS=${ROUNDS:-1000000}
+first=${SEED:-$(($(date +%s) % 10000000))}
+until=$((SECONDS + 60 * MINUTES))
 round=0
-# A cluster that this run makes is taken down at its end, and not in between.
-before=$("$SKYWARD_ROOT/hack/cluster/leftovers.sh" || true)
-rc=0
-while ((SECONDS < until)); do
+
+# part WHAT COMMAND...
+part() {
+  local what=$1 log
+  shift
+  quietly "$what" env SKYWARD_SEED="$seed" PROPTEST_RNG_SEED="$seed" PROPTEST_CASES="${CASES:-4096}" "$@" && return
+  log=$SKYWARD_LOG_DIR/$(printf '%s' "$what" | tr -cs 'A-Za-z0-9.' '-').log
+  warn
+  warn "##### round $round failed: $what, seed $seed. What it says of seeds and inputs:"
+  { grep -nE 'seed|minimal failing input|panicked at|^test .*FAILED' "$log" || true; } | head -n 20 | cut -c1-300 | sed 's/^/    /' >&2
+  warn "The whole output: $log"
+  warn "Again: make soak SEED=$seed ROUNDS=1"
+  exit 1
+}
+
+while ((round < ROUNDS)) && { ((round == 0)) || ((SECONDS < until)); }; do
+  seed=$((first + round))
   round=$((round + 1))
-  say "##### round $round ($(elapsed $((until - SECONDS))) to go)"
-  SKYWARD_SOAK_ROUND=$round KEEP=1 "$SKYWARD_ROOT/hack/test.sh" e2e || rc=$?
-  ((rc == 0)) || break
+  say "##### round $round, seed $seed ($(elapsed $((until > SECONDS ? until - SECONDS : 0))) to go)"
+  part "simulations and properties" cargo test --locked -p skyward-agent -p skyward-controller -p skyward-remote \
+    -p skyward-store -p skyward-subresources --lib
+  part "stories of what is killed" cargo test --locked -p skyward-e2e --test e2e -- --test-threads=2 crash::
+  ((round % 5)) || part "all stories" cargo test --locked -p skyward-e2e --test e2e -- --test-threads="${TEST_THREADS:-4}"
 done
-if [ -z "$before" ] && [ -z "${KEEP:-}" ]; then "$SKYWARD_ROOT/hack/cluster/cluster.sh" down; fi
-if ((rc == 0)); then say "$round rounds passed."; else say "Round $round failed."; fi
-exit "$rc"
+say "$round rounds passed, seeds $first to $((first + round - 1))."

@@ -21,6 +21,7 @@ show SKYWARD_BIN_DIR "$SKYWARD_BIN_DIR"
 show SKYWARD_TARGET_BIN "$SKYWARD_TARGET_BIN"
 show SKYWARD_OPERATOR_IMAGE "${OPERATOR_IMAGE:-$(image_name "$SKYWARD_IMAGES/operator.tar")}"
 show SKYWARD_NODE_IMAGE "${NODE_IMAGE:-$(image_name "$SKYWARD_IMAGES/node.tar")}"
+show SKYWARD_AGENT "$SKYWARD_AGENT"
 show CARGO_TARGET_DIR "$CARGO_TARGET_DIR"
 # Of the local cluster only: a folder on the node that the operator's user may
 # write to, and what Pods need to download packages as this machine does.

@@ -3,7 +3,7 @@
 # stage that needs another's result is not run when that one failed; all others
 # are, so that one run tells all there is to know.
 #
-#   hack/test.sh [test|unit|lint|e2e]
+#   hack/test.sh [test|unit|lint|e2e|soak]
 #
 # KEEP=1 leaves a cluster that this run started, for a look around.
 set -euo pipefail
@@ -84,7 +84,7 @@ go_format() {
   unformatted=$(gofmt -l hack/cluster) || return
   [ -z "$unformatted" ] || die "not formatted, run 'gofmt -w hack/cluster': $unformatted"
 }
-chart_lint() { SKYWARD_BIN_DIR=$SKYWARD_BIN_DIR tests/chart/run.sh; }
+chart_lint() { debian lua5.4 && SKYWARD_BIN_DIR=$SKYWARD_BIN_DIR tests/chart/run.sh; }
 permissions() { KUBECONFIG=$KUBECONFIG_TEST SKYWARD_BIN_DIR=$SKYWARD_BIN_DIR tests/chart/permissions.py "$SKYWARD_STATE/log/audit.log"; }
 
 bring_cluster() {
@@ -185,12 +185,15 @@ units() {
   absent python python "python tests" ||
     stage python tools 10 "python tests" env -C python python3 -m unittest discover
 }
-on_the_cluster() {
-  stage cluster-tools tools 30 "kubectl, helm and the parts of a cluster" hack/tools.sh
-  absent chart charts/skyward "chart" || stage chart cluster-tools 0 "chart, without a cluster" chart_lint
+a_cluster() {
   stage build tools 40 "build operator, plugin and agent" hack/build.sh
   stage cluster cluster-tools 0 "cluster up" bring_cluster
   stage images "build cluster" 0 "images" build_images
+}
+on_the_cluster() {
+  stage cluster-tools tools 30 "kubectl, helm and the parts of a cluster" hack/tools.sh
+  absent chart charts/skyward "chart" || stage chart cluster-tools 0 "chart, without a cluster" chart_lint
+  a_cluster
   stage provider images 10 "container provider, without an operator" cargo test --locked -p skyward-providers live
   absent control-plane tests/control_plane "control-plane tests" ||
     stage control-plane images 20 "control-plane tests" cargo test --locked -p skyward-control-plane-tests
@@ -212,11 +215,17 @@ case $WHAT in
     choose_cluster
     on_the_cluster
     ;;
+  soak)
+    choose_cluster
+    stage cluster-tools tools 30 "kubectl, helm and the parts of a cluster" hack/tools.sh
+    a_cluster
+    stage soak images 0 "campaign" hack/soak.sh
+    ;;
   test)
     choose_cluster
     lints
     units
     on_the_cluster
     ;;
-  *) die "hack/test.sh does not know '$WHAT'; it can be test, lint, unit or e2e" ;;
+  *) die "hack/test.sh does not know '$WHAT'; it can be test, lint, unit, e2e or soak" ;;
 esac

@@ -11,13 +11,15 @@ use std::{net::SocketAddr, path::PathBuf, process::ExitCode, sync::Arc, time::Du
 use anyhow::{Context as _, Result, anyhow, bail};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use k8s_openapi::api::core::v1::Namespace;
-use kube::{Api, Client};
+use kube::{Api, Client, client::ClientBuilder};
 use skyward_api::Duration as Lasting;
 use skyward_controller::{
     config::{Config, PodNetwork},
+    fence::Fence,
     metrics::Metrics,
     runtime::{self, Parts},
 };
+use skyward_core::Endpoints;
 use skyward_providers::{CallSink, container};
 use skyward_remote::AgentBinaries;
 use skyward_store::Store;
@@ -95,6 +97,10 @@ struct Controller {
     /// Image of Container machines where the Provider names none.
     #[arg(long, env = "SKYWARD_NODE_IMAGE", default_value = "skyward-node:latest")]
     node_image: String,
+    /// Where the API of a cloud is, if not at the cloud's own address, as `NAME=URL`
+    /// (names: docs/providers); for tests and proxies. May be given more than once.
+    #[arg(long = "endpoint", env = "SKYWARD_ENDPOINTS", value_delimiter = ',', value_parser = endpoint)]
+    endpoints: Vec<(String, String)>,
     /// How Pods are reached.
     #[arg(long, env = "SKYWARD_POD_NETWORK", value_enum, default_value_t = Network::Auto)]
     pod_network: Network,
@@ -212,7 +218,13 @@ async fn controller(flags: Controller, shutdown: CancellationToken) -> Result<()
             config.store.display()
         )
     })?;
-    let client = connect().await?;
+    let cluster_config = cluster_config().await?;
+    let lease_client = Client::try_from(cluster_config.clone()).context(UNUSABLE)?;
+    let fence = Fence::default();
+    let client = ClientBuilder::try_from(cluster_config)
+        .context(UNUSABLE)?
+        .with_layer(&fence)
+        .build();
     let cluster = tokio::select! {
         found = cluster_uid(&client) => found?,
         () = shutdown.cancelled() => return Ok(()),
@@ -225,6 +237,7 @@ async fn controller(flags: Controller, shutdown: CancellationToken) -> Result<()
             PodNetwork::Direct => container::PodNetwork::Direct,
             PodNetwork::PortForward => container::PodNetwork::PortForward,
         },
+        endpoints: Endpoints::new(flags.endpoints.clone()),
         sink: Some(Arc::new(Sink(metrics.clone()))),
     };
     let factory = Arc::new(skyward_providers::factory(client.clone(), options));
@@ -237,6 +250,8 @@ async fn controller(flags: Controller, shutdown: CancellationToken) -> Result<()
     );
     runtime::run(Parts {
         client,
+        lease_client,
+        fence,
         config: Arc::new(config),
         cluster,
         factory,
@@ -308,14 +323,33 @@ fn config(flags: &Controller, in_cluster: bool) -> Result<Config> {
     })
 }
 
-/// A client of the cluster: that of the Pod's service account, or of KUBECONFIG.
+/// One `NAME=URL`.
+fn endpoint(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, url))
+            if !name.is_empty() && (url.starts_with("https://") || url.starts_with("http://")) =>
+        {
+            Ok((name.to_owned(), url.to_owned()))
+        }
+        _ => Err("write it as NAME=URL, such as verda=https://proxy.example".to_owned()),
+    }
+}
+
+const UNUSABLE: &str = "the cluster's configuration cannot be used";
+
+/// A client of the cluster.
 pub(crate) async fn connect() -> Result<Client> {
+    Client::try_from(cluster_config().await?).context(UNUSABLE)
+}
+
+/// How to reach the cluster: that of the Pod's service account, or of KUBECONFIG.
+async fn cluster_config() -> Result<kube::Config> {
     let mut config = kube::Config::infer()
         .await
         .context("no cluster is configured: run inside one, or name a kubeconfig with KUBECONFIG")?;
     config.read_timeout = None;
     config.connect_timeout = Some(Duration::from_secs(10));
-    Client::try_from(config).context("the cluster's configuration cannot be used")
+    Ok(config)
 }
 
 /// The installation's id: UID of the kube-system namespace. Waits for the API server.

@@ -28,6 +28,7 @@ pub struct Health {
     lease_decided: AtomicBool,
     leads: AtomicBool,
     synced: AtomicBool,
+    hindrance: Mutex<Option<String>>,
     plans: Mutex<BTreeMap<String, LastPlan>>,
     context: RwLock<Option<Context>>,
 }
@@ -46,8 +47,14 @@ pub struct LastPlan {
 impl Health {
     /// Somebody, perhaps we, holds the Lease.
     pub fn lease_decided(&self, leads: bool) {
+        *self.hindrance.lock().unwrap_or_else(PoisonError::into_inner) = None;
         self.leads.store(leads, Ordering::Relaxed);
         self.lease_decided.store(true, Ordering::Relaxed);
+    }
+
+    /// This process cannot lead, whatever becomes of the Lease, until somebody does something.
+    pub fn hindered(&self, reason: String) {
+        *self.hindrance.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason);
     }
 
     /// All watches have their first list; from now on metrics show the caches.
@@ -84,12 +91,16 @@ impl Health {
     }
 
     /// Why it is not ready; `None` = it is.
-    pub fn not_ready(&self) -> Option<&'static str> {
+    pub fn not_ready(&self) -> Option<String> {
+        let hindrance = self.hindrance.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(reason) = &*hindrance {
+            return Some(reason.clone());
+        }
         if !self.lease_decided.load(Ordering::Relaxed) {
-            return Some("the leader Lease is not decided yet");
+            return Some("the leader Lease is not decided yet".to_owned());
         }
         if self.leads.load(Ordering::Relaxed) && !self.synced.load(Ordering::Relaxed) {
-            return Some("the watches are not synced yet");
+            return Some("the watches are not synced yet".to_owned());
         }
         None
     }
@@ -173,6 +184,18 @@ mod tests {
         health.lease_decided(false);
         assert_eq!(health.not_ready(), None);
         health.lease_decided(true);
-        assert_eq!(health.not_ready(), Some("the watches are not synced yet"));
+        assert_eq!(
+            health.not_ready().as_deref(),
+            Some("the watches are not synced yet")
+        );
+    }
+
+    #[test]
+    fn an_installation_beside_another_one_is_not_ready_until_the_other_is_gone() {
+        let health = Health::default();
+        health.hindered("another installation leads".to_owned());
+        assert_eq!(health.not_ready().as_deref(), Some("another installation leads"));
+        health.lease_decided(false);
+        assert_eq!(health.not_ready(), None);
     }
 }

@@ -5,7 +5,8 @@
 //! Pod, and takes over at once), and agents refuse the commands of an older epoch. Every
 //! write carries the resource version it was decided from, so two candidates can never
 //! both succeed. Another holder's time is measured by our own clock from when we last
-//! saw the record change: clocks of two machines are never compared.
+//! saw the record change: clocks of two machines are never compared. What is written while
+//! the Lease is held goes through the [`Fence`]; [`crate::rivals`] are other installations.
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,7 +20,12 @@ use skyward_api::labels;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::{config::Config, health::Health};
+use crate::{
+    config::Config,
+    fence::Fence,
+    health::Health,
+    rivals::{Rival, Rivals},
+};
 
 /// Name of the Lease in the operator's namespace.
 pub const LEASE: &str = "skyward-controller";
@@ -72,40 +78,100 @@ pub struct Held {
     stop: CancellationToken,
     renewer: tokio::task::JoinHandle<Option<LeaseObject>>,
     api: Api<LeaseObject>,
+    fence: Fence,
 }
 
-/// Waits until the Lease is ours. `None` = shutdown came first.
+/// Waits until the Lease is ours, and no other installation leads this cluster; then the
+/// fence is open. The client must not be fenced. `None` = shutdown came first.
 pub async fn acquire(
     client: Client,
     config: &Arc<Config>,
     health: &Health,
+    fence: &Fence,
     shutdown: &CancellationToken,
 ) -> Option<Held> {
-    let api: Api<LeaseObject> = Api::namespaced(client, &config.namespace);
+    let api: Api<LeaseObject> = Api::namespaced(client.clone(), &config.namespace);
+    let mut rivals = Rivals::new(client);
     let mut seen: Option<(String, Instant)> = None;
-    let mut announced = false;
+    let mut announced = String::new();
     loop {
-        let pause = match look(&api, config, &mut seen).await {
-            Ok(Look::Ours(object)) => {
+        let pause = match step(&api, config, fence, &mut rivals, &mut seen).await {
+            Ok(Step::Ours(held)) => {
                 health.lease_decided(true);
-                return Some(hold(api, config.clone(), *object));
+                return Some(held);
             }
-            Ok(Look::Wait { holder, rest }) => {
+            Ok(Step::Wait { holder, rest }) => {
                 health.lease_decided(false);
-                if !announced {
+                if announced != holder {
                     tracing::info!(holder, "another process leads; standing by");
-                    announced = true;
+                    announced = holder;
                 }
                 rest
             }
+            Ok(Step::Rival(rival)) => {
+                let reason = format!(
+                    "another installation leads this cluster, in the namespace {:?} ({}); one cluster has one: uninstall that one or this",
+                    rival.namespace, rival.holder
+                );
+                if announced != rival.namespace {
+                    tracing::warn!("{reason}");
+                    announced = rival.namespace;
+                }
+                health.hindered(reason);
+                rival.rest.min(config.lease_duration / 5)
+            }
             Err(error) => {
-                tracing::warn!(%error, namespace = config.namespace, "the Lease cannot be read or written; trying again");
+                tracing::warn!(%error, namespace = config.namespace, "Leases cannot be read or written; trying again");
                 Duration::from_secs(2)
             }
         };
         tokio::select! {
             () = sleep(pause) => {}
             () = shutdown.cancelled() => return None,
+        }
+    }
+}
+
+enum Step {
+    Ours(Held),
+    Wait { holder: String, rest: Duration },
+    Rival(Rival),
+}
+
+/// One try: other installations, our Lease, other installations once more.
+async fn step(
+    api: &Api<LeaseObject>,
+    config: &Arc<Config>,
+    fence: &Fence,
+    rivals: &mut Rivals,
+    seen: &mut Option<(String, Instant)>,
+) -> Result<Step, kube::Error> {
+    if let Some(rival) = rivals.look(config).await? {
+        return Ok(Step::Rival(rival));
+    }
+    let sent = Instant::now();
+    let object = match look(api, config, seen).await? {
+        Look::Ours(object) => *object,
+        Look::Wait { holder, rest } => return Ok(Step::Wait { holder, rest }),
+    };
+    let held = hold(api.clone(), config.clone(), fence.clone(), object, sent);
+    match rivals.look(config).await {
+        Ok(None) if !held.lost.is_cancelled() => {
+            fence.open_until(sent + config.lease_duration);
+            Ok(Step::Ours(held))
+        }
+        Ok(None) => Ok(Step::Wait {
+            holder: "unknown".into(),
+            rest: Duration::ZERO,
+        }),
+        // Both began at the same time: whoever sees the other steps back.
+        Ok(Some(rival)) => {
+            held.release().await;
+            Ok(Step::Rival(rival))
+        }
+        Err(error) => {
+            held.release().await;
+            Err(error)
         }
     }
 }
@@ -208,7 +274,14 @@ fn record(config: &Config, old: Option<&LeaseObject>, epoch: i32) -> LeaseObject
     }
 }
 
-fn hold(api: Api<LeaseObject>, config: Arc<Config>, object: LeaseObject) -> Held {
+/// Renews it from now on; `sent` is when the request that acquired it was sent.
+fn hold(
+    api: Api<LeaseObject>,
+    config: Arc<Config>,
+    fence: Fence,
+    object: LeaseObject,
+    sent: Instant,
+) -> Held {
     let epoch = object
         .spec
         .as_ref()
@@ -219,8 +292,8 @@ fn hold(api: Api<LeaseObject>, config: Arc<Config>, object: LeaseObject) -> Held
     let renewer = tokio::spawn(renew(
         api.clone(),
         config,
-        object,
-        epoch,
+        Renewal { object, sent, epoch },
+        fence.clone(),
         lost.clone(),
         stop.clone(),
     ));
@@ -230,6 +303,7 @@ fn hold(api: Api<LeaseObject>, config: Arc<Config>, object: LeaseObject) -> Held
         stop,
         renewer,
         api,
+        fence,
     }
 }
 
@@ -237,6 +311,7 @@ impl Held {
     /// Gives the Lease back, so that a successor need not wait.
     pub async fn release(self) {
         self.stop.cancel();
+        self.fence.close();
         let Ok(Some(mut object)) = self.renewer.await else {
             return;
         };
@@ -262,19 +337,30 @@ impl Held {
     }
 }
 
+/// The record as last written, when that was sent, and the epoch.
+struct Renewal {
+    object: LeaseObject,
+    sent: Instant,
+    epoch: i32,
+}
+
 /// Renews until stopped; answers with the last record, or `None` when it was lost.
 async fn renew(
     api: Api<LeaseObject>,
     config: Arc<Config>,
-    mut object: LeaseObject,
-    epoch: i32,
+    renewal: Renewal,
+    fence: Fence,
     lost: CancellationToken,
     stop: CancellationToken,
 ) -> Option<LeaseObject> {
+    let Renewal {
+        mut object,
+        sent: mut renewed,
+        epoch,
+    } = renewal;
     // A successor may take over `lease_duration` after it saw our last renewal; we stop
     // well before, counted from before the request that renewed was sent.
     let patience = config.lease_duration * 2 / 3;
-    let mut renewed = Instant::now();
     loop {
         tokio::select! {
             () = sleep(config.lease_duration / 3) => {}
@@ -282,6 +368,17 @@ async fn renew(
         }
         loop {
             let sent = Instant::now();
+            // This process stood still. Somebody may have led in between, be it in another
+            // namespace, where our Lease would show nothing of it.
+            if sent.duration_since(renewed) >= config.lease_duration {
+                tracing::error!(
+                    paused_seconds = sent.duration_since(renewed).as_secs(),
+                    "this process stood still for longer than the Lease lasts; it ends, and changes nothing more"
+                );
+                fence.close();
+                lost.cancel();
+                return None;
+            }
             if let Some(spec) = object.spec.as_mut() {
                 spec.renew_time = Some(MicroTime(Timestamp::now()));
             }
@@ -290,6 +387,7 @@ async fn renew(
                 Ok(fresh) => {
                     object = fresh;
                     renewed = sent;
+                    fence.open_until(sent + config.lease_duration);
                     break;
                 }
                 // Somebody touched it (or an answer of ours was lost): is it still ours?
@@ -301,6 +399,7 @@ async fn renew(
                     Ok(fresh) => {
                         let holder = fresh.spec.and_then(|s| s.holder_identity).unwrap_or_default();
                         tracing::error!(holder, "another process took the Lease; this one ends");
+                        fence.close();
                         lost.cancel();
                         return None;
                     }
@@ -312,6 +411,7 @@ async fn renew(
                 tracing::error!(
                     "the Lease could not be renewed for too long; this process ends before another takes over"
                 );
+                fence.close();
                 lost.cancel();
                 return None;
             }
@@ -346,10 +446,28 @@ async fn deadline<T>(
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use rstest::rstest;
 
     use super::*;
+    use crate::config::PodNetwork;
+
+    /// Settings of a process in that namespace.
+    pub(crate) fn config(namespace: &str) -> Config {
+        Config {
+            namespace: namespace.to_owned(),
+            identity: "me".to_owned(),
+            advertise: None,
+            metrics_address: ([127, 0, 0, 1], 0).into(),
+            data_address: ([127, 0, 0, 1], 0).into(),
+            store: "/nowhere".into(),
+            agents: "/nowhere".into(),
+            node_image: String::new(),
+            pod_network: PodNetwork::Direct,
+            lease_duration: OURS,
+            concurrency: 1,
+        }
+    }
 
     const OURS: Duration = Duration::from_secs(15);
 

@@ -39,6 +39,7 @@ use crate::{
     config::{Config, PodNetwork},
     context::{Accounts, Caches, Context, ProviderFactory},
     events::Events,
+    fence::Fence,
     health::{self, Health},
     lease, logs, machine,
     metrics::Metrics,
@@ -49,8 +50,12 @@ use crate::{
 
 /// What `main.rs` brings.
 pub struct Parts {
-    /// Client of the API server.
+    /// Client of the API server; what it writes passes the fence.
     pub client: Client,
+    /// Client for the Lease, which the fence lets through.
+    pub lease_client: Client,
+    /// Closed unless this process leads.
+    pub fence: Fence,
     /// Settings.
     pub config: Arc<Config>,
     /// This installation: UID of the kube-system namespace.
@@ -120,7 +125,9 @@ async fn lead(parts: Parts, health: Arc<Health>) -> Result<(), Error> {
         found = wait_for_crds(&parts.client) => found?,
         () = shutdown.cancelled() => return Ok(()),
     }
-    let Some(held) = lease::acquire(parts.client.clone(), &parts.config, &health, &shutdown).await else {
+    let lease_client = parts.lease_client.clone();
+    let held = lease::acquire(lease_client, &parts.config, &health, &parts.fence, &shutdown).await;
+    let Some(held) = held else {
         return Ok(());
     };
     tracing::info!(epoch = held.epoch, "this process leads");
@@ -153,6 +160,8 @@ async fn control(parts: Parts, health: Arc<Health>, epoch: u64) -> Result<(), Er
         agents,
         metrics,
         shutdown,
+        lease_client: _,
+        fence: _,
     } = parts;
     let (events, events_writer) = Events::start(client.clone(), config.identity.clone(), metrics.clone());
 

@@ -144,12 +144,40 @@ render "${HOST[@]}" --set store.hostPathPrepared=true >"$WORK/all.yaml"
 has skyward-controller Deployment 'runAsUser: 65532'
 lacks skyward-controller Deployment 'DAC_OVERRIDE'
 
+# Every Service and container port that something asks for passes the network policies.
+render "${HOST[@]}" --set networkPolicy.enabled=true --set metrics.serviceMonitor.enabled=true --set metrics.serviceMonitor.labels.release=mine >"$WORK/all.yaml"
+has skyward-controller NetworkPolicy '- {port: metrics}'
+has skyward-controller NetworkPolicy '- {port: data}'
+has skyward-controller NetworkPolicy 'app.kubernetes.io/component: subresources'
+has skyward-subresources NetworkPolicy '- {port: https}'
+for name in skyward-controller skyward-subresources; do lacks "$name" NetworkPolicy Egress; done
+has skyward-controller ServiceMonitor 'release: mine'
+has skyward-controller ServiceMonitor 'port: metrics'
+has skyward-controller Service 'name: metrics'
+# Whoever may view sees logs and results; whoever may edit can neither write status nor make Machines.
+has skyward-view ClusterRole 'aggregate-to-view: "true"'
+has skyward-view ClusterRole 'resources: [tasks/log, tasks/result]'
+has skyward-edit ClusterRole 'aggregate-to-edit: "true"'
+lacks skyward-edit ClusterRole /status
+lacks skyward-view ClusterRole secrets
+render "${HOST[@]}" --set subresources.replicas=2 >"$WORK/all.yaml"
+has skyward-subresources PodDisruptionBudget 'maxUnavailable: 1'
+has skyward-subresources Deployment 'topologyKey: kubernetes.io/hostname'
+render "${HOST[@]}" >"$WORK/all.yaml"
+absent skyward-subresources PodDisruptionBudget
+
 # --- CRDs and kustomize ------------------------------------------------------
 
 for file in crds/*.yaml; do
   for copy in "$CHART/crds" config/crds; do cmp -s "$file" "$copy/${file##*/}" || bad "$copy/${file##*/} is a copy of $file"; done
 done
 argocd | cmp -s - config/argocd/argocd-cm.yaml || bad "config/argocd/argocd-cm.yaml holds the .lua files; run tests/chart/run.sh --write"
+lua=$(command -v lua5.4 || command -v lua || true)
+if [ -z "$lua" ]; then
+  bad "lua is installed, to run the health scripts" "run 'apt-get install lua5.4'"
+elif ! answer=$("$lua" tests/chart/health.lua 2>&1); then
+  bad "the health scripts for Argo CD judge as their table says" "$answer"
+fi
 kustomized >"$WORK/operator.yaml"
 cmp -s "$WORK/operator.yaml" config/default/operator.yaml ||
   bad "config/default/operator.yaml is what the chart says; run tests/chart/run.sh --write" \
