@@ -105,6 +105,8 @@ pub mod reason {
     pub const MACHINE_FAILED: &str = "MachineFailed";
     /// Machine: it vanished or was evicted.
     pub const MACHINE_LOST: &str = "MachineLost";
+    /// The cloud took the spot machine back; it is replaced.
+    pub const PREEMPTED: &str = "Preempted";
     /// Machine: the order was refused.
     pub const ORDER_REFUSED: &str = "OrderRefused";
     /// Machine: no capacity or no room for it.
@@ -152,6 +154,10 @@ pub mod reason {
     pub const INTERRUPTED: &str = "Interrupted";
     /// Task: its machine was lost and it waits for another attempt.
     pub const RETRYING: &str = "Retrying";
+    /// Task: a run ended, and the result store has no room for what it left.
+    pub const RESULT_STORE_FULL: &str = "ResultStoreFull";
+    /// Task: a run ended, and the result store does not take what it left.
+    pub const RESULT_STORE_UNAVAILABLE: &str = "ResultStoreUnavailable";
     /// Task: its Pool was deleted.
     pub const POOL_DELETED: &str = "PoolDeleted";
     /// Task: stopped on request.

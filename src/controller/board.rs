@@ -6,7 +6,7 @@
 //! answers `None`, and nobody may delete a machine on that.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::{Arc, Mutex, PoisonError},
 };
 
@@ -44,6 +44,10 @@ impl std::fmt::Display for Key {
 pub struct PoolLoad {
     /// Runs on each Machine, by the Machine's name: those placed and not yet collected.
     pub runs: BTreeMap<String, u32>,
+    /// Machines that the dispatcher knows to be given up: they get no run any more.
+    pub closed: BTreeSet<String>,
+    /// Runs that ended and whose results cannot be stored.
+    pub unstored: u32,
     /// Tasks that wait.
     pub queued: u32,
     /// Tasks that run.
@@ -114,6 +118,17 @@ impl Board {
             .map(|load| load.runs.get(machine).copied().unwrap_or(0))
     }
 
+    /// Runs that are left on a Machine that was given up. None is left only when its
+    /// dispatcher knows that it was: one that does not may be giving it a run just now.
+    pub fn runs_left_on(&self, pool: &Key, machine: &str) -> Option<u32> {
+        let pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
+        let load = pools.get(pool)?;
+        match load.runs.get(machine).copied().unwrap_or(0) {
+            0 if !load.closed.contains(machine) => None,
+            runs => Some(runs),
+        }
+    }
+
     /// Woken at each change.
     pub fn subscribe(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
@@ -121,9 +136,16 @@ impl Board {
 }
 
 fn became_idle(old: &PoolLoad, new: &PoolLoad) -> bool {
-    old.runs
+    let is_idle = |machine: &String| new.runs.get(machine).copied().unwrap_or(0) == 0;
+    let ended = old
+        .runs
         .iter()
-        .any(|(machine, runs)| *runs > 0 && new.runs.get(machine).copied().unwrap_or(0) == 0)
+        .any(|(machine, runs)| *runs > 0 && is_idle(machine));
+    ended
+        || new
+            .closed
+            .iter()
+            .any(|machine| !old.closed.contains(machine) && is_idle(machine))
 }
 
 #[cfg(test)]
@@ -145,6 +167,28 @@ mod tests {
         board.publish(&pool, load(2));
         assert_eq!(board.runs_on(&pool, "m"), Some(2));
         assert_eq!(board.runs_on(&pool, "other"), Some(0));
+    }
+
+    #[test]
+    fn a_machine_given_up_is_idle_only_when_its_dispatcher_knows_that_it_was() {
+        let board = Board::default();
+        let pool = Key::new("team", "train");
+        let idle = board.subscribe_idle();
+        board.publish(&pool, load(0));
+        let _first = idle.try_next();
+        // Found idle, given up, and in this moment perhaps given a run.
+        assert_eq!(board.runs_left_on(&pool, "m"), None);
+        let closed = |runs| PoolLoad {
+            closed: BTreeSet::from(["m".to_owned()]),
+            ..load(runs)
+        };
+        board.publish(&pool, closed(1));
+        assert_eq!(board.runs_left_on(&pool, "m"), Some(1));
+        board.publish(&pool, load(0));
+        while idle.try_next().is_some() {}
+        board.publish(&pool, closed(0));
+        assert_eq!(board.runs_left_on(&pool, "m"), Some(0));
+        assert_eq!(idle.try_next(), Some(pool), "its Machine waits for that");
     }
 
     #[test]

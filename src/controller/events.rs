@@ -71,6 +71,8 @@ pub mod reason {
     pub const TASK_COMPLETED: &str = "TaskCompleted";
     /// Task: it failed.
     pub const TASK_FAILED: &str = "TaskFailed";
+    /// Task: a run of it ended, or should start, and something holds it up; the note says what.
+    pub const RUN_HELD_UP: &str = "RunHeldUp";
     /// Task: its machine was lost and it starts again.
     pub const TASK_RETRIED: &str = "TaskRetried";
 }

@@ -35,6 +35,8 @@ pub struct Metrics {
     sessions: Family<Labels, Gauge>,
     events_dropped: Counter,
     store_bytes: Family<Labels, Counter>,
+    store_failures: Family<Labels, Counter>,
+    unstored_runs: Family<Labels, Gauge>,
     api_writes: Family<Labels, Counter>,
     invalid_objects: Family<Labels, Counter>,
     orphans_deleted: Counter,
@@ -66,6 +68,8 @@ impl Default for Metrics {
             sessions: Family::default(),
             events_dropped: Counter::default(),
             store_bytes: Family::default(),
+            store_failures: Family::default(),
+            unstored_runs: Family::default(),
             api_writes: Family::default(),
             invalid_objects: Family::default(),
             orphans_deleted: Counter::default(),
@@ -134,6 +138,16 @@ impl Default for Metrics {
             "Written to the result store, by kind",
             Unit::Bytes,
             this.store_bytes.clone(),
+        );
+        r.register(
+            "store_failures",
+            "Calls to the result store that failed, by kind",
+            this.store_failures.clone(),
+        );
+        r.register(
+            "unstored_runs",
+            "Runs that ended and whose logs or results cannot be stored, by Pool",
+            this.unstored_runs.clone(),
         );
         r.register(
             "api_writes",
@@ -217,6 +231,13 @@ impl Metrics {
             .inc_by(bytes);
     }
 
+    /// The result store did not do what was asked; `kind` is `full`, `late` or `other`.
+    pub fn store_failed(&self, kind: &'static str) {
+        self.store_failures
+            .get_or_create(&vec![("kind", kind.to_owned())])
+            .inc();
+    }
+
     /// We wrote to the API server.
     pub fn api_write(&self, kind: &'static str) {
         self.api_writes
@@ -273,6 +294,7 @@ impl Metrics {
         self.pools.clear();
         self.queued_tasks.clear();
         self.running_tasks.clear();
+        self.unstored_runs.clear();
         for pool in context.caches.pools.state() {
             let phase = pool.status.as_ref().and_then(|s| s.phase).unwrap_or_default();
             self.pools
@@ -289,6 +311,9 @@ impl Metrics {
                 self.running_tasks
                     .get_or_create(&labels)
                     .set(i64::from(load.running));
+                self.unstored_runs
+                    .get_or_create(&labels)
+                    .set(i64::from(load.unstored));
             }
         }
     }

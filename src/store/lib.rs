@@ -5,6 +5,7 @@
 //! ```text
 //! <task uid>/<run id>/log/<offset, 16 digits>    a piece of the encoded log from that offset
 //! <task uid>/<run id>/result.json                the function's return value
+//! <task uid>/<run id>/outcome.json               what the run came to, while its Task cannot say it
 //! ```
 //!
 //! - An object appears whole or not at all, and is on disk before a call returns: after a
@@ -321,6 +322,23 @@ impl Store {
         Ok(size)
     }
 
+    /// Stores what a run came to; its log and result are stored before.
+    pub async fn put_outcome(&self, task_uid: &str, run_id: &str, json: Bytes) -> Result<(), Error> {
+        self.objects
+            .put(&outcome_path(task_uid, run_id)?, PutPayload::from_bytes(json))
+            .await?;
+        Ok(())
+    }
+
+    /// What a run came to, if that was stored.
+    pub async fn get_outcome(&self, task_uid: &str, run_id: &str) -> Result<Option<Bytes>, Error> {
+        match self.objects.get(&outcome_path(task_uid, run_id)?).await {
+            Ok(found) => Ok(Some(found.bytes().await?)),
+            Err(object_store::Error::NotFound { .. }) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     /// A return value, if there is one.
     pub async fn get_result(&self, task_uid: &str, run_id: &str) -> Result<Option<StoredResult>, Error> {
         let path = result_path(task_uid, run_id)?;
@@ -458,6 +476,14 @@ fn result_path(task_uid: &str, run_id: &str) -> Result<Path, Error> {
         checked(task_uid)?,
         checked(run_id)?,
         "result.json",
+    ]))
+}
+
+fn outcome_path(task_uid: &str, run_id: &str) -> Result<Path, Error> {
+    Ok(Path::from_iter([
+        checked(task_uid)?,
+        checked(run_id)?,
+        "outcome.json",
     ]))
 }
 

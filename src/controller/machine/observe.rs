@@ -254,8 +254,13 @@ pub async fn observe(
     let capabilities = client.as_ref().map(|client| client.provider.capabilities());
     let waits = Waits::of(pool.as_deref());
     let pool_key = Key::new(facts.namespace.clone(), facts.spec.pool.clone());
+    let runs = if facts.deleting_since.is_some() {
+        context.board.runs_left_on(&pool_key, &facts.name)
+    } else {
+        context.board.runs_on(&pool_key, &facts.name)
+    };
     Observed {
-        runs: context.board.runs_on(&pool_key, &facts.name),
+        runs,
         machine: facts,
         pool,
         current,

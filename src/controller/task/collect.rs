@@ -16,7 +16,12 @@ use tokio::time::timeout;
 
 use crate::{
     metrics::Metrics,
-    task::{environment::RESULT_LIMIT, message::Collected, model::RunId, tail},
+    task::{
+        environment::RESULT_LIMIT,
+        message::{CollectError, CollectOrder, Collected},
+        model::RunId,
+        tail,
+    },
 };
 
 /// A piece of log that is held before it is stored, in bytes.
@@ -25,6 +30,10 @@ const PIECE: usize = 1024 * 1024;
 const TURN: u64 = 16 * 1024 * 1024;
 /// Longest time of one copy of a running log.
 const TURN_TIME: Duration = Duration::from_secs(20);
+/// Longest wait for the store to take or give one piece.
+const STORE_DEADLINE: Duration = Duration::from_mins(1);
+/// Longest wait for a whole result, from its machine into the store.
+const RESULT_DEADLINE: Duration = Duration::from_mins(30);
 /// Largest value that a status shows, in bytes of JSON.
 const MAX_VALUE: usize = 4096;
 /// Shown instead of a log tail that may hold values of a Secret that cannot be read.
@@ -47,22 +56,19 @@ async fn copy_to(
     run: &RunId,
     most: u64,
     metrics: &Metrics,
-) -> Result<u64, String> {
+) -> Result<u64, CollectError> {
     let id = run.to_string();
-    let mut end = store.log_end(&run.uid, &id).await.map_err(in_words)?;
+    let mut end = in_time(metrics, store.log_end(&run.uid, &id)).await?;
     let limit = end.saturating_add(most);
-    let mut stream = agent
-        .read_log(&id, end, false)
-        .await
-        .map_err(|error| error.to_string())?;
+    let mut stream = agent.read_log(&id, end, false).await.map_err(of_machine)?;
     let mut held = BytesMut::new();
     while let Some(chunk) = stream.next().await {
-        let chunk = chunk.map_err(|error| error.to_string())?;
+        let chunk = chunk.map_err(of_machine)?;
         if chunk.offset != end + held.len() as u64 {
-            return Err(format!(
+            return Err(CollectError::Machine(format!(
                 "the agent sent offset {} of the log, {end} was next",
                 chunk.offset
-            ));
+            )));
         }
         held.extend_from_slice(&chunk.data);
         if held.len() >= PIECE {
@@ -85,14 +91,54 @@ async fn put_log(
     start: u64,
     bytes: Bytes,
     metrics: &Metrics,
-) -> Result<u64, String> {
+) -> Result<u64, CollectError> {
     let count = bytes.len() as u64;
-    let end = store
-        .put_log_segment(&run.uid, &run.to_string(), start, bytes)
-        .await
-        .map_err(in_words)?;
+    let id = run.to_string();
+    let end = in_time(metrics, store.put_log_segment(&run.uid, &id, start, bytes)).await?;
     metrics.stored("log", count);
     Ok(end)
+}
+
+/// One call of the store, with its deadline; a failure is counted.
+async fn in_time<T>(
+    metrics: &Metrics,
+    call: impl Future<Output = Result<T, skyward_store::Error>>,
+) -> Result<T, CollectError> {
+    match timeout(STORE_DEADLINE, call).await {
+        Ok(Ok(value)) => Ok(value),
+        Ok(Err(error)) => Err(of_store(&error, metrics)),
+        Err(_) => {
+            metrics.store_failed("late");
+            Err(CollectError::Store("the result store does not answer".to_owned()))
+        }
+    }
+}
+
+fn of_machine(error: skyward_remote::AgentError) -> CollectError {
+    CollectError::Machine(error.to_string())
+}
+
+fn of_store(error: &skyward_store::Error, metrics: &Metrics) -> CollectError {
+    use std::error::Error;
+    let text = match error.source() {
+        Some(cause) => format!("{error}: {cause}"),
+        None => error.to_string(),
+    };
+    match error {
+        skyward_store::Error::Full(_) => {
+            metrics.store_failed("full");
+            // What the system calls it helps nobody.
+            CollectError::Full(error.to_string())
+        }
+        skyward_store::Error::Source(_) => CollectError::Machine(text),
+        skyward_store::Error::BadId(_)
+        | skyward_store::Error::Gap { .. }
+        | skyward_store::Error::TooLarge { .. }
+        | skyward_store::Error::Other(_) => {
+            metrics.store_failed("other");
+            CollectError::Store(text)
+        }
+    }
 }
 
 /// Brings all that is left of an ended run into the store; the error says why it must be
@@ -100,16 +146,21 @@ async fn put_log(
 pub(crate) async fn collect(
     store: &Store,
     agent: Option<&dyn AgentApi>,
-    run: &RunId,
-    finished: &Finished,
+    order: &CollectOrder,
     secrets: Option<&[String]>,
     metrics: &Metrics,
-) -> Result<Collected, String> {
+) -> Result<Collected, CollectError> {
+    let (run, finished) = (&order.run, &*order.finished);
+    let unreachable = || CollectError::Machine("its machine is not connected".to_owned());
+    let mut missing = 0;
     if finished.log_bytes > 0 {
         if finished.log.len() as u64 == finished.log_bytes {
             put_log(store, run, 0, Bytes::copy_from_slice(&finished.log), metrics).await?;
+        } else if order.gone {
+            let end = in_time(metrics, store.log_end(&run.uid, &run.to_string())).await?;
+            missing = finished.log_bytes.saturating_sub(end);
         } else {
-            let agent = agent.ok_or("its machine is not connected")?;
+            let agent = agent.ok_or_else(unreachable)?;
             let end = copy_to(store, agent, run, u64::MAX, metrics).await?;
             if end < finished.log_bytes {
                 tracing::warn!(%run, end, wanted = finished.log_bytes, "the agent has less log than it said");
@@ -121,41 +172,89 @@ pub(crate) async fn collect(
         let id = run.to_string();
         if finished.result.len() as u64 == finished.result_bytes {
             let json = Bytes::copy_from_slice(&finished.result);
-            store.put_result(&run.uid, &id, json).await.map_err(in_words)?;
+            in_time(metrics, store.put_result(&run.uid, &id, json)).await?;
             metrics.stored("result", finished.result_bytes);
         } else {
-            let agent = agent.ok_or("its machine is not connected")?;
-            let stream = agent
-                .read_result(&id, 0)
-                .await
-                .map_err(|error| error.to_string())?;
+            let agent = agent.ok_or_else(unreachable)?;
+            let stream = agent.read_result(&id, 0).await.map_err(of_machine)?;
             let pieces = stream.map(|chunk| chunk.map(|chunk| chunk.data));
-            match store
-                .put_result_stream(&run.uid, &id, RESULT_LIMIT, pieces.boxed())
-                .await
-            {
-                Ok(size) if size == finished.result_bytes => metrics.stored("result", size),
-                Ok(size) => {
-                    return Err(format!(
+            let put = store.put_result_stream(&run.uid, &id, RESULT_LIMIT, pieces.boxed());
+            match timeout(RESULT_DEADLINE, put).await {
+                Ok(Ok(size)) if size == finished.result_bytes => metrics.stored("result", size),
+                Ok(Ok(size)) => {
+                    return Err(CollectError::Machine(format!(
                         "the agent sent {size} of {} bytes of the result",
                         finished.result_bytes
-                    ));
+                    )));
                 }
-                Err(skyward_store::Error::TooLarge { .. }) => too_large = true,
-                Err(error) => return Err(in_words(error)),
+                Ok(Err(skyward_store::Error::TooLarge { .. })) => too_large = true,
+                Ok(Err(error)) => return Err(of_store(&error, metrics)),
+                Err(_) => return Err(CollectError::Machine("the result takes too long".to_owned())),
             }
         }
     }
-    Ok(summary(finished, too_large, secrets))
+    let mut collected = summary(finished, too_large, secrets);
+    if missing > 0 {
+        let note = format!("its machine was lost before the last {missing} bytes of its log were copied");
+        let message = &mut collected.result.message;
+        *message = if message.is_empty() {
+            note
+        } else {
+            format!("{message}; {note}")
+        };
+    }
+    if order.keep {
+        keep(store, run, &collected, metrics).await?;
+    }
+    Ok(collected)
 }
 
-fn in_words(error: skyward_store::Error) -> String {
-    use std::error::Error;
-    match error.source() {
-        Some(cause) => format!("{error}: {cause}"),
-        None => error.to_string(),
-    }
+/// What it came to is stored too, for a later leader.
+async fn keep(
+    store: &Store,
+    run: &RunId,
+    collected: &Collected,
+    metrics: &Metrics,
+) -> Result<(), CollectError> {
+    let json =
+        serde_json::to_vec(&collected.result).map_err(|error| CollectError::Store(error.to_string()))?;
+    in_time(
+        metrics,
+        store.put_outcome(&run.uid, &run.to_string(), Bytes::from(json)),
+    )
+    .await
 }
+
+/// What an earlier leader collected of a run; `None` = nothing, or not all of it.
+pub(crate) async fn recall(
+    store: &Store,
+    run: &RunId,
+    metrics: &Metrics,
+) -> Result<Option<Collected>, CollectError> {
+    let found = in_time(metrics, store.get_outcome(&run.uid, &run.to_string())).await?;
+    Ok(found.and_then(|json| {
+        let result: RunResult = serde_json::from_slice(&json).ok()?;
+        let reason = ENDINGS.iter().find(|known| **known == result.reason)?;
+        Some(Collected { result, reason })
+    }))
+}
+
+/// Every reason for which a run ends.
+const ENDINGS: [&str; 13] = [
+    reason::SUCCEEDED,
+    reason::NON_ZERO_EXIT,
+    reason::KILLED_BY_SIGNAL,
+    reason::TIMED_OUT,
+    reason::STOPPED,
+    reason::START_FAILED,
+    reason::WATCHER_KILLED,
+    reason::DISK_FULL,
+    reason::FUNCTION_RAISED,
+    reason::BAD_SOURCE,
+    reason::RESULT_NOT_JSON,
+    reason::RESULT_TOO_LARGE,
+    reason::INTERRUPTED,
+];
 
 /// What the status shows of a run.
 fn summary(finished: &Finished, too_large: bool, secrets: Option<&[String]>) -> Collected {

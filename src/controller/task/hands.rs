@@ -25,7 +25,10 @@ use crate::{
         dispatcher::is_complete,
         environment,
         housekeeping::Expiry,
-        message::{CollectOrder, Collected, Effect, Event, Resolved, StartError, StartOrder, WriteError},
+        message::{
+            CollectError, CollectOrder, Collected, Effect, Event, Resolved, StartError, StartOrder,
+            WriteError,
+        },
         model::{Place, RunId},
         references::References,
         status,
@@ -171,6 +174,11 @@ impl Hands {
                 let result = self.collect(&pool, &order).await.map(Box::new);
                 Event::Collected(order.run, result)
             }
+            Effect::Recall(run) => {
+                let Context { store, metrics, .. } = &self.context;
+                let result = collect::recall(store, &run, metrics).await;
+                Event::Recalled(run, result.map(|found| found.map(Box::new)))
+            }
             Effect::CopyLog { run, machine } => {
                 self.copy_log(&pool, &run, &machine).await;
                 Event::LogCopied(run)
@@ -304,7 +312,7 @@ impl Hands {
                 self.references
                     .resolve(&pool.namespace, &refs)
                     .await
-                    .map_err(StartError::NotNow)?,
+                    .map_err(StartError::References)?,
             )
         };
         let spec = environment::run_spec(order, &pool.namespace, &task, &resolved);
@@ -314,11 +322,13 @@ impl Hands {
         agent.start(spec).await.map_err(StartError::Agent)
     }
 
-    async fn collect(&self, pool: &Key, order: &CollectOrder) -> Result<Collected, String> {
+    async fn collect(&self, pool: &Key, order: &CollectOrder) -> Result<Collected, CollectError> {
         let CollectOrder {
-            run,
+            run: _,
             machine,
             finished,
+            gone: _,
+            keep: _,
             refs,
             resolved,
         } = order;
@@ -342,7 +352,7 @@ impl Hands {
         };
         let agent = self.agent(pool, machine);
         let Context { store, metrics, .. } = &self.context;
-        let collected = collect::collect(store, agent.as_deref(), run, finished, secrets, metrics).await;
+        let collected = collect::collect(store, agent.as_deref(), order, secrets, metrics).await;
         drop(permit);
         collected
     }

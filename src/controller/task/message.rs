@@ -7,7 +7,7 @@
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
-use skyward_api::{Task, TaskStatus, shared::EnvFrom, task::RunResult};
+use skyward_api::{Task, TaskStatus, condition::reason, shared::EnvFrom, task::RunResult};
 use skyward_remote::{
     AgentError,
     protocol::{Fact, Finished, RunState},
@@ -18,6 +18,7 @@ use crate::{
     task::{
         live::LiveRun,
         model::{Entry, MachineView, Place, PoolView, RunId, Uid},
+        status::Why,
     },
 };
 
@@ -62,6 +63,43 @@ pub(crate) enum StartError {
     TaskGone,
     /// What it needs could not be read now.
     NotNow(String),
+    /// A Secret or ConfigMap that it needs is not there; for the user.
+    References(String),
+}
+
+/// Why a run was not collected; it is tried again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum CollectError {
+    /// Its machine does not give it now.
+    Machine(String),
+    /// The result store has no room.
+    Full(String),
+    /// The result store does not do its work.
+    Store(String),
+}
+
+impl CollectError {
+    /// For the user.
+    pub(crate) fn why(&self) -> Why {
+        let (reason, what) = match self {
+            Self::Machine(what) => (reason::WAITING_FOR_MACHINE, what),
+            Self::Full(what) => (reason::RESULT_STORE_FULL, what),
+            Self::Store(what) => (reason::RESULT_STORE_UNAVAILABLE, what),
+        };
+        Why::new(
+            reason,
+            format!(
+                "a run has ended, and what it left cannot be stored yet: {what}. Nothing is lost, and it is tried again by itself"
+            ),
+        )
+    }
+}
+
+impl fmt::Display for CollectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::Machine(what) | Self::Full(what) | Self::Store(what)) = self;
+        f.write_str(what)
+    }
 }
 
 /// What is left of a run once its log and result are in the store.
@@ -139,7 +177,9 @@ pub(crate) enum Event {
         connection: u64,
     },
     /// Answer to [`Effect::Collect`]; the error is why it must be tried again.
-    Collected(RunId, Result<Box<Collected>, String>),
+    Collected(RunId, Result<Box<Collected>, CollectError>),
+    /// Answer to [`Effect::Recall`]: `None` = the store knows nothing of its end.
+    Recalled(RunId, Result<Option<Box<Collected>>, CollectError>),
     /// Answer to [`Effect::CopyLog`].
     LogCopied(RunId),
     /// Time has passed.
@@ -204,6 +244,8 @@ pub(crate) enum Effect {
     },
     /// Bring what is left of a run's log, and its result, into the store.
     Collect(Box<CollectOrder>),
+    /// Ask the store what an earlier leader collected of a run.
+    Recall(RunId),
     /// Copy what a run has printed so far.
     CopyLog {
         /// Which run.
@@ -272,6 +314,10 @@ pub(crate) struct CollectOrder {
     pub(crate) run: RunId,
     pub(crate) machine: Arc<str>,
     pub(crate) finished: Arc<Finished>,
+    /// Its machine is gone: what there is now is all there will be.
+    pub(crate) gone: bool,
+    /// Its end is stored as well: the Task cannot record it yet.
+    pub(crate) keep: bool,
     /// What may hold Secrets to be masked.
     pub(crate) refs: Vec<EnvFrom>,
     /// Those Secrets, if they were read for this attempt.

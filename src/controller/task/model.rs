@@ -225,6 +225,8 @@ pub(crate) struct MachineView {
     /// It is Ready and stays; a draining one keeps its runs and gets no new ones, and one
     /// whose connection was lost (its condition says so) does not count.
     pub(crate) ready: bool,
+    /// Its end is decided: it never takes new runs again.
+    pub(crate) deleting: bool,
     /// By which other machines of the Pool reach it.
     pub(crate) address: String,
     /// The connection to its agent.
@@ -254,6 +256,7 @@ impl MachineView {
                 && status
                     .and_then(|status| condition::find(&status.conditions, condition::READY))
                     .is_none_or(|ready| ready.status != "False"),
+            deleting: machine.metadata.deletion_timestamp.is_some(),
             address: address.to_owned(),
             connection,
         })

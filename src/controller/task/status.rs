@@ -138,6 +138,22 @@ pub(crate) fn waiting(entry: &Entry, counts: Counts, why: &Why, now: Timestamp) 
     }
 }
 
+/// It runs on; `held_up` says what keeps it from its end.
+pub(crate) fn running(entry: &Entry, held_up: Option<&Why>, now: Timestamp) -> TaskStatus {
+    let (reason, message) = match held_up {
+        Some(why) => (why.reason, cut(&why.message, MAX_MESSAGE)),
+        None => (reason::STARTED, format!("attempt {} runs", entry.status.attempt)),
+    };
+    let draft = Draft::new(condition::RUNNING, true, reason, message);
+    let mut status = entry.status.clone();
+    reason.clone_into(&mut status.reason);
+    for running in condition::apply(&entry.status.conditions, &[draft], entry.generation, now) {
+        status.conditions.retain(|known| known.type_ != running.type_);
+        status.conditions.push(running);
+    }
+    status
+}
+
 /// A rank of an attempt that ended, or was never heard of again.
 pub(crate) struct Rank<'a> {
     /// Its place.

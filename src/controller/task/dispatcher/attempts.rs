@@ -8,8 +8,8 @@ use skyward_api::{Task, TaskPhase, condition::reason};
 use skyward_remote::protocol::finished::Ending;
 
 use super::{
-    AGAIN, Attempt, Collect, Dispatcher, References, Run, RunStage, Stage, StopWhy, WORTH_TELLING, Waiting,
-    queue_key,
+    AGAIN, Dispatcher, WORTH_TELLING,
+    state::{Attempt, Collect, References, Run, RunStage, Stage, StopWhy, Waiting, queue_key},
 };
 use crate::{
     events,
@@ -75,6 +75,7 @@ impl Dispatcher {
             number,
             places,
             started_at: now,
+            pool: self.pool.as_ref().map(|pool| pool.uid.clone()),
             resolved,
             task: None,
             stop: None,

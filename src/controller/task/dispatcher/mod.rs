@@ -15,34 +15,39 @@
 //! - An attempt ends as one: a new one is placed only when each run of the old one has
 //!   ended or its machine is gone.
 //!
-//! `tasks.rs` has what Tasks and writes bring, `attempts.rs` how attempts begin and end,
-//! `runs.rs` what agents bring.
+//! `state.rs` is what it holds. `tasks.rs` has what Tasks bring, `queue.rs` who is next,
+//! `waits.rs` and `writes.rs` what users are told, `attempts.rs` how attempts begin and
+//! end, `runs.rs` what agents bring, `collecting.rs` and `lost.rs` what is left of runs.
 
 mod attempts;
+mod collecting;
+mod lost;
+mod queue;
 mod runs;
+mod state;
 mod tasks;
 #[cfg(test)]
 mod tests;
+mod waits;
+mod writes;
 
 use std::{
-    cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
     time::Duration,
 };
 
 use jiff::Timestamp;
-use skyward_api::{Task, TaskPhase, TaskStatus, condition::reason, task::Placement};
-use skyward_remote::protocol::Finished;
+use skyward_api::TaskPhase;
 
+pub(crate) use self::state::is_complete;
+use self::state::{QueueKey, Run, RunStage, Stage, TaskState, Unclaimed};
 use crate::{
     board::{Key, PoolLoad},
     task::{
         live::LiveRun,
-        message::{Collected, Effect, Event, Resolved},
-        model::{Entry, MachineView, Place, PoolView, RunId, Uid},
-        placement::{Planner, Room, Wait},
-        status::{Counts, Why},
+        message::{Effect, Event},
+        model::{MachineView, Place, PoolView, RunId, Uid},
     },
 };
 
@@ -50,6 +55,13 @@ use crate::{
 const WORTH_TELLING: Duration = Duration::from_secs(5);
 /// Pause before something that failed is tried again.
 const AGAIN: Duration = Duration::from_secs(1);
+/// Longest pause before it is tried again to fetch what is left of a run.
+const FETCH_AGAIN: Duration = Duration::from_secs(5);
+/// Longest pause before the result store is tried again.
+const STORE_AGAIN: Duration = Duration::from_secs(30);
+/// A Pool is another one than that of an earlier leader's attempt when it is younger by
+/// this much: clocks of two machines differ.
+const SKEW: Duration = Duration::from_mins(1);
 /// Pause before a Secret or ConfigMap that was missing is looked for again.
 const LOOK_AGAIN: Duration = Duration::from_secs(3);
 /// How long what was read from Secrets and ConfigMaps counts.
@@ -63,9 +75,6 @@ const RESOLVING: usize = 64;
 /// Waits told in one tick while Tasks start, and while none does.
 const TOLD_BUSY: usize = 20;
 const TOLD_QUIET: usize = 200;
-
-/// Order of the queue: priority, then age, then name.
-type QueueKey = (Reverse<i32>, Timestamp, Arc<str>, Uid);
 
 /// The dispatcher of one Pool.
 #[derive(Debug)]
@@ -97,204 +106,6 @@ pub(crate) struct Dispatcher {
     /// Something changed that may let a Task start.
     dirty: bool,
     effects: Vec<Effect>,
-}
-
-#[derive(Debug)]
-struct TaskState {
-    entry: Entry,
-    counts: Counts,
-    stage: Stage,
-    write: Option<u64>,
-    read: Read,
-    /// Not written again before.
-    write_at: Option<Timestamp>,
-    /// The watch does not show it any more.
-    left: bool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Read {
-    Not,
-    InFlight,
-    /// What is under way may be answered already: once more after it.
-    InFlightAndAgain,
-    At(Timestamp),
-}
-
-#[derive(Debug)]
-enum Stage {
-    /// It waits for its machines.
-    Waiting(Waiting),
-    /// Its placement is being written.
-    Placing(Attempt),
-    /// Its placement is on record.
-    Running(Attempt),
-    /// Its end is being written.
-    Ending(Box<TaskStatus>),
-}
-
-#[derive(Debug)]
-struct Waiting {
-    /// When the wait is worth a write.
-    tell_at: Timestamp,
-    /// A machine was lost, or it was stopped: it waits for another attempt.
-    again: Option<Why>,
-    references: References,
-    /// It cannot be placed for now although there is room.
-    obstacle: Option<Why>,
-    not_before: Option<Timestamp>,
-    told: Option<Why>,
-}
-
-#[derive(Debug)]
-enum References {
-    /// To be read when there is room for it.
-    Unread,
-    Reading,
-    Read(Arc<Resolved>, Timestamp),
-    Missing(Timestamp),
-}
-
-#[derive(Debug)]
-struct Attempt {
-    number: u32,
-    places: Vec<Place>,
-    started_at: Timestamp,
-    resolved: Option<Arc<Resolved>>,
-    /// The object as the placement write answered it, until every run is started.
-    task: Option<Arc<Task>>,
-    stop: Option<StopWhy>,
-}
-
-/// Why an attempt is stopped. The later ones win over the earlier ones.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum StopWhy {
-    /// A rank was lost: all start again together.
-    Interrupted,
-    /// The Pool is suspended or wants no machines.
-    PoolOff,
-    /// The Task is suspended.
-    Suspended,
-    /// The Pool is deleted.
-    PoolDeleted,
-}
-
-impl StopWhy {
-    const fn as_str(self) -> &'static str {
-        match self {
-            Self::Interrupted => reason::INTERRUPTED,
-            Self::PoolOff => reason::POOL_OFF,
-            Self::Suspended => reason::SUSPENDED,
-            Self::PoolDeleted => reason::POOL_DELETED,
-        }
-    }
-}
-
-#[derive(Debug)]
-struct Run {
-    place: Place,
-    /// Name of its Machine; empty while an adopted run's machine was not seen yet.
-    machine: Arc<str>,
-    stage: RunStage,
-    /// Connection over which a Start is under way.
-    start: Option<u64>,
-    /// Whether an agent may know of it.
-    sent: bool,
-    /// Not tried again before: Start, Stop, Collect, Forget, CopyLog.
-    not_before: Option<Timestamp>,
-    stop: Option<(Duration, &'static str)>,
-    /// Connection over which Stop was sent.
-    stop_sent: Option<u64>,
-    collect: Collect,
-    /// No attempt needs it any more: stop, forget.
-    discard: bool,
-    forgetting: bool,
-    /// It was stopped before any agent knew it: while its attempt is on record, another
-    /// leader would start it.
-    unstarted: bool,
-    copying: bool,
-    copy_at: Option<Timestamp>,
-}
-
-#[derive(Debug)]
-enum RunStage {
-    /// Its place is kept; nobody was told to start it.
-    Reserved,
-    /// It is to be started.
-    Starting,
-    /// Its agent has it.
-    Running,
-    /// It ended.
-    Finished(Arc<Finished>),
-    /// Its machine is gone.
-    Lost,
-}
-
-#[derive(Debug)]
-enum Collect {
-    Not,
-    InFlight,
-    Done(Box<Collected>),
-}
-
-#[derive(Debug)]
-struct Unclaimed {
-    place: Place,
-    since: Timestamp,
-    finished: Option<Arc<Finished>>,
-}
-
-impl Run {
-    fn new(place: Place, machine: Arc<str>, stage: RunStage) -> Self {
-        Self {
-            place,
-            machine,
-            stage,
-            start: None,
-            sent: false,
-            not_before: None,
-            stop: None,
-            stop_sent: None,
-            collect: Collect::Not,
-            discard: false,
-            forgetting: false,
-            unstarted: false,
-            copying: false,
-            copy_at: None,
-        }
-    }
-
-    /// Whether it takes a place of its machine.
-    const fn is_active(&self) -> bool {
-        matches!(
-            self.stage,
-            RunStage::Reserved | RunStage::Starting | RunStage::Running
-        )
-    }
-
-    /// Whether it needs nothing more before its attempt can end.
-    const fn is_settled(&self) -> bool {
-        match self.stage {
-            RunStage::Finished(_) => matches!(self.collect, Collect::Done(_)),
-            RunStage::Lost => true,
-            RunStage::Reserved | RunStage::Starting | RunStage::Running => false,
-        }
-    }
-}
-
-/// Whether the fact itself holds all that is to be collected.
-pub(crate) fn is_complete(finished: &Finished) -> bool {
-    finished.log.len() as u64 == finished.log_bytes
-        && (!finished.has_result || finished.result.len() as u64 == finished.result_bytes)
-}
-
-fn queue_key(entry: &Entry) -> QueueKey {
-    (
-        Reverse(entry.priority),
-        entry.created,
-        entry.name.clone(),
-        entry.uid.clone(),
-    )
 }
 
 impl Dispatcher {
@@ -360,6 +171,7 @@ impl Dispatcher {
                 }
             }
             Event::Collected(run, result) => self.on_collected(&run, result, now),
+            Event::Recalled(run, result) => self.on_recalled(&run, result, now),
             Event::LogCopied(run) => {
                 if let Some(run) = self.runs.get_mut(&run) {
                     run.copying = false;
@@ -388,8 +200,17 @@ impl Dispatcher {
         if !self.synced || !self.viewed {
             return None;
         }
-        let mut load = PoolLoad::default();
+        let mut load = PoolLoad {
+            closed: self
+                .machines
+                .values()
+                .filter(|machine| machine.deleting)
+                .map(|machine| machine.name.to_string())
+                .collect(),
+            ..PoolLoad::default()
+        };
         for run in self.runs.values() {
+            load.unstored += u32::from(run.trouble.is_some() && matches!(run.stage, RunStage::Finished(_)));
             let counts = run.is_active() || (!run.discard && !matches!(run.stage, RunStage::Lost));
             if counts {
                 let name = self
@@ -471,7 +292,7 @@ impl Dispatcher {
         self.started_since_tick = 0;
         for uid in self.uids() {
             self.retry_task(&uid, now);
-            if told < limit && self.tell_wait(&uid, now) {
+            if told < limit && (self.tell_wait(&uid, now) || self.tell_trouble(&uid, now)) {
                 told += 1;
             }
         }
@@ -506,80 +327,18 @@ impl Dispatcher {
             .collect()
     }
 
-    /// Gives out the free places in the order of the queue.
-    fn place_tasks(&mut self, now: Timestamp) {
-        if !self.synced || !self.viewed || self.queue.is_empty() {
-            return;
-        }
-        let Some(pool) = self.pool.clone() else { return };
-        if pool.off.is_some() || pool.deleted_at.is_some() {
-            return;
-        }
-        let mut used: BTreeMap<Place, u32> = BTreeMap::new();
-        let occupies =
-            |(id, run): &(&RunId, &Run)| run.is_active() || (run.unstarted && self.is_recorded(id));
-        for (_, run) in self.runs.iter().filter(occupies) {
-            *used.entry(run.place).or_default() += 1;
-        }
-        for (run, unclaimed) in &self.unclaimed {
-            if unclaimed.finished.is_none() && !self.runs.contains_key(run) {
-                *used.entry(unclaimed.place).or_default() += 1;
-            }
-        }
-        let rooms = self
-            .machines
-            .values()
-            // One that is Ready and not connected (this controller has just started, say) counts
-            // for ranks and has no room: who is head must not depend on who connected first.
-            .filter(|machine| machine.ready)
-            .map(|machine| {
-                let used = used.get(&machine.place).copied().unwrap_or_default();
-                let room = if machine.takes_runs() { pool.concurrency } else { 0 };
-                Room {
-                    place: machine.place,
-                    free: room.saturating_sub(used),
-                    used,
-                }
-            });
-        let mut planner = Planner::new(rooms.collect(), pool.desired, pool.min, self.last);
-        let mut placed = Vec::new();
-        for key in &self.queue {
-            if planner.is_exhausted() {
-                break;
-            }
-            let uid = &key.3;
-            let Some(task) = self.tasks.get_mut(uid) else {
-                continue;
-            };
-            let Stage::Waiting(waiting) = &mut task.stage else {
-                continue;
-            };
-            if task.write.is_some() || task.read != Read::Not || waiting.not_before.is_some_and(|at| at > now)
-            {
-                continue;
-            }
-            let Some(placement) = task.entry.placement else {
-                waiting.obstacle = Some(Why::new(
-                    reason::INVALID_SPEC,
-                    "spec.placement is none of one, all, head and a rank; delete the Task and create it anew",
-                ));
-                continue;
-            };
-            if !read_references(task, &pool, &mut self.resolving, &mut self.effects, now) {
-                continue;
-            }
-            let Stage::Waiting(waiting) = &mut task.stage else {
-                continue;
-            };
-            match planner.place(placement) {
-                Ok(places) => placed.push((uid.clone(), places)),
-                Err(wait) => waiting.obstacle = Some(why_no_room(wait, placement, &pool)),
-            }
-        }
-        self.last = planner.last();
-        for (uid, places) in placed {
-            self.begin_attempt(&uid, places, now);
-        }
+    /// The runs of one attempt, by rank.
+    fn attempt_runs<'a>(
+        &'a self,
+        uid: &Uid,
+        attempt: u32,
+    ) -> impl Iterator<Item = (&'a RunId, &'a Run)> + use<'a> {
+        let of = |rank| RunId {
+            uid: uid.clone(),
+            attempt,
+            rank,
+        };
+        self.runs.range(of(0)..=of(u32::MAX))
     }
 
     /// Whether the status on record names the attempt of this run as running.
@@ -610,69 +369,5 @@ impl Dispatcher {
             Some(Stage::Waiting(_) | Stage::Placing(_) | Stage::Ending(_)) | None => Vec::new(),
         };
         self.effects.push(Effect::Live(uid.clone(), live));
-    }
-}
-
-/// Whether what the Task needs from Secrets and ConfigMaps is at hand; else sees to it.
-fn read_references(
-    task: &mut TaskState,
-    pool: &PoolView,
-    resolving: &mut usize,
-    effects: &mut Vec<Effect>,
-    now: Timestamp,
-) -> bool {
-    let Stage::Waiting(waiting) = &mut task.stage else {
-        return false;
-    };
-    if pool.env_from.is_empty() && task.entry.env_from.is_empty() {
-        return true;
-    }
-    let read = match &waiting.references {
-        References::Read(_, at) if now.duration_since(*at).unsigned_abs() <= FRESH => return true,
-        References::Read(..) | References::Unread => true,
-        References::Missing(until) => *until <= now,
-        References::Reading => false,
-    };
-    if read && *resolving < RESOLVING {
-        *resolving += 1;
-        waiting.references = References::Reading;
-        let refs = pool
-            .env_from
-            .iter()
-            .chain(&task.entry.env_from)
-            .cloned()
-            .collect();
-        effects.push(Effect::Resolve {
-            uid: task.entry.uid.clone(),
-            refs,
-        });
-    }
-    false
-}
-
-fn why_no_room(wait: Wait, placement: Placement, pool: &PoolView) -> Why {
-    let name = &pool.name;
-    match wait {
-        Wait::NoPlace => Why::new(
-            reason::WAITING_FOR_MACHINE,
-            match placement {
-                Placement::One => format!("every place of Pool \"{name}\" is taken"),
-                Placement::All => format!("waits for a free place on each machine of Pool \"{name}\""),
-                Placement::Rank(rank) => format!("waits for a free place on rank {rank} of Pool \"{name}\""),
-            },
-        ),
-        Wait::FewMachines { ready, wanted } => Why::new(
-            reason::WAITING_FOR_MACHINE,
-            format!("needs {wanted} machines of Pool \"{name}\" that take Tasks; {ready} do"),
-        ),
-        Wait::OutOfRange => Why::new(
-            reason::RANK_OUT_OF_RANGE,
-            format!(
-                "Pool \"{name}\" wants {} machines, so its highest rank is {}; raise nodes.desired or create the \
-                 Task with another placement",
-                pool.desired,
-                pool.desired.saturating_sub(1)
-            ),
-        ),
     }
 }

@@ -3,20 +3,23 @@
 //! [`Dispatcher::drive`] looks at one run and asks for what it needs next; whatever
 //! happened before, calling it again is harmless.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::sync::Arc;
 
 use jiff::Timestamp;
+use skyward_api::condition::reason;
 use skyward_remote::{
     AgentError,
     protocol::{Fact, Finished, RunState, fact, finished::Ending, run_state},
 };
 
 use super::{
-    COPY_LOG, Collect, Dispatcher, LOOK_AGAIN, Run, RunStage, Stage, UNCLAIMED, Unclaimed, is_complete,
+    COPY_LOG, Dispatcher, LOOK_AGAIN, is_complete,
+    state::{Collect, RunStage, Stage, Unclaimed},
 };
 use crate::task::{
-    message::{CollectOrder, Collected, Effect, StartError, StartOrder},
+    message::{Effect, StartError, StartOrder},
     model::{Place, RunId, Uid},
+    status::Why,
 };
 
 /// What [`Dispatcher::drive`] found to be needed.
@@ -62,8 +65,15 @@ impl Dispatcher {
             (RunStage::Starting, Some(connection)) if !run.discard && run.start.is_none() && due => {
                 Need::Start(connection)
             }
-            (RunStage::Finished(_), _) if !run.discard && matches!(run.collect, Collect::Not) && due => {
-                Need::Collect
+            (RunStage::Finished(finished), connection)
+                if !run.discard && !run.recalling && matches!(run.collect, Collect::Not) && due =>
+            {
+                // Without its machine there is only what the fact brought.
+                if connection.is_some() || run.gone || is_complete(finished) {
+                    Need::Collect
+                } else {
+                    Need::Nothing
+                }
             }
             // A discarded run that has ended is forgotten with others of its machine.
             _ => Need::Nothing,
@@ -169,6 +179,10 @@ impl Dispatcher {
                 self.on_finished(id, Arc::new(finished), now);
             }
             Err(StartError::NotNow(_)) => run.not_before = Some(now + LOOK_AGAIN),
+            Err(StartError::References(message)) => {
+                run.hold_up(Why::new(reason::REFERENCE_NOT_FOUND, message), now);
+                run.not_before = Some(now + LOOK_AGAIN);
+            }
             Err(StartError::TaskGone) => {
                 run.not_before = Some(Self::again(now));
                 self.reread(&id.uid);
@@ -207,6 +221,7 @@ impl Dispatcher {
             && matches!(run.stage, RunStage::Starting)
         {
             run.stage = RunStage::Running;
+            run.let_go_on();
             run.copy_at = Some(now + COPY_LOG);
         }
     }
@@ -216,6 +231,7 @@ impl Dispatcher {
         match run.stage {
             RunStage::Starting | RunStage::Running => {
                 run.stage = RunStage::Finished(finished);
+                run.let_go_on();
                 run.not_before = None;
                 self.dirty = true;
             }
@@ -291,40 +307,6 @@ impl Dispatcher {
         }
     }
 
-    /// Runs that no Task has claimed for a while are stopped and forgotten.
-    pub(super) fn drop_unclaimed(&mut self, now: Timestamp) {
-        if !self.synced || !self.viewed {
-            return;
-        }
-        let gone = |place: &Place| !self.machines.contains_key(place);
-        let old: Vec<RunId> = self
-            .unclaimed
-            .iter()
-            .filter(|(_, run)| gone(&run.place) || now.duration_since(run.since).unsigned_abs() >= UNCLAIMED)
-            .map(|(id, _)| id.clone())
-            .collect();
-        for id in old {
-            let Some(unclaimed) = self.unclaimed.remove(&id) else {
-                continue;
-            };
-            self.dirty = true;
-            let claimed = self.runs.contains_key(&id);
-            let Some(machine) = self.machines.get(&unclaimed.place) else {
-                continue;
-            };
-            if claimed {
-                continue;
-            }
-            let stage = unclaimed.finished.map_or(RunStage::Running, RunStage::Finished);
-            let mut run = Run::new(unclaimed.place, machine.name.clone(), stage);
-            run.sent = true;
-            run.discard = true;
-            run.stop = Some((super::super::model::GRACE, "Unclaimed"));
-            self.runs.insert(id.clone(), run);
-            self.drive(&id, now);
-        }
-    }
-
     /// Facts of each connection are read from the first on.
     pub(super) fn follow(&mut self) {
         for machine in self.machines.values() {
@@ -342,168 +324,8 @@ impl Dispatcher {
         }
     }
 
-    /// Runs on machines that the cache does not show: look past the cache before believing it.
-    pub(super) fn look_for_lost(&mut self) {
-        let missing = self.runs.values().any(|run| {
-            !matches!(run.stage, RunStage::Lost | RunStage::Reserved)
-                && !self.machines.contains_key(&run.place)
-        });
-        if missing && self.viewed && !self.listing {
-            self.listing = true;
-            self.effects.push(Effect::ListMachines);
-        }
-    }
-
-    pub(super) fn on_machines_listed(&mut self, result: Result<Vec<Place>, String>, now: Timestamp) {
-        self.listing = false;
-        let Ok(there) = result else { return };
-        let there: BTreeSet<Place> = there.into_iter().collect();
-        let gone = |run: &Run| !self.machines.contains_key(&run.place) && !there.contains(&run.place);
-        for id in self.run_ids(gone) {
-            let Some(run) = self.runs.get_mut(&id) else {
-                continue;
-            };
-            let kept = match &run.stage {
-                // What is collected, or arrived with the fact, needs no machine any more.
-                RunStage::Finished(finished) => {
-                    !run.discard && (matches!(run.collect, Collect::Done(_)) || is_complete(finished))
-                }
-                // Its placement may just be written; decided when that is known.
-                RunStage::Reserved => true,
-                RunStage::Starting | RunStage::Running | RunStage::Lost => false,
-            };
-            if !kept {
-                run.stage = RunStage::Lost;
-                run.start = None;
-                self.dirty = true;
-                self.drive(&id, now);
-                self.conclude(&id.uid, now);
-            }
-        }
-    }
-
-    fn collect(&mut self, id: &RunId) {
-        let Some(run) = self.runs.get_mut(id) else { return };
-        let RunStage::Finished(finished) = &run.stage else {
-            return;
-        };
-        let Some(task) = self.tasks.get(&id.uid) else {
-            return;
-        };
-        let resolved = match &task.stage {
-            Stage::Running(attempt) => attempt.resolved.clone(),
-            Stage::Waiting(_) | Stage::Placing(_) | Stage::Ending(_) => None,
-        };
-        let pool_refs = self.pool.iter().flat_map(|pool| &pool.env_from);
-        run.collect = Collect::InFlight;
-        let order = CollectOrder {
-            run: id.clone(),
-            machine: run.machine.clone(),
-            finished: finished.clone(),
-            refs: pool_refs.chain(&task.entry.env_from).cloned().collect(),
-            resolved,
-        };
-        self.effects.push(Effect::Collect(Box::new(order)));
-    }
-
-    pub(super) fn on_collected(
-        &mut self,
-        id: &RunId,
-        result: Result<Box<Collected>, String>,
-        now: Timestamp,
-    ) {
-        let Some(run) = self.runs.get_mut(id) else { return };
-        if !matches!(run.collect, Collect::InFlight) || matches!(run.stage, RunStage::Lost) {
-            return;
-        }
-        match result {
-            Ok(collected) => {
-                self.effects.push(Effect::RunEnded(collected.reason));
-                run.collect = Collect::Done(collected);
-                self.conclude(&id.uid, now);
-            }
-            Err(message) => {
-                tracing::warn!(run = %id, %message, "a run cannot be collected yet");
-                run.collect = Collect::Not;
-                run.not_before = Some(Self::again(now));
-            }
-        }
-    }
-
-    pub(super) fn copy_log(&mut self, id: &RunId, now: Timestamp) {
-        let Some(run) = self.runs.get_mut(id) else { return };
-        let Some(machine) = self
-            .machines
-            .get(&run.place)
-            .filter(|machine| machine.connection.is_some())
-        else {
-            return;
-        };
-        if !run.copying && run.copy_at.is_none_or(|at| at <= now) {
-            run.copying = true;
-            self.effects.push(Effect::CopyLog {
-                run: id.clone(),
-                machine: machine.name.clone(),
-            });
-        }
-    }
-
-    /// Ended runs that nobody needs, one message for each machine.
-    pub(super) fn forget_runs(&mut self, now: Timestamp) {
-        let mut by_machine: std::collections::BTreeMap<Place, Vec<RunId>> = std::collections::BTreeMap::new();
-        let over = |run: &Run| {
-            let due = run.not_before.is_none_or(|at| at <= now);
-            // A Start under way would begin it anew if it were forgotten before.
-            run.discard
-                && matches!(run.stage, RunStage::Finished(_))
-                && run.start.is_none()
-                && !run.forgetting
-                && due
-        };
-        for id in self.run_ids(over) {
-            // While the record names its attempt, another leader would start it again.
-            if self.is_recorded(&id) {
-                continue;
-            }
-            let Some(run) = self.runs.get_mut(&id) else {
-                continue;
-            };
-            if self
-                .machines
-                .get(&run.place)
-                .is_some_and(|machine| machine.connection.is_some())
-            {
-                run.forgetting = true;
-                by_machine.entry(run.place).or_default().push(id);
-            }
-        }
-        for (place, runs) in by_machine {
-            if let Some(machine) = self.machines.get(&place) {
-                self.effects.push(Effect::Forget {
-                    machine: machine.name.clone(),
-                    runs,
-                });
-            }
-        }
-    }
-
-    pub(super) fn on_forgotten(&mut self, runs: &[RunId], result: &Result<(), AgentError>, now: Timestamp) {
-        for id in runs {
-            match result {
-                Ok(()) | Err(AgentError::NotFound) => self.remove_run(id),
-                Err(AgentError::StaleEpoch) => self.abdicate(),
-                Err(AgentError::Disconnected(_) | AgentError::Busy(_) | AgentError::Refused(_)) => {
-                    if let Some(run) = self.runs.get_mut(id) {
-                        run.forgetting = false;
-                        run.not_before = Some(Self::again(now));
-                    }
-                }
-            }
-        }
-    }
-
     /// A newer leader is at work: whatever this process still did would be wrong.
-    fn abdicate(&mut self) {
+    pub(super) fn abdicate(&mut self) {
         if !self.halted {
             self.halted = true;
             self.effects.clear();
@@ -513,7 +335,7 @@ impl Dispatcher {
 }
 
 /// The end of a run that no agent tells of.
-fn synthetic(ending: Ending, message: String, now: Timestamp) -> Finished {
+pub(super) fn synthetic(ending: Ending, message: String, now: Timestamp) -> Finished {
     let at = u64::try_from(now.as_millisecond()).unwrap_or_default();
     Finished {
         ending: ending.into(),

@@ -754,7 +754,7 @@ pub(super) fn history(seed: u64, steps: u32) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases.max(400), ..ProptestConfig::default() })]
 
     #[test]
     fn whatever_is_lost_each_task_ends_once_with_its_one_result(seed in any::<u64>(), steps in 20_u32..600) {

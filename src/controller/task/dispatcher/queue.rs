@@ -1,0 +1,159 @@
+//! Who is next: free places are given out in the order of the queue.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use skyward_api::{condition::reason, task::Placement};
+
+use super::{
+    Dispatcher, FRESH, RESOLVING,
+    state::{Read, References, Run, Stage, TaskState},
+};
+use crate::task::{
+    message::Effect,
+    model::{Place, PoolView, RunId},
+    placement::{Planner, Room, Wait},
+    status::Why,
+};
+
+impl Dispatcher {
+    /// Gives out the free places in the order of the queue.
+    pub(super) fn place_tasks(&mut self, now: Timestamp) {
+        if !self.synced || !self.viewed || self.queue.is_empty() {
+            return;
+        }
+        let Some(pool) = self.pool.clone() else { return };
+        if pool.off.is_some() || pool.deleted_at.is_some() {
+            return;
+        }
+        let mut used: BTreeMap<Place, u32> = BTreeMap::new();
+        let occupies =
+            |(id, run): &(&RunId, &Run)| run.is_active() || (run.unstarted && self.is_recorded(id));
+        for (_, run) in self.runs.iter().filter(occupies) {
+            *used.entry(run.place).or_default() += 1;
+        }
+        for (run, unclaimed) in &self.unclaimed {
+            if unclaimed.finished.is_none() && !self.runs.contains_key(run) {
+                *used.entry(unclaimed.place).or_default() += 1;
+            }
+        }
+        let rooms = self
+            .machines
+            .values()
+            // One that is Ready and not connected (this controller has just started, say) counts
+            // for ranks and has no room: who is head must not depend on who connected first.
+            .filter(|machine| machine.ready)
+            .map(|machine| {
+                let used = used.get(&machine.place).copied().unwrap_or_default();
+                let room = if machine.takes_runs() { pool.concurrency } else { 0 };
+                Room {
+                    place: machine.place,
+                    free: room.saturating_sub(used),
+                    used,
+                }
+            });
+        let mut planner = Planner::new(rooms.collect(), pool.desired, pool.min, self.last);
+        let mut placed = Vec::new();
+        for key in &self.queue {
+            if planner.is_exhausted() {
+                break;
+            }
+            let uid = &key.3;
+            let Some(task) = self.tasks.get_mut(uid) else {
+                continue;
+            };
+            let Stage::Waiting(waiting) = &mut task.stage else {
+                continue;
+            };
+            if task.write.is_some() || task.read != Read::Not || waiting.not_before.is_some_and(|at| at > now)
+            {
+                continue;
+            }
+            let Some(placement) = task.entry.placement else {
+                waiting.obstacle = Some(Why::new(
+                    reason::INVALID_SPEC,
+                    "spec.placement is none of one, all, head and a rank; delete the Task and create it anew",
+                ));
+                continue;
+            };
+            if !read_references(task, &pool, &mut self.resolving, &mut self.effects, now) {
+                continue;
+            }
+            let Stage::Waiting(waiting) = &mut task.stage else {
+                continue;
+            };
+            match planner.place(placement) {
+                Ok(places) => placed.push((uid.clone(), places)),
+                Err(wait) => waiting.obstacle = Some(why_no_room(wait, placement, &pool)),
+            }
+        }
+        self.last = planner.last();
+        for (uid, places) in placed {
+            self.begin_attempt(&uid, places, now);
+        }
+    }
+}
+
+/// Whether what the Task needs from Secrets and ConfigMaps is at hand; else sees to it.
+fn read_references(
+    task: &mut TaskState,
+    pool: &PoolView,
+    resolving: &mut usize,
+    effects: &mut Vec<Effect>,
+    now: Timestamp,
+) -> bool {
+    let Stage::Waiting(waiting) = &mut task.stage else {
+        return false;
+    };
+    if pool.env_from.is_empty() && task.entry.env_from.is_empty() {
+        return true;
+    }
+    let read = match &waiting.references {
+        References::Read(_, at) if now.duration_since(*at).unsigned_abs() <= FRESH => return true,
+        References::Read(..) | References::Unread => true,
+        References::Missing(until) => *until <= now,
+        References::Reading => false,
+    };
+    if read && *resolving < RESOLVING {
+        *resolving += 1;
+        waiting.references = References::Reading;
+        let refs = pool
+            .env_from
+            .iter()
+            .chain(&task.entry.env_from)
+            .cloned()
+            .collect();
+        effects.push(Effect::Resolve {
+            uid: task.entry.uid.clone(),
+            refs,
+        });
+    }
+    false
+}
+
+fn why_no_room(wait: Wait, placement: Placement, pool: &PoolView) -> Why {
+    let name = &pool.name;
+    match wait {
+        Wait::NoPlace => Why::new(
+            reason::WAITING_FOR_MACHINE,
+            match placement {
+                Placement::One => format!("every place of Pool \"{name}\" is taken"),
+                Placement::All => format!("waits for a free place on each machine of Pool \"{name}\""),
+                Placement::Rank(rank) => format!("waits for a free place on rank {rank} of Pool \"{name}\""),
+            },
+        ),
+        Wait::FewMachines { ready, wanted } => Why::new(
+            reason::WAITING_FOR_MACHINE,
+            format!("needs {wanted} machines of Pool \"{name}\" that take Tasks; {ready} do"),
+        ),
+        Wait::OutOfRange => Why::new(
+            reason::RANK_OUT_OF_RANGE,
+            format!(
+                "Pool \"{name}\" wants {} machines, so its highest rank is {}; raise nodes.desired or create the \
+                 Task with another placement",
+                pool.desired,
+                pool.desired.saturating_sub(1)
+            ),
+        ),
+    }
+}

@@ -1,0 +1,271 @@
+//! What a dispatcher holds of Tasks, attempts and runs: data, and what is true of it.
+
+use std::{cmp::Reverse, sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+use skyward_api::{Task, TaskStatus, condition::reason};
+use skyward_remote::protocol::Finished;
+
+use crate::task::{
+    message::{Collected, Resolved},
+    model::{Entry, Place, Uid},
+    status::{Counts, Why},
+};
+
+/// Order of the queue: priority, then age, then name.
+pub(super) type QueueKey = (Reverse<i32>, Timestamp, Arc<str>, Uid);
+
+#[derive(Debug)]
+pub(super) struct TaskState {
+    pub(super) entry: Entry,
+    pub(super) counts: Counts,
+    pub(super) stage: Stage,
+    pub(super) write: Option<u64>,
+    pub(super) read: Read,
+    /// Not written again before.
+    pub(super) write_at: Option<Timestamp>,
+    /// The watch does not show it any more.
+    pub(super) left: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Read {
+    Not,
+    InFlight,
+    /// What is under way may be answered already: once more after it.
+    InFlightAndAgain,
+    At(Timestamp),
+}
+
+#[derive(Debug)]
+pub(super) enum Stage {
+    /// It waits for its machines.
+    Waiting(Waiting),
+    /// Its placement is being written.
+    Placing(Attempt),
+    /// Its placement is on record.
+    Running(Attempt),
+    /// Its end is being written.
+    Ending(Box<TaskStatus>),
+}
+
+#[derive(Debug)]
+pub(super) struct Waiting {
+    /// When the wait is worth a write.
+    pub(super) tell_at: Timestamp,
+    /// A machine was lost, or it was stopped: it waits for another attempt.
+    pub(super) again: Option<Why>,
+    pub(super) references: References,
+    /// It cannot be placed for now although there is room.
+    pub(super) obstacle: Option<Why>,
+    pub(super) not_before: Option<Timestamp>,
+    pub(super) told: Option<Why>,
+}
+
+#[derive(Debug)]
+pub(super) enum References {
+    /// To be read when there is room for it.
+    Unread,
+    Reading,
+    Read(Arc<Resolved>, Timestamp),
+    Missing(Timestamp),
+}
+
+#[derive(Debug)]
+pub(super) struct Attempt {
+    pub(super) number: u32,
+    pub(super) places: Vec<Place>,
+    pub(super) started_at: Timestamp,
+    /// UID of the Pool that it was placed in; `None` when an earlier leader placed it.
+    pub(super) pool: Option<String>,
+    pub(super) resolved: Option<Arc<Resolved>>,
+    /// The object as the placement write answered it, until every run is started.
+    pub(super) task: Option<Arc<Task>>,
+    pub(super) stop: Option<StopWhy>,
+}
+
+/// Why an attempt is stopped. The later ones win over the earlier ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum StopWhy {
+    /// A rank was lost: all start again together.
+    Interrupted,
+    /// The Pool is suspended or wants no machines.
+    PoolOff,
+    /// The Task is suspended.
+    Suspended,
+    /// The Pool is deleted.
+    PoolDeleted,
+}
+
+impl StopWhy {
+    pub(super) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Interrupted => reason::INTERRUPTED,
+            Self::PoolOff => reason::POOL_OFF,
+            Self::Suspended => reason::SUSPENDED,
+            Self::PoolDeleted => reason::POOL_DELETED,
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Run {
+    pub(super) place: Place,
+    /// Name of its Machine; empty while an adopted run's machine was not seen yet.
+    pub(super) machine: Arc<str>,
+    pub(super) stage: RunStage,
+    /// Connection over which a Start is under way.
+    pub(super) start: Option<u64>,
+    /// Whether an agent may know of it.
+    pub(super) sent: bool,
+    /// Not tried again before: Start, Stop, Collect, Forget, CopyLog.
+    pub(super) not_before: Option<Timestamp>,
+    pub(super) stop: Option<(Duration, &'static str)>,
+    /// Connection over which Stop was sent.
+    pub(super) stop_sent: Option<u64>,
+    pub(super) collect: Collect,
+    /// No attempt needs it any more: stop, forget.
+    pub(super) discard: bool,
+    pub(super) forgetting: bool,
+    /// It was stopped before any agent knew it: while its attempt is on record, another
+    /// leader would start it.
+    pub(super) unstarted: bool,
+    pub(super) copying: bool,
+    pub(super) copy_at: Option<Timestamp>,
+    /// Its machine is gone: what there is of it is all there will be.
+    pub(super) gone: bool,
+    /// The store is being asked what an earlier leader collected of it.
+    pub(super) recalling: bool,
+    /// What was tried for it and failed, in a row.
+    pub(super) failures: u32,
+    /// What keeps it from going on.
+    pub(super) trouble: Option<Trouble>,
+}
+
+/// What keeps a run from going on, for its user to see when it lasts.
+#[derive(Debug)]
+pub(super) struct Trouble {
+    pub(super) since: Timestamp,
+    pub(super) why: Why,
+}
+
+#[derive(Debug)]
+pub(super) enum RunStage {
+    /// Its place is kept; nobody was told to start it.
+    Reserved,
+    /// It is to be started.
+    Starting,
+    /// Its agent has it.
+    Running,
+    /// It ended.
+    Finished(Arc<Finished>),
+    /// Its machine is gone.
+    Lost,
+}
+
+#[derive(Debug)]
+pub(super) enum Collect {
+    Not,
+    InFlight,
+    Done(Box<Collected>),
+}
+
+#[derive(Debug)]
+pub(super) struct Unclaimed {
+    pub(super) place: Place,
+    pub(super) since: Timestamp,
+    pub(super) finished: Option<Arc<Finished>>,
+}
+
+impl Run {
+    pub(super) fn new(place: Place, machine: Arc<str>, stage: RunStage) -> Self {
+        Self {
+            place,
+            machine,
+            stage,
+            start: None,
+            sent: false,
+            not_before: None,
+            stop: None,
+            stop_sent: None,
+            collect: Collect::Not,
+            discard: false,
+            forgetting: false,
+            unstarted: false,
+            copying: false,
+            copy_at: None,
+            gone: false,
+            recalling: false,
+            failures: 0,
+            trouble: None,
+        }
+    }
+
+    /// It cannot go on for now; since when is kept while it lasts.
+    pub(super) fn hold_up(&mut self, why: Why, now: Timestamp) {
+        let since = self.trouble.as_ref().map_or(now, |trouble| trouble.since);
+        self.trouble = Some(Trouble { since, why });
+    }
+
+    /// It can go on.
+    pub(super) fn let_go_on(&mut self) {
+        self.trouble = None;
+        self.failures = 0;
+    }
+
+    /// Something was tried for it and failed: tried again later, and later each time.
+    pub(super) fn put_off(&mut self, longest: Duration, now: Timestamp) {
+        let wait = Duration::from_secs(1 << self.failures.min(10)).min(longest);
+        self.failures = self.failures.saturating_add(1);
+        self.not_before = Some(now + wait);
+    }
+
+    /// Whether it would be lost with its machine.
+    pub(super) const fn needs_machine(&self) -> bool {
+        match &self.stage {
+            RunStage::Starting | RunStage::Running => true,
+            // A discarded one waits until its agent has forgotten it.
+            RunStage::Finished(_) => {
+                self.discard || (!self.gone && !matches!(self.collect, Collect::Done(_)))
+            }
+            RunStage::Reserved | RunStage::Lost => false,
+        }
+    }
+
+    /// Whether it takes a place of its machine.
+    pub(super) const fn is_active(&self) -> bool {
+        matches!(
+            self.stage,
+            RunStage::Reserved | RunStage::Starting | RunStage::Running
+        )
+    }
+
+    /// Whether it needs nothing more before its attempt can end.
+    pub(super) const fn is_settled(&self) -> bool {
+        match self.stage {
+            RunStage::Finished(_) => matches!(self.collect, Collect::Done(_)),
+            RunStage::Lost => true,
+            RunStage::Reserved | RunStage::Starting | RunStage::Running => false,
+        }
+    }
+}
+
+/// Whether the fact itself holds all that is to be collected.
+pub(crate) fn is_complete(finished: &Finished) -> bool {
+    finished.log.len() as u64 == finished.log_bytes
+        && (!finished.has_result || finished.result.len() as u64 == finished.result_bytes)
+}
+
+/// Whether all that it came to is in the fact; of its log perhaps only the end.
+pub(super) fn has_result_left(finished: &Finished) -> bool {
+    !finished.has_result || finished.result.len() as u64 == finished.result_bytes
+}
+
+pub(super) fn queue_key(entry: &Entry) -> QueueKey {
+    (
+        Reverse(entry.priority),
+        entry.created,
+        entry.name.clone(),
+        entry.uid.clone(),
+    )
+}

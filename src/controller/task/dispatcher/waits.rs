@@ -1,0 +1,303 @@
+//! Why a Task waits, is stopped or does not come to its end, and when that is worth a write.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use skyward_api::{
+    TaskPhase,
+    condition::{self, reason},
+};
+
+use super::{
+    Dispatcher, LOOK_AGAIN, SKEW, WORTH_TELLING,
+    state::{Read, References, Stage, StopWhy, TaskState, Waiting},
+};
+use crate::{
+    events,
+    task::{
+        message::{Effect, Resolved},
+        model::{Entry, MachineView, Uid},
+        status::{self, Why},
+    },
+};
+
+impl Waiting {
+    pub(super) fn new(entry: &Entry, again: Option<Why>, now: Timestamp) -> Self {
+        // What is on record already need not be told again.
+        let told = condition::find(&entry.status.conditions, condition::SCHEDULED)
+            .filter(|scheduled| scheduled.status == "False" && entry.phase() != TaskPhase::Running)
+            .and_then(|scheduled| {
+                let reason = KNOWN_WAITS.iter().find(|known| **known == scheduled.reason)?;
+                Some(Why {
+                    reason,
+                    detail: detail_of(&scheduled.message),
+                    message: scheduled.message.clone(),
+                })
+            });
+        Self {
+            tell_at: now + WORTH_TELLING,
+            again,
+            references: References::Unread,
+            obstacle: None,
+            not_before: None,
+            told,
+        }
+    }
+}
+
+const KNOWN_WAITS: [&str; 9] = [
+    reason::WAITING_FOR_MACHINE,
+    reason::POOL_NOT_FOUND,
+    reason::POOL_NOT_READY,
+    reason::POOL_OFF,
+    reason::RANK_OUT_OF_RANGE,
+    reason::REFERENCE_NOT_FOUND,
+    reason::RETRYING,
+    reason::SUSPENDED,
+    reason::INVALID_SPEC,
+];
+
+const KNOWN_TROUBLES: [&str; 3] = [
+    reason::RESULT_STORE_FULL,
+    reason::RESULT_STORE_UNAVAILABLE,
+    reason::REFERENCE_NOT_FOUND,
+];
+
+/// A message that repeats another reason names it in brackets at its end.
+fn detail_of(message: &str) -> String {
+    message
+        .strip_suffix(')')
+        .and_then(|rest| rest.rsplit_once('('))
+        .map(|(_, detail)| detail)
+        .filter(|detail| !detail.is_empty() && detail.chars().all(|c| c.is_ascii_alphanumeric()))
+        .unwrap_or_default()
+        .to_owned()
+}
+
+impl Dispatcher {
+    pub(super) fn on_resolved(&mut self, uid: &Uid, result: Result<Arc<Resolved>, String>, now: Timestamp) {
+        self.resolving = self.resolving.saturating_sub(1);
+        self.dirty = true;
+        let Some(task) = self.tasks.get_mut(uid) else {
+            return;
+        };
+        let Stage::Waiting(waiting) = &mut task.stage else {
+            return;
+        };
+        match result {
+            Ok(resolved) => {
+                waiting.references = References::Read(resolved, now);
+                waiting.obstacle = None;
+            }
+            Err(message) => {
+                waiting.references = References::Missing(now + LOOK_AGAIN);
+                waiting.obstacle = Some(Why::new(reason::REFERENCE_NOT_FOUND, message));
+            }
+        }
+    }
+
+    /// What the Pool and the Task itself ask for now.
+    pub(super) fn steer(&mut self, uid: &Uid, now: Timestamp) {
+        if !self.viewed {
+            return;
+        }
+        let Some(task) = self.tasks.get(uid) else { return };
+        let pool = self.pool.as_deref();
+        let deleted = pool.is_some_and(|pool| pool.deleted_at.is_some_and(|at| task.entry.created <= at));
+        match &task.stage {
+            Stage::Waiting(_) if deleted && task.write.is_none() && task.read == Read::Not => {
+                let name = &task.entry.pool;
+                let why = Why::new(
+                    reason::POOL_DELETED,
+                    format!(
+                        "Pool \"{name}\" was deleted before the Task could run; create the Task again for another Pool"
+                    ),
+                );
+                self.end_task(uid, &[], None, Some(why), now);
+            }
+            Stage::Running(attempt) => {
+                let stop = match pool {
+                    None => Some(StopWhy::PoolDeleted),
+                    Some(_) if deleted => Some(StopWhy::PoolDeleted),
+                    // Another Pool of that name.
+                    Some(pool) if attempt.pool.as_ref().is_some_and(|uid| *uid != pool.uid) => {
+                        Some(StopWhy::PoolDeleted)
+                    }
+                    Some(pool) if attempt.pool.is_none() && attempt.started_at + SKEW < pool.created => {
+                        Some(StopWhy::PoolDeleted)
+                    }
+                    Some(_) if task.entry.suspend => Some(StopWhy::Suspended),
+                    Some(pool) if pool.off.is_some() => Some(StopWhy::PoolOff),
+                    Some(_) => None,
+                };
+                if let Some(stop) = stop {
+                    self.stop_attempt(uid, stop, now);
+                }
+            }
+            Stage::Waiting(_) | Stage::Placing(_) | Stage::Ending(_) => {}
+        }
+    }
+
+    /// What was put off until now.
+    pub(super) fn retry_task(&mut self, uid: &Uid, now: Timestamp) {
+        let Some(task) = self.tasks.get_mut(uid) else {
+            return;
+        };
+        if matches!(task.read, Read::At(at) if at <= now) {
+            task.read = Read::Not;
+            self.reread(uid);
+            return;
+        }
+        match &task.stage {
+            Stage::Waiting(waiting) => {
+                let due = matches!(waiting.references, References::Missing(until) if until <= now)
+                    || waiting.not_before.is_some_and(|at| at <= now);
+                self.dirty |= due;
+                self.steer(uid, now);
+            }
+            Stage::Ending(_) => self.write_end(uid, now),
+            Stage::Placing(_) => {
+                if task.write.is_none() && task.read == Read::Not {
+                    self.reread(uid);
+                }
+            }
+            Stage::Running(_) => self.conclude(uid, now),
+        }
+    }
+
+    /// Why it waits, as far as is known now.
+    fn why_waiting(&self, task: &TaskState, waiting: &Waiting) -> Why {
+        let name = &task.entry.pool;
+        if task.entry.suspend {
+            return Why::new(
+                reason::SUSPENDED,
+                "spec.suspend is true; set it to false to let the Task run",
+            );
+        }
+        let Some(pool) = self.pool.as_deref() else {
+            return Why::new(
+                reason::POOL_NOT_FOUND,
+                format!(
+                    "there is no Pool \"{name}\" in namespace \"{}\"; the Task starts when there is",
+                    self.key.namespace
+                ),
+            );
+        };
+        if pool.deleted_at.is_some() {
+            return Why::new(
+                reason::POOL_NOT_READY,
+                format!(
+                    "Pool \"{name}\" is being deleted; the Task starts when there is a new one of that name"
+                ),
+            );
+        }
+        if let Some(off) = pool.off {
+            return Why::new(reason::POOL_OFF, format!("Pool \"{name}\" is off: {off}"));
+        }
+        let hindrance = waiting.obstacle.as_ref().filter(|why| {
+            why.reason != reason::WAITING_FOR_MACHINE || self.machines.values().any(MachineView::takes_runs)
+        });
+        if let Some(why) = hindrance {
+            return why.clone();
+        }
+        if !self.machines.values().any(MachineView::takes_runs) {
+            return match &pool.not_ready {
+                Some((reason, message)) => Why {
+                    reason: reason::POOL_NOT_READY,
+                    detail: reason.clone(),
+                    message: format!("no machine of Pool \"{name}\" takes Tasks: {message} ({reason})"),
+                },
+                None => Why::new(
+                    reason::WAITING_FOR_MACHINE,
+                    format!("no machine of Pool \"{name}\" takes Tasks at this moment"),
+                ),
+            };
+        }
+        let away = self
+            .machines
+            .values()
+            .find(|machine| machine.ready && !machine.takes_runs());
+        waiting.again.clone().unwrap_or_else(|| {
+            let message = match away {
+                Some(machine) => format!(
+                    "machine \"{}\" of Pool \"{name}\" is being connected to",
+                    machine.name
+                ),
+                None => format!("every place of Pool \"{name}\" is taken"),
+            };
+            Why::new(reason::WAITING_FOR_MACHINE, message)
+        })
+    }
+
+    /// Writes why it waits, if that is worth a write; whether it was.
+    pub(super) fn tell_wait(&mut self, uid: &Uid, now: Timestamp) -> bool {
+        let Some(task) = self.tasks.get(uid) else {
+            return false;
+        };
+        let Stage::Waiting(waiting) = &task.stage else {
+            return false;
+        };
+        let stopped = task.entry.phase() == TaskPhase::Running;
+        let at_once =
+            task.entry.suspend || (stopped && self.pool.as_deref().is_some_and(|pool| pool.off.is_some()));
+        let hold = task.write.is_some()
+            || task.read != Read::Not
+            || !self.viewed
+            || !self.synced
+            || task.write_at.is_some_and(|at| at > now)
+            || (!at_once && waiting.tell_at > now);
+        if hold {
+            return false;
+        }
+        let why = self.why_waiting(task, waiting);
+        if waiting.told.as_ref().is_some_and(|told| told.is_like(&why)) && !stopped {
+            return false;
+        }
+        let status = status::waiting(&task.entry, task.counts, &why, now);
+        if let Some(Stage::Waiting(waiting)) = self.tasks.get_mut(uid).map(|task| &mut task.stage) {
+            waiting.told = Some(why);
+        }
+        self.write(uid, status);
+        true
+    }
+
+    /// Writes what keeps a run of it from its end, if that lasts and is not on record; or
+    /// that nothing does any more. Whether there was something to write.
+    pub(super) fn tell_trouble(&mut self, uid: &Uid, now: Timestamp) -> bool {
+        let Some(task) = self.tasks.get(uid) else {
+            return false;
+        };
+        let Stage::Running(attempt) = &task.stage else {
+            return false;
+        };
+        let busy = task.write.is_some() || task.read != Read::Not || task.write_at.is_some_and(|at| at > now);
+        if busy || task.entry.phase() != TaskPhase::Running {
+            return false;
+        }
+        let worst = self
+            .attempt_runs(uid, attempt.number)
+            .filter_map(|(_, run)| run.trouble.as_ref())
+            .filter(|trouble| trouble.since + WORTH_TELLING <= now)
+            .min_by_key(|trouble| trouble.since);
+        let why = worst.map(|trouble| trouble.why.clone());
+        let known = task.entry.status.reason.as_str();
+        let is_told = match &why {
+            Some(why) => why.reason == known,
+            None => !KNOWN_TROUBLES.contains(&known),
+        };
+        if is_told {
+            return false;
+        }
+        let status = status::running(&task.entry, why.as_ref(), now);
+        if let Some(why) = why {
+            let event = events::EventSpec::warning(events::reason::RUN_HELD_UP, "Collect", why.message);
+            self.effects.push(Effect::Publish {
+                uid: uid.clone(),
+                name: task.entry.name.clone(),
+                event: Box::new(event),
+            });
+        }
+        self.write(uid, status);
+        true
+    }
+}
