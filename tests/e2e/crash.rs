@@ -43,7 +43,12 @@ def main(i):
         anyhow::Ok(())
     };
     let kill = async {
-        let mut wait: u64 = 300;
+        // `make soak` chooses other moments in each round.
+        let seed: u64 = std::env::var("SKYWARD_SEED")
+            .ok()
+            .and_then(|seed| seed.parse().ok())
+            .unwrap_or(0);
+        let mut wait = (300 + seed * 137) % 2900;
         for _ in 0..20 {
             // Spread over the controller's life: at start, while it syncs, in full run.
             tokio::time::sleep(Duration::from_millis(wait)).await;
@@ -192,6 +197,124 @@ async fn a_lost_pod_is_replaced_and_its_run_starts_again() -> Result {
     let done = space.task_ended("fragile").await?.status.unwrap_or_default();
     assert_eq!(done.reason, "Interrupted", "{done:#?}");
     space.pool_ready("p").await?;
+    space.finish().await
+}
+
+#[tokio::test]
+async fn an_evicted_pod_and_one_whose_first_process_dies_are_replaced() -> Result {
+    let space = story("evict").await?;
+    space.pool("p", 2, json!({})).await?;
+    space.pool_ready("p").await?;
+    for name in ["a", "b"] {
+        let source = "test $SKYWARD_ATTEMPT = 2 || sleep 690; echo survived";
+        space
+            .task(name, "p", json!({"script": {"source": source}}))
+            .await?;
+        space.task_phase(name, TaskPhase::Running).await?;
+    }
+    let machines = space.ready_machines("p").await?;
+    // As `kubectl drain` and the descheduler do it.
+    let name = machines[0].name_any();
+    let path = format!("/api/v1/namespaces/{}/pods/{name}/eviction", space.name);
+    let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction",
+        "metadata": {"name": name, "namespace": space.name}});
+    space
+        .cluster
+        .run(
+            "kubectl",
+            &["create", "--raw", &path, "-f", "-"],
+            Some(&eviction.to_string()),
+            Duration::from_secs(30),
+        )
+        .await?
+        .ok()?;
+    // As a machine that loses its power: its Pod does not start again (restartPolicy Never).
+    let uid = pod(&space, &machines[1]).await?.uid().unwrap_or_default();
+    let first = pids_in_pod(&uid, "skyward-machine");
+    let first = first.first().map(ToString::to_string).unwrap_or_default();
+    assert!(!first.is_empty(), "the first process must be found");
+    let killed = std::process::Command::new("kill").args(["-9", &first]).status()?;
+    assert!(killed.success());
+    for name in ["a", "b"] {
+        let done = space.task_ended(name).await?.status.unwrap_or_default();
+        assert_eq!(done.phase, Some(TaskPhase::Succeeded), "{name}: {done:#?}");
+        assert_eq!(
+            (done.attempt, done.interruptions, done.results[0].attempt),
+            (2, 1, 2),
+            "{name}: {done:#?}"
+        );
+        assert!(done.results[0].log_tail.contains("survived"), "{done:#?}");
+    }
+    space.pool_ready("p").await?;
+    let now = space.ready_machines("p").await?;
+    assert!(
+        now.iter()
+            .all(|m| machines.iter().all(|old| old.uid() != m.uid())),
+        "both are other machines"
+    );
+    let events = space.kubectl(&["get", "events"]).await?.ok()?;
+    for reason in ["MachineLost", "MachineReplaced", "TaskRetried"] {
+        assert!(events.contains(reason), "{reason} is missing in\n{events}");
+    }
+    space.finish().await
+}
+
+#[tokio::test]
+async fn what_people_write_into_the_status_of_a_task_does_not_last() -> Result {
+    let space = story("task-by-hand").await?;
+    space.pool("p", 1, json!({"worker": {"concurrency": 2}})).await?;
+    space.pool_ready("p").await?;
+    let wait = json!({"script": {"source": "while [ ! -e /tmp/go ]; do sleep 0.1; done; exit 3"}});
+    space.task("honest", "p", wait.clone()).await?;
+    space.task("declared", "p", wait).await?;
+    space.task_phase("honest", TaskPhase::Running).await?;
+    space.task_phase("declared", TaskPhase::Running).await?;
+    let edit = async |name: &str, status: serde_json::Value| {
+        let patch = json!({"status": status}).to_string();
+        let args = [
+            "patch",
+            "task",
+            name,
+            "--subresource=status",
+            "--type=merge",
+            "-p",
+            &patch,
+        ];
+        space.kubectl(&args).await?.ok()
+    };
+    let lies = json!({"phase": "Pending", "done": "9/9", "attempt": 7, "results": [
+        {"rank": 0, "machine": "nowhere", "attempt": 7, "reason": "Succeeded", "logTail": "lies"}]});
+    edit("honest", lies).await?;
+    // Ended by decree: nobody waits for it any more, and what it runs is stopped.
+    edit("declared", json!({"phase": "Failed", "reason": "ByHand"})).await?;
+    let machine = space.ready_machines("p").await?.remove(0);
+    let uid = pod(&space, &machine).await?.uid().unwrap_or_default();
+    space
+        .kubectl(&["exec", &machine.name_any(), "--", "touch", "/tmp/go"])
+        .await?
+        .ok()?;
+    let done = space.task_ended("honest").await?.status.unwrap_or_default();
+    assert_eq!(
+        (done.phase, done.reason.as_str(), done.done.as_str(), done.attempt),
+        (Some(TaskPhase::Failed), "NonZeroExit", "1/1", 1),
+        "{done:#?}"
+    );
+    assert_eq!(
+        (done.results.len(), done.results[0].exit_code),
+        (1, Some(3)),
+        "{done:#?}"
+    );
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(40);
+    while !pids_in_pod(&uid, "shim").is_empty() && tokio::time::Instant::now() < deadline {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert!(
+        pids_in_pod(&uid, "shim").is_empty(),
+        "nothing of either runs any more"
+    );
+    space.task("next", "p", json!({"command": ["true"]})).await?;
+    let done = space.task_ended("next").await?.status.unwrap_or_default();
+    assert_eq!(done.phase, Some(TaskPhase::Succeeded), "{done:#?}");
     space.finish().await
 }
 

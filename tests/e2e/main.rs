@@ -6,15 +6,24 @@
 //! - [`nasty`]: Tasks that misbehave on purpose.
 //! - [`pools`]: life of Pools and bad Pools.
 //! - [`logs`]: logs, results, and who may read them.
+//! - [`results`]: large return values, and how long they are kept.
+//! - [`packages`]: what a Pool's image puts on its machines.
+//! - [`secrets`]: Secrets that are missing or go.
+//! - [`view`]: columns, autoscalers, long names; what a Task sees of itself.
 //! - [`crash`]: what is killed must not lose, double or leak anything.
-
-mod logs;
-mod nasty;
-mod pools;
-mod samples;
-mod tasks;
+//!
+//! Stories that take the operator away for a while are in `operator.rs`.
 
 mod crash;
+mod logs;
+mod nasty;
+mod packages;
+mod pools;
+mod results;
+mod samples;
+mod secrets;
+mod tasks;
+mod view;
 
 use skyward_testkit::{Cluster, Result, Space};
 

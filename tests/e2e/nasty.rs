@@ -97,3 +97,41 @@ async fn a_task_that_fills_its_disk_is_told_so() -> Result {
     next_one_works(&space, "after").await?;
     space.finish().await
 }
+
+#[tokio::test]
+async fn a_task_that_fills_the_agents_own_disk_is_told_so() -> Result {
+    let space = story("full").await?;
+    // The agent's journal and the runs on a disk of 64 MB, of which 16 are its reserve.
+    let small = "set -e
+for name in journal runs; do
+    mkdir -p /opt/skyward/small /opt/skyward/$name
+    mountpoint -q /opt/skyward/small || mount -t tmpfs -o size=64m tmpfs /opt/skyward/small
+    mkdir -p /opt/skyward/small/$name
+    mountpoint -q /opt/skyward/$name || mount --bind /opt/skyward/small/$name /opt/skyward/$name
+done
+echo small";
+    let provider = space
+        .provider("p", json!({"container": {"privileged": true}}))
+        .await?;
+    space
+        .pool("p", 1, json!({"provider": provider, "image": {"shellVars": {"DISK": small}}, "worker": {"concurrency": 2}}))
+        .await?;
+    let bystander = json!({"script": {"source": "for i in 1 2 3 4 5 6; do echo tick-$i; sleep 0.5; done"}});
+    space.task("bystander", "p", bystander).await?;
+    space.task_phase("bystander", TaskPhase::Running).await?;
+    let script = "echo before; head -c 200000000 /dev/zero > fill; code=$?; echo after; exit $code";
+    let done = run(&space, "filler", json!({"script": {"source": script}})).await?;
+    assert_eq!(
+        (done.phase, done.reason.as_str()),
+        (Some(TaskPhase::Failed), "DiskFull"),
+        "{done:#?}"
+    );
+    let done = space.task_ended("bystander").await?.status.unwrap_or_default();
+    assert_eq!(done.phase, Some(TaskPhase::Succeeded), "{done:#?}");
+    // Its files went with it: there is room again.
+    let script = "head -c 20000000 /dev/zero > fill && echo room";
+    let done = run(&space, "again", json!({"script": {"source": script}})).await?;
+    assert_eq!(done.phase, Some(TaskPhase::Succeeded), "{done:#?}");
+    next_one_works(&space, "after").await?;
+    space.finish().await
+}

@@ -206,25 +206,15 @@ async fn pools_that_cannot_work_say_why_and_recover() -> Result {
     space.finish().await
 }
 
-/// A Provider of one story's own.
-async fn provider(space: &Space, suffix: &str, spec: serde_json::Value) -> Result<String> {
-    let name = format!("{}-{suffix}", space.name);
-    space
-        .create_json(json!({"apiVersion": "skyward.dev/v1alpha1", "kind": "Provider",
-            "metadata": {"name": name}, "spec": spec}))
-        .await?;
-    Ok(name)
-}
-
 #[tokio::test]
 async fn providers_admit_namespaces_and_say_what_is_wrong_with_images() -> Result {
     let space = story("images").await?;
-    let closed = provider(
-        &space,
-        "closed",
-        json!({"container": {}, "allowedNamespaces": {"matchLabels": {"team": "research"}}}),
-    )
-    .await?;
+    let closed = space
+        .provider(
+            "closed",
+            json!({"container": {}, "allowedNamespaces": {"matchLabels": {"team": "research"}}}),
+        )
+        .await?;
     space.pool("stranger", 1, json!({"provider": closed})).await?;
     let message = space
         .condition::<Pool>("stranger", "Ready", "NamespaceNotAllowed")
@@ -237,9 +227,12 @@ async fn providers_admit_namespaces_and_say_what_is_wrong_with_images() -> Resul
         .ok()?;
     space.pool_ready("stranger").await?;
 
-    let absent =
-        provider(&space, "absent", json!({"container": {"image": "skyward.dev/no-such-image:1", "imagePullPolicy": "Never"}, "allowedNamespaces": {}}))
-            .await?;
+    let absent = space
+        .provider(
+            "absent",
+            json!({"container": {"image": "skyward.dev/no-such-image:1", "imagePullPolicy": "Never"}}),
+        )
+        .await?;
     space
         .pool(
             "absent",
@@ -253,12 +246,9 @@ async fn providers_admit_namespaces_and_say_what_is_wrong_with_images() -> Resul
     assert!(message.contains("no-such-image"), "{message}");
 
     let operator = std::env::var("SKYWARD_OPERATOR_IMAGE")?;
-    let bare = provider(
-        &space,
-        "bare",
-        json!({"container": {"image": operator}, "allowedNamespaces": {}}),
-    )
-    .await?;
+    let bare = space
+        .provider("bare", json!({"container": {"image": operator}}))
+        .await?;
     space
         .pool(
             "bare",
@@ -269,14 +259,30 @@ async fn providers_admit_namespaces_and_say_what_is_wrong_with_images() -> Resul
     let message = space
         .condition::<Pool>("bare", "Stalled", "ProvisioningFailed")
         .await?;
-    assert!(!message.is_empty(), "{message}");
+    assert!(message.contains("/bin/sh"), "{message}");
 
-    let limited = provider(
-        &space,
-        "limited",
-        json!({"container": {}, "allowedNamespaces": {}, "limits": {"machines": 1}}),
-    )
-    .await?;
+    // A shell, but no SSH server: every local cluster has this image.
+    let plain = space
+        .provider(
+            "plain",
+            json!({"container": {"image": "skyward.dev/busybox:dev", "imagePullPolicy": "Never"}}),
+        )
+        .await?;
+    space
+        .pool(
+            "plain",
+            1,
+            json!({"provider": plain, "provisionRetryDelay": "1s", "maxProvisionAttempts": 1}),
+        )
+        .await?;
+    let message = space
+        .condition::<Pool>("plain", "Stalled", "ProvisioningFailed")
+        .await?;
+    assert!(message.contains("has no sshd"), "{message}");
+
+    let limited = space
+        .provider("limited", json!({"container": {}, "limits": {"machines": 1}}))
+        .await?;
     space
         .pool(
             "limited",
@@ -289,14 +295,14 @@ async fn providers_admit_namespaces_and_say_what_is_wrong_with_images() -> Resul
         .await?;
     assert!(message.contains('1'), "{message}");
 
-    for pool in ["stranger", "absent", "bare", "limited"] {
+    for pool in ["stranger", "absent", "bare", "plain", "limited"] {
         space
             .kubectl(&["delete", "pool", pool, "--timeout=100s"])
             .await?
             .ok()?;
     }
     let providers: Api<Provider> = Api::all(space.cluster.client.clone());
-    for name in [closed, absent, bare, limited] {
+    for name in [closed, absent, bare, plain, limited] {
         space
             .cluster
             .kubectl(&["delete", "provider.skyward.dev", &name, "--timeout=60s"])
@@ -316,12 +322,12 @@ async fn restricted_pod_security_is_enough_for_a_restricted_provider() -> Result
         .kubectl(&["label", "namespace", &space.name, label])
         .await?
         .ok()?;
-    let name = provider(
-        &space,
-        "restricted",
-        json!({"container": {"securityProfile": "Restricted"}, "allowedNamespaces": {}}),
-    )
-    .await?;
+    let name = space
+        .provider(
+            "restricted",
+            json!({"container": {"securityProfile": "Restricted"}}),
+        )
+        .await?;
     space.pool("p", 1, json!({"provider": name})).await?;
     space.task("who", "p", json!({"command": ["id", "-u"]})).await?;
     let done = space.task_ended("who").await?.status.unwrap_or_default();

@@ -69,8 +69,8 @@ impl Cluster {
         })
     }
 
-    /// A namespace of its own for one story; deleted when the story ends well, and kept
-    /// for a look when it fails.
+    /// A namespace of its own for one story; deleted when the story ends, after a look at
+    /// it when it failed.
     pub async fn namespace(&self, story: &str) -> Result<Space> {
         Space::create(self, story).await
     }

@@ -7,12 +7,15 @@
 
 #![allow(clippy::missing_docs_in_private_items)]
 
+mod cleanup;
 mod cluster;
+mod index;
 mod install;
 mod process;
 mod space;
 
 pub use cluster::{Cluster, Output};
+pub use index::{PackageIndex, package_index};
 pub use install::{NODE_IMAGE, OPERATOR_NAMESPACE, PROVIDER, install, operator_values};
 pub use process::{
     controller_memory, controller_pid, kill_controller, pids_in_pod, wait_controller_replaced,

@@ -17,28 +17,40 @@ use serde_json::json;
 use skyward_api::{Machine, MachinePhase, Pool, Task};
 use tokio::time::Instant;
 
-use crate::{Cluster, Output, Result};
+use crate::{Cluster, Output, Result, cleanup};
 
-/// One story's namespace.
+/// One story's namespace. A story that ends otherwise than by [`Space::finish`] has
+/// failed: then it is looked at and deleted by the destructor.
 pub struct Space {
     /// The cluster it is in.
     pub cluster: Cluster,
     /// Its name.
     pub name: String,
+    /// Whether it is gone.
+    finished: bool,
+}
+
+impl Drop for Space {
+    fn drop(&mut self) {
+        if !self.finished {
+            cleanup::after_failure(&self.cluster, &self.name);
+        }
+    }
 }
 
 impl Space {
     pub(crate) async fn create(cluster: &Cluster, story: &str) -> Result<Self> {
         let stamp = jiff::Timestamp::now().as_millisecond() % 100_000_000;
         let name = format!("t-{story}-{stamp}");
-        let object =
-            serde_json::from_value(json!({"metadata": {"name": name, "labels": {"skyward-test": "true"}}}))?;
+        let labels = json!({"skyward-test": "true", cleanup::STORY: name});
+        let object = serde_json::from_value(json!({"metadata": {"name": name, "labels": labels}}))?;
         Api::<Namespace>::all(cluster.client.clone())
             .create(&PostParams::default(), &object)
             .await?;
         let space = Self {
             cluster: cluster.clone(),
             name,
+            finished: false,
         };
         space
             .wait::<ServiceAccount>("default", "exists", 30, |_| true)
@@ -82,6 +94,17 @@ impl Space {
         self.create_json(json!({"apiVersion": "skyward.dev/v1alpha1", "kind": "Pool",
             "metadata": {"name": name}, "spec": whole}))
             .await
+    }
+
+    /// Creates a Provider of this story's own and gives its name. It goes with the story.
+    pub async fn provider(&self, suffix: &str, spec: serde_json::Value) -> Result<String> {
+        let name = format!("{}-{suffix}", self.name);
+        let mut whole = json!({"allowedNamespaces": {}});
+        merge(&mut whole, spec);
+        self.create_json(json!({"apiVersion": "skyward.dev/v1alpha1", "kind": "Provider",
+            "metadata": {"name": name, "labels": {cleanup::STORY: self.name}}, "spec": whole}))
+            .await?;
+        Ok(name)
     }
 
     /// Creates a Task for a Pool; `spec` says what it does.
@@ -262,13 +285,18 @@ impl Space {
             .len())
     }
 
-    /// Deletes the namespace and waits until it is gone: nothing of ours may hold it.
-    pub async fn finish(self) -> Result {
+    /// Deletes the namespace and waits until it is gone: nothing of ours may hold it. The
+    /// story's Providers go after it.
+    pub async fn finish(mut self) -> Result {
         let namespaces: Api<Namespace> = Api::all(self.cluster.client.clone());
         namespaces.delete(&self.name, &DeleteParams::default()).await?;
         let deadline = Instant::now() + Duration::from_secs(120);
         while Instant::now() < deadline {
             if namespaces.get_opt(&self.name).await?.is_none() {
+                let ours = format!("{}={}", cleanup::STORY, self.name);
+                let delete = ["delete", "providers.skyward.dev", "-l", &ours, "--timeout=60s"];
+                self.cluster.kubectl(&delete).await?.ok()?;
+                self.finished = true;
                 return Ok(());
             }
             tokio::time::sleep(Duration::from_millis(200)).await;

@@ -1,0 +1,131 @@
+//! What a Pool's `image` puts on its machines. It needs a package index in reach of Pods,
+//! and says so where there is none.
+
+use serde_json::json;
+use skyward_api::{Pool, TaskPhase};
+use skyward_testkit::{PackageIndex, Result, Space, package_index};
+
+use crate::story;
+
+/// The certificates that Pods must trust to reach the index, as the Pool names them.
+async fn certificates(space: &Space, index: &PackageIndex) -> Result {
+    // Too large for what `kubectl apply` remembers in an annotation.
+    let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "proxy"},
+        "data": {"ca.crt": index.ca_bundle}});
+    let args = ["-n", space.name.as_str(), "create", "-f", "-"];
+    let limit = std::time::Duration::from_secs(60);
+    space
+        .cluster
+        .run("kubectl", &args, Some(&object.to_string()), limit)
+        .await?
+        .ok()
+        .map(drop)
+}
+
+#[tokio::test]
+async fn packages_variables_and_certificates_of_the_image_are_on_the_machine() -> Result {
+    let space = story("packages").await?;
+    let Some(index) = package_index(&space.cluster).await? else {
+        println!("skipped: no package index answers; SKYWARD_TEST_INDEX can name one");
+        return space.finish().await;
+    };
+    certificates(&space, &index).await?;
+    let mut env = vec![json!({"name": "GREETING", "value": "hello"})];
+    env.extend(
+        index
+            .environment
+            .iter()
+            .map(|(name, value)| json!({"name": name, "value": value})),
+    );
+    // Two ways to a package: the machine's own index, and one that the Pool names.
+    let image = json!({
+        "pip": ["six", "iniconfig>=2"],
+        "pipIndexes": [{"url": index.url, "packages": ["iniconfig"]}],
+        "apt": ["hello"],
+        "env": env,
+        "shellVars": {"KERNEL": "uname -s", "TWO_LINES": "printf 'a\\nb\\n'"},
+        "caBundleRef": {"name": "proxy"},
+    });
+    space.pool("p", 1, json!({"image": image})).await?;
+    let wrong = json!({"pip": ["no-such-package-of-anybody"], "env": env, "caBundleRef": {"name": "proxy"}});
+    space
+        .pool("typo", 1, json!({"image": wrong, "maxProvisionAttempts": 1}))
+        .await?;
+
+    let source = "
+import os, shutil, subprocess
+import six, iniconfig
+def main():
+    return {
+        'six': six.__name__, 'iniconfig': iniconfig.__name__,
+        'hello': subprocess.run(['hello'], capture_output=True, text=True).stdout.strip(),
+        'greeting': os.environ['GREETING'], 'kernel': os.environ['KERNEL'], 'lines': os.environ['TWO_LINES'],
+        'bundle': os.path.getsize(os.environ['SSL_CERT_FILE']) > 1000,
+    }
+";
+    space
+        .task("look", "p", json!({"function": {"source": source}}))
+        .await?;
+    let done = space
+        .task_ended_within("look", 240)
+        .await?
+        .status
+        .unwrap_or_default();
+    assert_eq!(done.phase, Some(TaskPhase::Succeeded), "{done:#?}");
+    assert_eq!(
+        done.results[0].value,
+        Some(
+            json!({"six": "six", "iniconfig": "iniconfig", "hello": "Hello, world!", "greeting": "hello",
+            "kernel": "Linux", "lines": "a\nb", "bundle": true})
+        ),
+        "{done:#?}"
+    );
+    let message = space
+        .condition::<Pool>("typo", "Stalled", "ProvisioningFailed")
+        .await?;
+    assert!(
+        message.contains("packages") && message.contains("no-such-package-of-anybody"),
+        "the step and what it said: {message}"
+    );
+    space.finish().await
+}
+
+#[tokio::test]
+async fn images_that_cannot_be_prepared_say_which_step_and_why() -> Result {
+    let space = story("prepare").await?;
+    let once = |image: serde_json::Value| json!({"image": image, "maxProvisionAttempts": 1});
+    space
+        .create_json(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "empty"}, "data": {"ca.crt": "nothing"}}))
+        .await?;
+    space
+        .pool("bundle", 1, once(json!({"caBundleRef": {"name": "empty"}})))
+        .await?;
+    space
+        .pool(
+            "snippet",
+            1,
+            once(json!({"shellVars": {"BROKEN": "echo to-err >&2; exit 3"}})),
+        )
+        .await?;
+    space
+        .pool("absent", 1, once(json!({"caBundleRef": {"name": "later"}})))
+        .await?;
+    let message = space
+        .condition::<Pool>("absent", "Ready", "ReferenceNotFound")
+        .await?;
+    assert!(message.contains("later"), "{message}");
+    let message = space
+        .condition::<Pool>("bundle", "Stalled", "ProvisioningFailed")
+        .await?;
+    assert!(
+        message.contains("certificates") && message.contains("BEGIN CERTIFICATE"),
+        "{message}"
+    );
+    let message = space
+        .condition::<Pool>("snippet", "Stalled", "ProvisioningFailed")
+        .await?;
+    for words in ["shell_vars", "BROKEN", "exit code 3", "to-err"] {
+        assert!(message.contains(words), "{words} in: {message}");
+    }
+    space.finish().await
+}

@@ -1,0 +1,94 @@
+//! Return values that are large, and how long logs and results are kept.
+
+use std::path::PathBuf;
+
+use kube::ResourceExt as _;
+use serde_json::json;
+use skyward_api::{Task, TaskPhase};
+use skyward_testkit::{Result, Space};
+use tokio::time::{Duration, Instant};
+
+use crate::story;
+
+/// What the result store holds of a Task; the store of a local cluster is a folder here.
+fn stored(task: &Task) -> Result<PathBuf> {
+    Ok(PathBuf::from(std::env::var("SKYWARD_STORE_DIR")?).join(task.uid().unwrap_or_default()))
+}
+
+async fn gone(folder: &PathBuf) -> bool {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while folder.exists() && Instant::now() < deadline {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    !folder.exists()
+}
+
+async fn value_of(space: &Space, task: &str) -> Result<String> {
+    let path = format!(
+        "/apis/subresources.skyward.dev/v1alpha1/namespaces/{}/tasks/{task}/result",
+        space.name
+    );
+    space.cluster.kubectl(&["get", "--raw", &path]).await?.ok()
+}
+
+#[tokio::test]
+async fn a_result_of_50_mb_is_kept_and_one_above_the_limit_refused() -> Result {
+    let space = story("results").await?;
+    space.pool("p", 1, json!({"worker": {"concurrency": 2}})).await?;
+    let source = "def main(n):\n    return ['x' * 1000] * n\n";
+    let of = |n: u64| json!({"function": {"source": source, "args": [n]}});
+    space.task("fifty", "p", of(50_000)).await?;
+    space.task("too-large", "p", of(270_000)).await?;
+
+    let fifty = space.task_ended("fifty").await?;
+    let done = fifty.status.clone().unwrap_or_default();
+    assert_eq!(done.phase, Some(TaskPhase::Succeeded), "{done:#?}");
+    let bytes = 50_000 * 1003 + 1;
+    assert_eq!(
+        (done.results[0].value.is_none(), done.results[0].value_bytes),
+        (true, Some(bytes))
+    );
+    let value = value_of(&space, "fifty").await?;
+    assert_eq!(value.trim().len() as i64, bytes);
+    let value: Vec<String> = serde_json::from_str(&value)?;
+    assert!(value.len() == 50_000 && value.iter().all(|item| item.len() == 1000));
+    assert!(stored(&fifty)?.exists(), "it lies in the result store");
+
+    let refused = space.task_ended("too-large").await?;
+    let done = refused.status.clone().unwrap_or_default();
+    assert_eq!(
+        (done.phase, done.reason.as_str()),
+        (Some(TaskPhase::Failed), "ResultTooLarge"),
+        "{done:#?}"
+    );
+    let message = &done.results[0].message;
+    assert!(
+        message.contains(&(256 * 1024 * 1024).to_string()),
+        "the limit: {message}"
+    );
+    assert!(message.contains("volume"), "the remedy: {message}");
+
+    space.kubectl(&["delete", "task", "fifty"]).await?.ok()?;
+    assert!(gone(&stored(&fifty)?).await, "it goes with its Task");
+    space.finish().await
+}
+
+#[tokio::test]
+async fn an_expired_task_goes_with_its_logs_and_results() -> Result {
+    let space = story("ttl").await?;
+    space.pool("p", 1, json!({})).await?;
+    let source = "def main():\n    print('x' * 1000)\n    return 'y' * 10_000\n";
+    space
+        .task(
+            "brief",
+            "p",
+            json!({"ttlSecondsAfterFinished": 2, "function": {"source": source}}),
+        )
+        .await?;
+    let brief = space.task_ended("brief").await?;
+    let folder = stored(&brief)?;
+    assert!(folder.exists(), "log and result are kept until then");
+    space.wait_gone::<Task>("brief", 30).await?;
+    assert!(gone(&folder).await, "{} stayed", folder.display());
+    space.finish().await
+}

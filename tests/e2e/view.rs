@@ -1,0 +1,265 @@
+//! What a person sees of it with kubectl, and what a Task sees of itself.
+
+use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
+use serde_json::{Value, json};
+use skyward_api::{Pool, Task, TaskPhase};
+use skyward_testkit::{Result, Space};
+
+use crate::story;
+
+/// The first line of a table.
+async fn header(space: &Space, what: &[&str]) -> Result<String> {
+    let mut args = vec!["get"];
+    args.extend_from_slice(what);
+    let table = space.kubectl(&args).await?.ok()?;
+    let words: Vec<&str> = table
+        .lines()
+        .next()
+        .unwrap_or_default()
+        .split_whitespace()
+        .collect();
+    Ok(words.join(" "))
+}
+
+#[tokio::test]
+async fn columns_short_names_wait_and_watch_serve_a_person() -> Result {
+    let space = story("view").await?;
+    space.pool("p", 1, json!({"worker": {"concurrency": 2}})).await?;
+    space.pool_ready("p").await?;
+    let all = space
+        .cluster
+        .kubectl(&["api-resources", "--categories=skyward", "--no-headers"])
+        .await?
+        .ok()?;
+    for short in ["skp", "sko", "skpool", "skm", "sktask"] {
+        assert!(all.contains(short), "{short} is missing in\n{all}");
+    }
+
+    // `-w` shows each transition as it happens.
+    let script = format!(
+        "seen=$(mktemp); kubectl -n {} get tasks -w --no-headers >$seen & watch=$!
+        until grep -q 'watched.*Succeeded' $seen; do sleep 0.2; done
+        kill $watch; cat $seen; rm $seen",
+        space.name
+    );
+    let args = ["30", "sh", "-c", &script];
+    let watch = space
+        .cluster
+        .run("timeout", &args, None, std::time::Duration::from_secs(40));
+    let run = async {
+        space
+            .task("watched", "p", json!({"command": ["sleep", "2"]}))
+            .await?;
+        space.task("fails", "p", json!({"command": ["false"]})).await?;
+        let wait = ["wait", "--for=condition=Failed", "task/fails", "--timeout=60s"];
+        space.kubectl(&wait).await?.ok()?;
+        let wait = [
+            "wait",
+            "--for=condition=Complete",
+            "task/watched",
+            "--timeout=60s",
+        ];
+        space.kubectl(&wait).await?.ok()
+    };
+    let (watched, ended) = tokio::join!(watch, run);
+    ended?;
+    let watched = watched?.stdout;
+    assert!(
+        watched.contains("Running") && watched.contains("Succeeded"),
+        "-w shows both: {watched}"
+    );
+    let wait = [
+        "wait",
+        "--for=jsonpath={.status.phase}=Ready",
+        "pool/p",
+        "--timeout=10s",
+    ];
+    space.kubectl(&wait).await?.ok()?;
+    space
+        .kubectl(&["wait", "--for=condition=Ready", "pool/p", "--timeout=10s"])
+        .await?
+        .ok()?;
+
+    let task = json!({"placement": 0, "command": ["true"]});
+    space.task("first", "p", task).await?;
+    space.task_ended("first").await?;
+    for (what, columns) in [
+        ("pools", "NAME PROVIDER ACCELERATOR READY PHASE $/H AGE"),
+        ("tasks", "NAME POOL MODE DONE STATUS RESTARTS DURATION AGE"),
+        (
+            "machines.skyward.dev",
+            "NAME POOL SLOT PROVIDER PHASE STEP $/H AGE",
+        ),
+        (
+            "offers",
+            "NAME PROVIDER ACCELERATOR COUNT VCPUS MEMORY-GB ON-DEMAND AVAILABLE AGE",
+        ),
+    ] {
+        assert_eq!(header(&space, &[what]).await?, columns, "{what}");
+    }
+    let wide = header(&space, &["machines.skyward.dev", "-o", "wide"]).await?;
+    assert!(wide.contains("ADDRESS") && wide.contains("ID"), "{wide}");
+    let explain = space
+        .cluster
+        .kubectl(&["explain", "pool.spec.nodes.min"])
+        .await?
+        .ok()?;
+    assert!(explain.contains("broadcasts start"), "{explain}");
+    space.finish().await
+}
+
+#[tokio::test]
+async fn an_autoscaler_of_kubernetes_scales_a_pool() -> Result {
+    let space = story("autoscaler").await?;
+    space.pool("p", 1, json!({})).await?;
+    let pool = space.pool_ready("p").await?;
+    let selector = pool.status.unwrap_or_default().selector;
+    let raw = format!(
+        "/apis/skyward.dev/v1alpha1/namespaces/{}/pools/p/scale",
+        space.name
+    );
+    let scale: Value = serde_json::from_str(&space.kubectl(&["get", "--raw", &raw]).await?.ok()?)?;
+    assert_eq!(
+        (
+            &scale["spec"]["replicas"],
+            &scale["status"]["replicas"],
+            &scale["status"]["selector"]
+        ),
+        (&json!(1), &json!(1), &json!(selector)),
+        "{scale}"
+    );
+    assert!(!selector.is_empty());
+    for kind in ["pods", "machines.skyward.dev"] {
+        let found = space
+            .kubectl(&["get", kind, "-l", &selector, "-o", "name"])
+            .await?
+            .ok()?;
+        assert_eq!(
+            found.lines().count(),
+            1,
+            "the selector matches the {kind} of the Pool: {found}"
+        );
+    }
+    // Below minReplicas it scales without any metric, so that none need be served here.
+    space
+        .create_json(json!({"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": {"name": "p"},
+            "spec": {"scaleTargetRef": {"apiVersion": "skyward.dev/v1alpha1", "kind": "Pool", "name": "p"},
+                "minReplicas": 2, "maxReplicas": 3}}))
+        .await?;
+    space
+        .wait("p", "2/2", 90, |p: &Pool| {
+            p.status.as_ref().is_some_and(|s| s.ready_summary == "2/2")
+        })
+        .await?;
+    let conditions = |autoscaler: &HorizontalPodAutoscaler| {
+        let status = autoscaler.status.clone().unwrap_or_default();
+        status.conditions.unwrap_or_default()
+    };
+    let able = |autoscaler: &HorizontalPodAutoscaler| {
+        conditions(autoscaler)
+            .iter()
+            .any(|c| c.type_ == "AbleToScale" && c.status == "True")
+    };
+    let autoscaler = space.wait("p", "able to scale", 60, able).await?;
+    let complaints = conditions(&autoscaler);
+    assert!(
+        complaints
+            .iter()
+            .all(|c| c.reason.as_deref() != Some("InvalidSelector")),
+        "{complaints:#?}"
+    );
+    space.finish().await
+}
+
+#[tokio::test]
+async fn names_of_253_characters_work_to_the_end() -> Result {
+    let space = story("names").await?;
+    let pool = format!("{}.{}", "p".repeat(200), "q".repeat(52));
+    let task = "t".repeat(253);
+    assert_eq!((pool.len(), task.len()), (253, 253));
+    space.pool(&pool, 1, json!({})).await?;
+    let source = "import os\ndef main():\n    print('hello')\n    return [os.environ['SKYWARD_POOL'], os.environ['SKYWARD_TASK']]\n";
+    space
+        .task(
+            &task,
+            &pool,
+            json!({"placement": "all", "function": {"source": source}}),
+        )
+        .await?;
+    let done = space.task_ended(&task).await?.status.unwrap_or_default();
+    assert_eq!(done.phase, Some(TaskPhase::Succeeded), "{done:#?}");
+    assert_eq!(done.results[0].value, Some(json!([pool, task])));
+    let log = space
+        .cluster
+        .kubectl(&["skyward", "-n", &space.name, "logs", &task])
+        .await?
+        .ok()?;
+    assert_eq!(log.trim(), "hello");
+    let scale = format!("pool/{pool}");
+    space.kubectl(&["scale", &scale, "--replicas=2"]).await?.ok()?;
+    space
+        .wait(&pool, "2/2", 60, |p: &Pool| {
+            p.status.as_ref().is_some_and(|s| s.ready_summary == "2/2")
+        })
+        .await?;
+    space.kubectl(&["delete", &scale, "--timeout=100s"]).await?.ok()?;
+    space.finish().await
+}
+
+#[tokio::test]
+async fn instance_info_has_every_field_of_the_python_library() -> Result {
+    let space = story("info").await?;
+    space.pool("p", 2, json!({})).await?;
+    let source = "
+import socket, skyward
+def main():
+    i = skyward.instance_info()
+    return {
+        'node': i.node, 'worker': i.worker, 'total_nodes': i.total_nodes, 'workers_per_node': i.workers_per_node,
+        'accelerators': i.accelerators, 'total_accelerators': i.total_accelerators,
+        'head_addr': i.head_addr, 'head_port': i.head_port, 'job_id': i.job_id,
+        'peers': [{'node': p.node, 'private_ip': p.private_ip, 'public_ip': p.public_ip} for p in i.peers],
+        'accelerator': i.accelerator and i.accelerator.type,
+        'interface': i.network.interface, 'bandwidth_gbps': i.network.bandwidth_gbps,
+        'global_worker_index': i.global_worker_index, 'total_workers': i.total_workers,
+        'is_head': i.is_head, 'free': skyward.is_head(i), 'hostname': i.hostname == socket.gethostname(),
+        'names': [type(i).__name__, type(i.peers[0]).__name__, type(i.network).__name__],
+    }
+";
+    space
+        .task(
+            "info",
+            "p",
+            json!({"placement": "all", "function": {"source": source}}),
+        )
+        .await?;
+    let task: Task = space.task_ended("info").await?;
+    let done = task.status.unwrap_or_default();
+    assert_eq!(done.phase, Some(TaskPhase::Succeeded), "{done:#?}");
+    let machines = space.ready_machines("p").await?;
+    let addresses: Vec<String> = machines
+        .iter()
+        .map(|m| m.status.clone().unwrap_or_default().address)
+        .collect();
+    let job = format!("{}-1", task.metadata.uid.unwrap_or_default());
+    for rank in [0, 1] {
+        let value = done.results[rank].value.clone().unwrap_or_default();
+        assert!(
+            value["head_port"].as_u64().is_some_and(|port| port > 1024),
+            "{value}"
+        );
+        let expected = json!({
+            "node": rank, "worker": 0, "total_nodes": 2, "workers_per_node": 1,
+            "accelerators": 0.0, "total_accelerators": 0.0,
+            "head_addr": addresses[0], "head_port": value["head_port"], "job_id": job,
+            "peers": [{"node": 0, "private_ip": addresses[0], "public_ip": ""},
+                      {"node": 1, "private_ip": addresses[1], "public_ip": ""}],
+            "accelerator": null, "interface": "eth0", "bandwidth_gbps": null,
+            "global_worker_index": rank, "total_workers": 2,
+            "is_head": rank == 0, "free": rank == 0, "hostname": true,
+            "names": ["InstanceInfo", "PeerInfo", "NetworkInfo"],
+        });
+        assert_eq!(value, expected);
+    }
+    space.finish().await
+}

@@ -1,0 +1,90 @@
+//! Where this machine gets Python packages from, so that node Pods can ask there, too.
+//! Nothing of it is written into the project: it is asked for when the tests run.
+
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+
+use anyhow::Context as _;
+
+use crate::{Cluster, Result};
+
+/// Longest wait for an answer of the index.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Settings of pip that say where packages come from; others are paths of this machine.
+const WHERE: [&str; 3] = ["PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_TRUSTED_HOST"];
+
+/// An index of Python packages that answers.
+pub struct PackageIndex {
+    /// Its URL.
+    pub url: String,
+    /// Certificates that a Pod must trust to reach it, as PEM.
+    pub ca_bundle: String,
+    /// What pip in a Pod must find in its environment.
+    pub environment: BTreeMap<String, String>,
+}
+
+/// The index that this machine uses; `None` where there is none in reach.
+///
+/// `SKYWARD_TEST_INDEX` names another one, and is empty where there is none;
+/// `SKYWARD_CA_BUNDLE` is the file of the certificates.
+pub async fn package_index(cluster: &Cluster) -> Result<Option<PackageIndex>> {
+    let ask = async |args: &[&str]| {
+        let output = cluster.run("python3", args, None, PATIENCE).await?;
+        anyhow::Ok(output.ok().ok().map(|text| text.trim().to_owned()))
+    };
+    let mut environment = settings()?;
+    let url = match std::env::var("SKYWARD_TEST_INDEX") {
+        Ok(url) => {
+            environment.insert("PIP_INDEX_URL".to_owned(), url.clone());
+            Some(url)
+        }
+        Err(_) => match environment.get("PIP_INDEX_URL") {
+            Some(url) => Some(url.clone()),
+            None => match ask(&["-m", "pip", "config", "get", "global.index-url"]).await? {
+                Some(url) => {
+                    environment.insert("PIP_INDEX_URL".to_owned(), url.clone());
+                    Some(url)
+                }
+                // The one that pip has built in.
+                None => {
+                    let built_in = "from pip._internal.models.index import PyPI; print(PyPI.simple_url)";
+                    ask(&["-c", built_in]).await?
+                }
+            },
+        },
+    };
+    let Some(url) = url.filter(|url| !url.is_empty()) else {
+        return Ok(None);
+    };
+    let reach = format!(
+        "import urllib.request; urllib.request.urlopen({:?} + '/six/', timeout=20).read(100)",
+        url.trim_end_matches('/')
+    );
+    if ask(&["-c", &reach]).await?.is_none() {
+        return Ok(None);
+    }
+    let bundle = std::env::var_os("SKYWARD_CA_BUNDLE").map_or_else(
+        || PathBuf::from("/etc/ssl/certs/ca-certificates.crt"),
+        PathBuf::from,
+    );
+    let ca_bundle = std::fs::read_to_string(&bundle)
+        .with_context(|| format!("read the certificates in {}", bundle.display()))?;
+    Ok(Some(PackageIndex {
+        url,
+        ca_bundle,
+        environment,
+    }))
+}
+
+/// This machine's settings of where packages come from, as `make cluster-up` wrote them down.
+fn settings() -> Result<BTreeMap<String, String>> {
+    let Some(file) = std::env::var_os("SKYWARD_PIP_ENV").map(PathBuf::from) else {
+        return Ok(BTreeMap::new());
+    };
+    let text = std::fs::read_to_string(&file).with_context(|| format!("read {}", file.display()))?;
+    Ok(text
+        .lines()
+        .filter_map(|line| line.split_once('='))
+        .filter(|(name, _)| WHERE.contains(name))
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect())
+}
