@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import socket
-from dataclasses import dataclass
+import struct
+from dataclasses import dataclass, replace
 from typing import Any, Mapping
 
 VARIABLE = "SKYWARD_INSTANCE_INFO"
@@ -140,6 +141,26 @@ class InstanceInfo:
         )
 
 
+def interface_of(address: str) -> str:
+    """Name of this machine's interface with that IPv4 address, or ""."""
+    try:
+        import fcntl
+
+        wanted = socket.inet_aton(address)
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            for _, name in socket.if_nameindex():
+                request = struct.pack("256s", name.encode()[:15])
+                try:
+                    answer = fcntl.ioctl(probe, 0x8915, request)  # SIOCGIFADDR
+                except OSError:
+                    continue  # It has no such address.
+                if answer[20:24] == wanted:
+                    return name
+    except (ImportError, OSError):
+        pass
+    return ""
+
+
 def instance_info() -> InstanceInfo:
     """This worker's place in the cluster.
 
@@ -155,7 +176,12 @@ def instance_info() -> InstanceInfo:
             "skyward.instance_info() works only inside a Task of Skyward: "
             f"neither {VARIABLE} nor {FILE_VARIABLE} is set in this process"
         )
-    return InstanceInfo.from_mapping(json.loads(text))
+    info = InstanceInfo.from_mapping(json.loads(text))
+    if info.network.interface or info.node >= len(info.peers):
+        return info
+    # Only the machine itself knows under which name it has the address that others use.
+    interface = interface_of(info.peers[info.node].private_ip)
+    return replace(info, network=replace(info.network, interface=interface))
 
 
 def is_head(info: InstanceInfo | None = None) -> bool:

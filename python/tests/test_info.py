@@ -55,6 +55,16 @@ class InstanceInfo(unittest.TestCase):
         self.assertTrue(skyward.is_head(info))
         self.assertEqual(info.peers, ())
 
+    def test_the_interface_is_found_where_the_controller_does_not_know_it(self):
+        unknown = {"interface": None, "bandwidth_gbps": None}
+        local = dict(FULL, node=0, peers=[{"node": 0, "private_ip": "127.0.0.1"}], network=unknown)
+        with mock.patch.dict(os.environ, {"SKYWARD_INSTANCE_INFO": json.dumps(local)}):
+            self.assertEqual(skyward.instance_info().network, skyward.NetworkInfo("lo", None))
+        for address in ["192.0.2.1", "a name", ""]:
+            local["peers"] = [{"node": 0, "private_ip": address}]
+            with mock.patch.dict(os.environ, {"SKYWARD_INSTANCE_INFO": json.dumps(local)}):
+                self.assertEqual(skyward.instance_info().network.interface, "")
+
     def test_outside_a_task_the_error_says_so(self):
         clean = {key: value for key, value in os.environ.items() if not key.startswith("SKYWARD_")}
         with mock.patch.dict(os.environ, clean, clear=True):
