@@ -25,7 +25,7 @@ pub(crate) async fn run(command: Command) -> Result<()> {
 }
 
 fn print() -> Result<()> {
-    let list = serde_json::json!({ "apiVersion": "v1", "kind": "List", "items": skyward_api::crd::all() });
+    let list = serde_json::json!({ "apiVersion": "v1", "kind": "List", "items": skyward_api::crd::all(&skyward_providers::registry::account_kinds()) });
     let mut out = std::io::stdout().lock();
     serde_json::to_writer_pretty(&mut out, &list)?;
     out.write_all(b"\n")?;
@@ -35,7 +35,7 @@ fn print() -> Result<()> {
 async fn apply() -> Result<()> {
     let client = crate::connect().await?;
     let definitions: Api<CustomResourceDefinition> = Api::all(client);
-    for definition in skyward_api::crd::all() {
+    for definition in skyward_api::crd::all(&skyward_providers::registry::account_kinds()) {
         let name = definition.metadata.name.clone().unwrap_or_default();
         put(&definitions, &name, definition)
             .await

@@ -10,7 +10,7 @@ use kube::CustomResourceExt as _;
 use schemars::Schema;
 use serde_json::{Map, Value, json};
 
-use crate::{Machine, Offer, Pool, Provider, Task, condition::MAX_MESSAGE};
+use crate::{Machine, Offer, Pool, Provider, Task, condition::MAX_MESSAGE, provider::CONTAINER};
 
 /// Defaults that the API server applies, because `/scale` reads these fields. All
 /// others are applied by the controller, so that a manifest stays what its author
@@ -20,8 +20,34 @@ const SERVER_DEFAULTS: [&str; 2] = ["Pool.spec.nodes", "Pool.spec.nodes.desired"
 /// Largest accepted size of one CRD as YAML, in bytes.
 pub const MAX_CRD_BYTES: usize = 200 * 1024;
 
-/// All our CRDs, in the order in which people meet them.
-pub fn all() -> Vec<CustomResourceDefinition> {
+/// A kind of account that a Provider can be, besides `container`.
+#[derive(Clone, Debug)]
+pub struct AccountKind {
+    /// Its field in the Provider's spec.
+    pub name: &'static str,
+    /// Schema of its settings, by [`settings_schema`].
+    pub schema: Value,
+}
+
+/// Schema of the settings of a kind of account, as a CRD wants it.
+pub fn settings_schema<T: schemars::JsonSchema>() -> Value {
+    let generator = schemars::generate::SchemaSettings::openapi3()
+        .with(|settings| {
+            settings.inline_subschemas = true;
+            settings.meta_schema = None;
+        })
+        .with_transform(kube::core::schema::StructuralSchemaRewriter)
+        .into_generator();
+    let mut schema = generator.into_root_schema_for::<T>().to_value();
+    if let Value::Object(schema) = &mut schema {
+        finish_schema(schema, "Provider.spec.settings");
+    }
+    schema
+}
+
+/// All our CRDs, in the order in which people meet them. `clouds` are the kinds of
+/// account that a Provider can be besides `container`.
+pub fn all(clouds: &[AccountKind]) -> Vec<CustomResourceDefinition> {
     [
         Provider::crd(),
         Offer::crd(),
@@ -30,20 +56,61 @@ pub fn all() -> Vec<CustomResourceDefinition> {
         Task::crd(),
     ]
     .into_iter()
-    .map(finished)
+    .map(|crd| finished(crd, clouds))
     .collect()
 }
 
-fn finished(crd: CustomResourceDefinition) -> CustomResourceDefinition {
+fn finished(crd: CustomResourceDefinition, clouds: &[AccountKind]) -> CustomResourceDefinition {
     let kind = crd.spec.names.kind.clone();
     let mut value = serde_json::to_value(crd).expect("a CRD is plain data");
     let versions = value.pointer_mut("/spec/versions").and_then(Value::as_array_mut);
     for version in versions.into_iter().flatten() {
         if let Some(Value::Object(schema)) = version.pointer_mut("/schema/openAPIV3Schema") {
             finish_schema(schema, &kind);
+            if kind == "Provider"
+                && let Some(Value::Object(spec)) = schema.get_mut("properties").and_then(|p| p.get_mut("spec"))
+            {
+                add_clouds(spec, clouds);
+            }
         }
     }
     serde_json::from_value(value).expect("finishing keeps the shape of a CRD")
+}
+
+/// The fields of the clouds, and that a Provider is exactly one kind of account for ever.
+fn add_clouds(spec: &mut Map<String, Value>, clouds: &[AccountKind]) {
+    let names: Vec<&str> = std::iter::once(CONTAINER)
+        .chain(clouds.iter().map(|cloud| cloud.name))
+        .collect();
+    if let Some(Value::Object(properties)) = spec.get_mut("properties") {
+        for cloud in clouds {
+            properties.insert(cloud.name.to_owned(), cloud.schema.clone());
+        }
+    }
+    let count: Vec<String> = names
+        .iter()
+        .map(|name| format!("(has(self.{name}) ? 1 : 0)"))
+        .collect();
+    let same: Vec<String> = names
+        .iter()
+        .map(|name| format!("has(self.{name}) == has(oldSelf.{name})"))
+        .collect();
+    let rules = spec
+        .entry("x-kubernetes-validations")
+        .or_insert_with(|| Value::Array(Vec::new()));
+    if let Value::Array(rules) = rules {
+        rules.push(json!({
+            "rule": format!("{} == 1", count.join(" + ")),
+            "message": format!(
+                "a Provider needs exactly one kind of account: one of {}; write `container: {{}}` for Pods of this cluster",
+                names.join(", ")
+            ),
+        }));
+        rules.push(json!({
+            "rule": same.join(" && "),
+            "message": "the kind of account cannot be changed; create another Provider",
+        }));
+    }
 }
 
 /// One schema and all below it; `path` names it for [`SERVER_DEFAULTS`].

@@ -49,12 +49,25 @@ use crate::{
 )]
 #[kube(derive = "PartialEq")]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("has(self.container)").message("a Provider needs exactly one kind of account; write `container: {}` for Pods of this cluster"))]
-#[x_kube(validation = Rule::new("has(self.container) == has(oldSelf.container)").message("the kind of account cannot be changed; create another Provider"))]
 pub struct ProviderSpec {
     /// Machines are Pods of this cluster, in the namespace of their Pool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container: Option<ContainerSettings>,
+    /// Settings of every other kind of account under its name, such as `aws`. Opaque here:
+    /// the registry of providers knows their types and gives the CRD their schemas, so
+    /// that a new cloud touches no other crate.
+    #[serde(flatten)]
+    #[schemars(skip)]
+    pub clouds: BTreeMap<String, serde_json::Value>,
+    /// Secret with the credentials of the account, always in the namespace of the operator.
+    /// Its keys are the environment variables that the page of the provider names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub credentials_secret_ref: Option<LocalRef>,
+    /// Settings that a Pool may override for its own machines in `candidates[].settings`,
+    /// by their names. None by default.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32), inner(length(min = 1, max = 64)))]
+    pub overridable: Vec<String>,
     /// Namespaces whose Pools may use this Provider, by their labels. `{}` admits all.
     pub allowed_namespaces: LabelSelector,
     /// Most that Pools may take from this Provider; checked before an order is recorded.
@@ -70,6 +83,35 @@ pub struct ProviderSpec {
     #[x_kube(validation = crate::rule::at_least("refreshInterval", "10s"))]
     pub refresh_interval: Option<Duration>,
 }
+
+impl ProviderSpec {
+    /// Name of the kind of account and its settings as JSON; `None` when the object names
+    /// none or more than one, which the CRD refuses.
+    pub fn account(&self) -> Option<(&str, serde_json::Value)> {
+        let container = self
+            .container
+            .as_ref()
+            .and_then(|settings| serde_json::to_value(settings).ok())
+            .map(|settings| (CONTAINER, settings));
+        let mut kinds = container.into_iter().chain(
+            self.clouds
+                .iter()
+                .filter(|(_, settings)| !settings.is_null())
+                .map(|(name, settings)| (name.as_str(), settings.clone())),
+        );
+        kinds.next().filter(|_| kinds.next().is_none())
+    }
+
+    /// How long a machine whose controller is gone and that runs nothing waits before it
+    /// stops itself; every kind has this setting.
+    pub fn instance_timeout(&self) -> Option<Duration> {
+        let (_, settings) = self.account()?;
+        serde_json::from_value(settings.get("instanceTimeout")?.clone()).ok()
+    }
+}
+
+/// Name of the kind of account whose machines are Pods.
+pub const CONTAINER: &str = "container";
 
 /// Which host keys of machines are trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

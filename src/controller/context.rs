@@ -7,7 +7,7 @@ use std::{
 
 use kube::runtime::reflector;
 use skyward_api::{Machine, Offer, Pool, Provider as ProviderObject};
-use skyward_core::Provider;
+use skyward_core::{Credentials, Provider, ProviderError};
 use skyward_remote::sessions::Sessions;
 use skyward_store::Store;
 use tokio::sync::watch;
@@ -26,7 +26,7 @@ use crate::{
 /// Makes the client of an account from its Provider object (given by `main.rs`, the
 /// only place that knows both the registry of clouds and the controllers).
 pub type ProviderFactory =
-    Arc<dyn Fn(&ProviderObject) -> Result<Arc<dyn Provider>, skyward_core::ProviderError> + Send + Sync>;
+    Arc<dyn Fn(&ProviderObject, &Credentials) -> Result<Arc<dyn Provider>, ProviderError> + Send + Sync>;
 
 /// Shared by all controllers of one process, while it leads.
 #[derive(Clone)]
@@ -89,6 +89,8 @@ pub struct Account {
     pub provider: Arc<dyn Provider>,
     /// Generation of the Provider object it was made from.
     pub generation: i64,
+    /// Version of the Secret it was made from; `""` without one.
+    pub secret: String,
 }
 
 /// Clients of the accounts, by name of the Provider object.

@@ -4,6 +4,9 @@
 //! them. [`provider::Provider`] is the contract that each cloud fulfils and a good
 //! place to begin reading; [`error::ProviderError`] is what it may answer.
 
+pub mod accelerator;
+pub mod account;
+pub mod boot;
 pub mod error;
 pub mod machine;
 pub mod offer;
@@ -11,9 +14,10 @@ pub mod order;
 pub mod provider;
 pub mod secret;
 
+pub use account::{Account, CredentialKey, Credentials, Endpoints};
 pub use error::{ErrorKind, ProviderError};
 pub use machine::{MachineRef, ProviderMachine, ProviderPhase};
 pub use offer::{Market, Offer};
 pub use order::{Accepted, Mark, Order};
-pub use provider::{Capabilities, Deletion, Provider, Scope};
+pub use provider::{Capabilities, Deletion, Leftover, PoolScope, Provider, Scope};
 pub use secret::Secret;

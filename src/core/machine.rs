@@ -2,6 +2,9 @@
 
 use std::net::SocketAddr;
 
+use jiff::Timestamp;
+use rust_decimal::Decimal;
+
 use crate::order::Mark;
 
 /// Where a machine is in its life at the provider.
@@ -35,8 +38,12 @@ pub enum FailureKind {
     ImagePull,
     /// The image lacks something we need, such as sshd.
     UnusableImage,
-    /// It was evicted, preempted or halted from outside.
+    /// It was evicted or halted from outside.
     Lost,
+    /// The cloud took a spot machine back.
+    Reclaimed,
+    /// The order was accepted, but there was no such machine after all.
+    NoCapacity,
     /// No node has room for it.
     NoRoom,
     /// Anything else.
@@ -58,6 +65,21 @@ pub struct ProviderMachine {
     pub private_address: Option<String>,
     /// Host key learnt over a verified way (OpenSSH form), if the provider has one.
     pub host_key: Option<String>,
+    /// What the provider says about its time and price.
+    pub rental: Rental,
+}
+
+/// What a provider says about the time and price of a machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rental {
+    /// Region that it stands in, where the provider has such.
+    pub region: Option<String>,
+    /// Price in USD per hour.
+    pub hourly_price: Option<Decimal>,
+    /// Since when it is billed.
+    pub billed_since: Option<Timestamp>,
+    /// When the cloud will take it back, once it said so.
+    pub reclaim_at: Option<Timestamp>,
 }
 
 /// How to reach a machine.

@@ -4,9 +4,10 @@ use rust_decimal::Decimal;
 use serde::{Deserialize, Serialize};
 
 /// A market of a cloud.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Market {
     /// Kept until we return it.
+    #[default]
     OnDemand,
     /// May be reclaimed by the cloud.
     Spot,

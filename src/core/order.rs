@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::offer::Market;
 
 /// Whose a machine is. Providers keep it in tags, labels or the name (rule P5).
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Mark {
     /// The installation: UID of the kube-system namespace of its cluster.
     pub cluster: String,
@@ -28,13 +28,24 @@ pub struct Mark {
     pub attempt: u32,
 }
 
+/// What an order must know of the Pool around its machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PoolShape {
+    /// Machines that the Pool wants.
+    pub machines: u32,
+    /// Whether they must reach each other by private addresses.
+    pub connected: bool,
+}
+
 /// An order for one machine.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Order {
     /// Whose it will be.
     pub mark: Mark,
     /// Idempotency token: ordering twice with it gives one machine.
     pub token: String,
+    /// Id of the Offer within the provider.
+    pub offer: String,
     /// The provider's name of what is ordered.
     pub instance_type: String,
     /// Region, `""` where there is none.
@@ -55,6 +66,15 @@ pub struct Order {
     pub shm_bytes: Option<u64>,
     /// The one public key that may log in, in OpenSSH form.
     pub authorized_key: String,
+    /// Script to be run once as root at the first boot; `""` where there is none. It
+    /// returns at once.
+    pub boot_script: String,
+    /// How many machines the Pool wants, and whether they must reach each other: then all
+    /// of them are put into one network.
+    pub pool: PoolShape,
+    /// Settings of the provider that the Pool overrides for its machines, by their names
+    /// in the Provider object; `Null` where it overrides none.
+    pub overrides: serde_json::Value,
     /// Labels that people see, where the provider has such.
     pub labels: BTreeMap<String, String>,
 }

@@ -21,7 +21,7 @@ use futures::stream::BoxStream;
 use crate::{
     error::ProviderError,
     machine::{MachineRef, ProviderMachine},
-    offer::Offer,
+    offer::{Market, Offer},
     order::{Accepted, Order},
 };
 
@@ -49,6 +49,19 @@ pub trait Provider: Send + Sync {
     /// Orders the end of a machine (P6).
     async fn delete(&self, machine: &MachineRef) -> Result<Deletion, ProviderError>;
 
+    /// Everything with our mark that is not a machine and that machines of a Pool share:
+    /// keys, security groups, templates, scripts, networks, volumes. What `release` left
+    /// behind or a crash never returned shows up here.
+    async fn leftovers(&self, _scope: &Scope) -> Result<Vec<Leftover>, ProviderError> {
+        Ok(Vec::new())
+    }
+
+    /// Returns what the machines of a Pool shared, once they are gone. Repeatable as
+    /// `delete` is; `InProgress` while something is still in use.
+    async fn release(&self, _pool: &PoolScope) -> Result<Deletion, ProviderError> {
+        Ok(Deletion::Gone)
+    }
+
     /// Names of Machines (namespace, name) whose state changed at the provider, for those
     /// that can tell; others are polled.
     fn changes(&self) -> Option<BoxStream<'static, (String, String)>> {
@@ -67,6 +80,30 @@ pub struct Scope {
     pub regions: Vec<String>,
 }
 
+/// The Pool whose shared things are returned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PoolScope {
+    /// The installation.
+    pub cluster: String,
+    /// UID of the Pool.
+    pub pool_uid: String,
+    /// Regions in which it may have ordered.
+    pub regions: Vec<String>,
+}
+
+/// Something at a provider that is ours and not a machine.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Leftover {
+    /// What it is, in the provider's words: `security group`, `start-up script`.
+    pub kind: &'static str,
+    /// The provider's id of it.
+    pub id: String,
+    /// Region that it is in, `""` where there is none.
+    pub region: String,
+    /// UID of the Pool that it was made for.
+    pub pool_uid: String,
+}
+
 /// Answer to `delete`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deletion {
@@ -81,16 +118,102 @@ pub enum Deletion {
 pub struct Capabilities {
     /// Name of the kind of provider: `container`, `aws`, ….
     pub kind: &'static str,
+    /// Markets that it sells on.
+    pub markets: &'static [Market],
+    /// What carries the mark.
+    pub marking: Marking,
+    /// Why ordering twice with one token gives one machine.
+    pub idempotency: Idempotency,
     /// How long a list may lag after create or delete.
     pub settle_time: Duration,
     /// How often to look at a machine that is on its way, where `changes` is silent.
     pub poll_interval: Duration,
     /// Whether a machine that stops itself ends its bill.
     pub self_stop: SelfStop,
+    /// Command (as root, on the machine) by which it stops itself; none: `shutdown`.
+    pub stop_command: Option<&'static str>,
     /// Smallest unit of time that is billed.
     pub billing_step: Duration,
+    /// Least time that is billed for each machine.
+    pub billing_minimum: Duration,
     /// Whether machines of one Pool reach each other by their private addresses.
     pub connected: bool,
+    /// Whether an order can carry a boot script.
+    pub boot_script: bool,
+    /// Where the host key of a machine can be learnt.
+    pub host_keys: HostKeys,
+    /// Whether FUSE file systems can be mounted.
+    pub fuse: bool,
+    /// What tells of a spot machine that will be taken back.
+    pub reclaim_notice: ReclaimNotice,
+    /// Environment variables that the cloud puts on a machine and no run may see.
+    pub hidden_environment: &'static [&'static str],
+}
+
+impl Capabilities {
+    /// Those of a provider that can do as little as possible; the rest is said by name.
+    pub const fn of(kind: &'static str) -> Self {
+        Self {
+            kind,
+            markets: &[Market::OnDemand],
+            marking: Marking::Name,
+            idempotency: Idempotency::LookUp,
+            settle_time: Duration::from_secs(60),
+            poll_interval: Duration::from_secs(10),
+            self_stop: SelfStop::None,
+            stop_command: None,
+            billing_step: Duration::from_secs(1),
+            billing_minimum: Duration::ZERO,
+            connected: false,
+            boot_script: false,
+            host_keys: HostKeys::FirstContact,
+            fuse: false,
+            reclaim_notice: ReclaimNotice::None,
+            hidden_environment: &[],
+        }
+    }
+}
+
+/// What carries the mark of a machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Marking {
+    /// Tags or labels.
+    Tags,
+    /// Its environment, which the API shows.
+    Environment,
+    /// Its name.
+    Name,
+}
+
+/// Why ordering twice with one token gives one machine (P2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Idempotency {
+    /// The provider knows the token.
+    Token,
+    /// `create` looks for the mark before it orders. Two that order at the same instant
+    /// would get two machines: only the leader orders, and only once at a time.
+    LookUp,
+}
+
+/// Where the host key of a machine can be learnt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HostKeys {
+    /// The provider's API tells it.
+    Reported,
+    /// Only the machine itself tells it, at first contact.
+    FirstContact,
+}
+
+/// What tells of a spot machine that will be taken back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReclaimNotice {
+    /// Nothing: it is gone, or halted.
+    None,
+    /// The machine itself can ask, by this command (as root; exit status 0 and a line
+    /// with the time mean that it will be taken back).
+    OnMachine(&'static str),
+    /// The provider's API.
+    Reported,
 }
 
 /// What becomes of the bill when a machine stops itself.

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Instant};
 use async_trait::async_trait;
 use futures::stream::BoxStream;
 use skyward_core::{
-    Accepted, Capabilities, Deletion, MachineRef, Offer, Order, Provider, ProviderError, ProviderMachine,
+    Accepted, Capabilities, Deletion, Leftover, MachineRef, Offer, Order, PoolScope, Provider, ProviderError, ProviderMachine,
     Scope,
 };
 
@@ -81,6 +81,16 @@ impl Provider for Instrumented {
         self.record("delete", started, self.inner.delete(machine).await)
     }
 
+    async fn leftovers(&self, scope: &Scope) -> Result<Vec<Leftover>, ProviderError> {
+        let started = Instant::now();
+        self.record("leftovers", started, self.inner.leftovers(scope).await)
+    }
+
+    async fn release(&self, pool: &PoolScope) -> Result<Deletion, ProviderError> {
+        let started = Instant::now();
+        self.record("release", started, self.inner.release(pool).await)
+    }
+
     fn changes(&self) -> Option<BoxStream<'static, (String, String)>> {
         self.inner.changes()
     }
@@ -88,12 +98,9 @@ impl Provider for Instrumented {
 
 #[cfg(test)]
 mod tests {
-    use std::{
-        sync::{Mutex, PoisonError},
-        time::Duration,
-    };
+    use std::sync::{Mutex, PoisonError};
 
-    use skyward_core::{ErrorKind, provider::SelfStop};
+    use skyward_core::ErrorKind;
 
     use super::*;
 
@@ -150,14 +157,7 @@ mod tests {
     #[tokio::test]
     async fn every_call_is_told_with_its_outcome() {
         let heard = Arc::new(Heard::default());
-        let empty = Empty(Capabilities {
-            kind: "empty",
-            settle_time: Duration::ZERO,
-            poll_interval: Duration::ZERO,
-            self_stop: SelfStop::None,
-            billing_step: Duration::ZERO,
-            connected: false,
-        });
+        let empty = Empty(Capabilities::of("empty"));
         let provider = Instrumented::new(Arc::new(empty), heard.clone());
         provider.account().await.unwrap();
         provider.offers().await.unwrap_err();

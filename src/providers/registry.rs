@@ -3,8 +3,12 @@
 
 use std::sync::Arc;
 
-use skyward_api::provider::ProviderSpec;
-use skyward_core::{ErrorKind, Provider, ProviderError};
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
+use skyward_api::{crd::AccountKind, provider::ProviderSpec};
+use skyward_core::{
+    Account, CredentialKey, Credentials, Endpoints, ErrorKind, Provider, ProviderError,
+};
 
 use crate::{
     container,
@@ -20,45 +24,113 @@ pub struct Options {
     pub node_image: String,
     /// How Pods are reached.
     pub pod_network: container::PodNetwork,
+    /// Addresses of APIs that differ from the clouds' own.
+    pub endpoints: Endpoints,
     /// Who is told of every call.
     pub sink: Option<Arc<dyn CallSink>>,
 }
 
-/// What the kinds share within one process: connections and watches.
-struct Shared {
-    options: Options,
-    container: container::Cluster,
+/// Makes the client of an account.
+pub type Connected = Result<Arc<dyn Provider>, ProviderError>;
+
+/// A kind of provider that is reached by its API over HTTP; `container` alone is not one.
+pub struct Cloud {
+    /// Name of the kind: its field in a Provider's spec.
+    pub name: &'static str,
+    /// Keys of its Secret.
+    pub credentials: &'static [CredentialKey],
+    /// Names of the addresses of its APIs, with the cloud's own.
+    pub endpoints: &'static [(&'static str, &'static str)],
+    schema: fn() -> serde_json::Value,
+    connect: fn(Account<serde_json::Value>) -> Connected,
 }
 
-type Connected = Result<Arc<dyn Provider>, ProviderError>;
+/// What the folder of a cloud gives the registry.
+pub trait Kind {
+    /// Name of the kind: its field in a Provider's spec.
+    const NAME: &'static str;
+    /// Keys of its Secret.
+    const CREDENTIALS: &'static [CredentialKey];
+    /// Names of the addresses of its APIs, with the cloud's own.
+    const ENDPOINTS: &'static [(&'static str, &'static str)];
+    /// Its settings. Fields that it does not know are refused.
+    type Settings: JsonSchema + DeserializeOwned;
+    /// Makes the client of an account; no call is made yet.
+    fn connect(account: Account<Self::Settings>) -> Connected;
+}
 
-/// One kind of provider.
-struct Kind {
-    name: &'static str,
-    configured: fn(&ProviderSpec) -> bool,
-    connect: fn(&Shared, &skyward_api::Provider) -> Connected,
+const fn cloud<K: Kind>() -> Cloud {
+    Cloud {
+        name: K::NAME,
+        credentials: K::CREDENTIALS,
+        endpoints: K::ENDPOINTS,
+        schema: skyward_api::crd::settings_schema::<K::Settings>,
+        connect: |account| {
+            let Account { cluster, provider, settings, credentials, endpoints } = account;
+            let settings = settings_of(K::NAME, settings)?;
+            K::connect(Account { cluster, provider, settings, credentials, endpoints })
+        },
+    }
 }
 
 /// The list.
-const KINDS: &[Kind] = &[Kind {
-    name: container::KIND,
-    configured: |spec| spec.container.is_some(),
-    connect: |shared, object| container::connect(&shared.container, object),
-}];
+const CLOUDS: &[Cloud] = &[];
+
+/// Every kind that is reached over HTTP.
+pub fn clouds() -> &'static [Cloud] {
+    CLOUDS
+}
 
 /// Names of the kinds that exist.
 pub fn kinds() -> impl Iterator<Item = &'static str> {
-    KINDS.iter().map(|kind| kind.name)
+    std::iter::once(container::KIND).chain(CLOUDS.iter().map(|cloud| cloud.name))
 }
 
-/// Makes clients of accounts from Provider objects. What they share (such as the watch
-/// of Pods) starts with the first client that needs it and ends with the factory and
-/// its last client. Call it inside a tokio runtime.
+/// The kinds besides `container` with the schemas of their settings, for the CRD.
+pub fn account_kinds() -> Vec<AccountKind> {
+    CLOUDS
+        .iter()
+        .map(|cloud| AccountKind {
+            name: cloud.name,
+            schema: (cloud.schema)(),
+        })
+        .collect()
+}
+
+/// Settings as a type, or an error that names the field.
+pub fn settings_of<T: DeserializeOwned>(kind: &'static str, settings: serde_json::Value) -> Result<T, ProviderError> {
+    serde_json::from_value(settings).map_err(|error| {
+        ProviderError::new(
+            ErrorKind::InvalidOrder,
+            "read the settings",
+            format!("{kind}: {error}"),
+        )
+    })
+}
+
+/// The settings of one machine: those of the Provider, with what its Pool overrides.
+pub fn overridden<T: DeserializeOwned>(
+    kind: &'static str,
+    settings: &serde_json::Value,
+    overrides: &serde_json::Value,
+) -> Result<T, ProviderError> {
+    let mut merged = settings.clone();
+    if let (Some(merged), Some(overrides)) = (merged.as_object_mut(), overrides.as_object()) {
+        for (name, value) in overrides {
+            merged.insert(name.clone(), value.clone());
+        }
+    }
+    settings_of(kind, merged)
+}
+
+/// Makes clients of accounts from Provider objects and the content of their Secrets.
+/// What they share (such as the watch of Pods) starts with the first client that needs it
+/// and ends with the factory and its last client. Call it inside a tokio runtime.
 pub fn factory(
     client: kube::Client,
     options: Options,
-) -> impl Fn(&skyward_api::Provider) -> Connected + Send + Sync + 'static {
-    let container = container::Cluster::new(
+) -> impl Fn(&skyward_api::Provider, &Credentials) -> Connected + Send + Sync + 'static {
+    let pods = container::Cluster::new(
         client,
         container::Options {
             cluster: options.cluster.clone(),
@@ -66,22 +138,52 @@ pub fn factory(
             pod_network: options.pod_network,
         },
     );
-    let shared = Shared { options, container };
-    move |object| {
-        let kind = KINDS.iter().find(|kind| (kind.configured)(&object.spec)).ok_or_else(|| {
-            ProviderError::new(
-                ErrorKind::Unsupported,
-                "use the Provider",
-                format!(
-                    "this version knows no such kind of account; it knows: {}. Upgrade the operator, or write one of these",
-                    kinds().collect::<Vec<_>>().join(", ")
-                ),
-            )
-        })?;
-        let provider = (kind.connect)(&shared, object)?;
-        Ok(match &shared.options.sink {
+    move |object, credentials| {
+        let provider = connect(&pods, &options, object, credentials)?;
+        Ok(match &options.sink {
             Some(sink) => Arc::new(Instrumented::new(provider, sink.clone())),
             None => provider,
         })
     }
+}
+
+fn connect(
+    pods: &container::Cluster,
+    options: &Options,
+    object: &skyward_api::Provider,
+    credentials: &Credentials,
+) -> Connected {
+    let Some((kind, settings)) = object.spec.account() else {
+        return Err(unknown(&object.spec));
+    };
+    if kind == container::KIND {
+        return container::connect(pods, object);
+    }
+    let Some(cloud) = CLOUDS.iter().find(|cloud| cloud.name == kind) else {
+        return Err(unknown(&object.spec));
+    };
+    (cloud.connect)(Account {
+        cluster: options.cluster.clone(),
+        provider: object.metadata.name.clone().unwrap_or_default(),
+        settings,
+        credentials: credentials.clone(),
+        endpoints: options.endpoints.clone(),
+    })
+}
+
+fn unknown(spec: &ProviderSpec) -> ProviderError {
+    let written: Vec<&str> = spec.clouds.keys().map(String::as_str).collect();
+    let written = if written.is_empty() {
+        String::new()
+    } else {
+        format!(" (it says: {})", written.join(", "))
+    };
+    ProviderError::new(
+        ErrorKind::Unsupported,
+        "use the Provider",
+        format!(
+            "it must be exactly one kind of account that this version knows: {}{written}. Upgrade the operator, or write one of these",
+            kinds().collect::<Vec<_>>().join(", ")
+        ),
+    )
 }

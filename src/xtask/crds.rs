@@ -9,7 +9,7 @@ const HEADER: &str = "# Generated from src/api by `make generate`; do not edit.\
 
 /// Writes (or compares) one file for each kind, in each place.
 pub(crate) fn generate(output: &mut Output) -> Result<()> {
-    for definition in crd::all() {
+    for definition in crd::all(&skyward_providers::registry::account_kinds()) {
         let name = &definition.spec.names.plural;
         let yaml = serde_yaml::to_string(&definition)
             .with_context(|| format!("writing the CRD of {name} as YAML"))?;

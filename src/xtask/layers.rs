@@ -42,7 +42,7 @@ const OURS: &[(&str, &[&str])] = &[
     ("skyward-remote", &["skyward-agent", "skyward-core"]),
     ("skyward-store", &[]),
     ("skyward-subresources", &["skyward-agent", "skyward-api"]),
-    ("xtask", &["skyward-api"]),
+    ("xtask", &["skyward-api", "skyward-providers"]),
 ];
 
 /// Crates of others that are allowed in some of ours only.

@@ -29,7 +29,7 @@ What the conditions and their reasons mean stands in [conditions.md](conditions.
 /// Writes (or compares) the reference.
 pub(crate) fn generate(output: &mut Output) -> Result<()> {
     let mut text = INTRODUCTION.to_owned();
-    for definition in crd::all() {
+    for definition in crd::all(&skyward_providers::registry::account_kinds()) {
         kind(&mut text, &definition)?;
     }
     output.file("docs/reference/resources.md", &text)

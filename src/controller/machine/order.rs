@@ -56,6 +56,10 @@ pub fn order(cluster: &str, machine: &MachineFacts, pool: &PoolSpec, authorized_
         disk_gb: pool.disk_gb,
         shm_bytes: Some(shm_bytes(pool)),
         authorized_key: authorized_key.to_owned(),
+        offer: String::new(),
+        boot_script: String::new(),
+        pool: skyward_core::order::PoolShape::default(),
+        overrides: serde_json::Value::Null,
         labels: BTreeMap::from([("kubernetes.io/arch".to_owned(), architecture.to_owned())]),
     }
 }

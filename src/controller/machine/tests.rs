@@ -91,6 +91,7 @@ fn there(phase: ProviderPhase) -> Answer {
         endpoint: (phase == ProviderPhase::Running).then(endpoint),
         private_address: Some("10.0.0.7".into()),
         host_key: Some("ssh-ed25519 AAAA".into()),
+        rental: skyward_core::machine::Rental::default(),
         phase,
     }))
 }

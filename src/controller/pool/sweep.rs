@@ -228,6 +228,7 @@ mod tests {
             endpoint: None,
             private_address: None,
             host_key: None,
+            rental: skyward_core::machine::Rental::default(),
         }
     }
 

@@ -7,6 +7,7 @@
 //! refresh.
 
 mod catalogue;
+mod credentials;
 mod plan;
 
 use std::{
@@ -231,8 +232,9 @@ impl Controller {
                 format!("the provider did not answer within {} s", CALL_DEADLINE.as_secs()),
             )
         };
-        let provider = match self.client(object) {
-            Ok(provider) => provider,
+        let read = credentials::read(&self.context.client, &self.context.config.namespace, object).await;
+        let (provider, secret) = match read.and_then(|read| Ok((self.client(object, &read)?, read.version))) {
+            Ok(connected) => connected,
             Err(error) => return Answer::Failed(error),
         };
         let account = match timeout(CALL_DEADLINE, provider.account()).await {
@@ -246,13 +248,14 @@ impl Controller {
             .context
             .providers
             .get(&name)
-            .is_none_or(|known| known.generation != generation)
+            .is_none_or(|known| known.generation != generation || known.secret != secret)
         {
             self.context.providers.set(
                 &name,
                 Account {
                     provider: provider.clone(),
                     generation,
+                    secret,
                 },
             );
         }
@@ -263,11 +266,20 @@ impl Controller {
         }
     }
 
-    /// The client of this generation of the spec: the one at hand, or a new one.
-    fn client(&self, object: &ProviderObject) -> Result<Arc<dyn Provider>, ProviderError> {
+    /// The client of this generation of the spec and of the Secret: the one at hand, or a
+    /// new one.
+    fn client(
+        &self,
+        object: &ProviderObject,
+        read: &credentials::Read,
+    ) -> Result<Arc<dyn Provider>, ProviderError> {
         match self.context.providers.get(&object.name_any()) {
-            Some(account) if account.generation == plan::generation(object) => Ok(account.provider),
-            _ => (self.context.factory)(object),
+            Some(account)
+                if account.generation == plan::generation(object) && account.secret == read.version =>
+            {
+                Ok(account.provider)
+            }
+            _ => (self.context.factory)(object, &read.credentials),
         }
     }
 

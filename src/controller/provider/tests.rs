@@ -50,12 +50,11 @@ fn complete(offers: &[offer::Offer]) -> Answer {
 
 fn capabilities() -> Capabilities {
     Capabilities {
-        kind: "container",
         settle_time: Duration::ZERO,
         poll_interval: Duration::ZERO,
         self_stop: CoreSelfStop::EndsBilling,
-        billing_step: Duration::from_secs(1),
         connected: true,
+        ..Capabilities::of("container")
     }
 }
 

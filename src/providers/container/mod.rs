@@ -28,7 +28,8 @@ use kube::{
 use skyward_api::labels;
 use skyward_core::{
     Accepted, Capabilities, Deletion, ErrorKind, MachineRef, Offer, Order, Provider, ProviderError,
-    ProviderMachine, ProviderPhase, Scope, provider::SelfStop,
+    ProviderMachine, ProviderPhase, Scope,
+    provider::{HostKeys, Idempotency, Marking, SelfStop},
 };
 
 pub use cluster::Cluster;
@@ -86,13 +87,15 @@ pub fn connect(
         provider_label: config::label_value(name),
         settings: config::resolve(spec, cluster.options()),
         capabilities: Capabilities {
-            kind: KIND,
             // The API server answers lists from its own store.
             settle_time: Duration::ZERO,
             poll_interval: Duration::from_secs(2),
             self_stop: SelfStop::EndsBilling,
-            billing_step: Duration::from_secs(1),
             connected: true,
+            marking: Marking::Tags,
+            idempotency: Idempotency::Token,
+            host_keys: HostKeys::Reported,
+            ..Capabilities::of(KIND)
         },
     }))
 }

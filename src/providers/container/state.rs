@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::{
 };
 use skyward_core::{
     ProviderMachine, ProviderPhase,
-    machine::{Dial, Endpoint, Failure, FailureKind},
+    machine::{Dial, Endpoint, Failure, FailureKind, Rental},
 };
 
 use super::{PodNetwork, SSH_PORT, map};
@@ -59,6 +59,7 @@ pub fn machine(
         endpoint,
         private_address: address,
         host_key,
+        rental: Rental::default(),
     })
 }
 

@@ -178,7 +178,8 @@ fn failed(failure: &Failure) -> (&'static str, String) {
         FailureKind::ImagePull => reason::IMAGE_PULL_FAILED,
         FailureKind::UnusableImage | FailureKind::Other => reason::MACHINE_FAILED,
         FailureKind::Lost => reason::MACHINE_LOST,
-        FailureKind::NoRoom => reason::NO_CAPACITY,
+        FailureKind::Reclaimed => reason::PREEMPTED,
+        FailureKind::NoRoom | FailureKind::NoCapacity => reason::NO_CAPACITY,
     };
     (reason, failure.message.clone())
 }

@@ -135,7 +135,7 @@ impl Live {
             disk_gb: None,
             shm_bytes: Some(64 << 20),
             authorized_key: KEY.into(),
-            labels: BTreeMap::new(),
+            ..Order::default()
         }
     }
 

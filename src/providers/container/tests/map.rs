@@ -39,7 +39,7 @@ pub(crate) fn order() -> Order {
         disk_gb: None,
         shm_bytes: Some(1 << 30),
         authorized_key: "ssh-ed25519 AAAA pool\n".into(),
-        labels: BTreeMap::new(),
+        ..Order::default()
     }
 }
 

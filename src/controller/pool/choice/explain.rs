@@ -1,0 +1,137 @@
+//! Why no Offer fits: which wish removed how many, and what would help.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rust_decimal::Decimal;
+
+use super::{Constraint, Index, Priced, Request, Shortages, Usable, Wish, fits};
+
+/// A text for the Pool's condition, one sentence for each Provider that was looked at.
+pub fn explain(request: &Request<'_>, offers: &Index, shortages: &dyn Shortages) -> String {
+    let mut sentences: Vec<String> = Vec::new();
+    for wish in request.wishes {
+        let sentence = match request.providers.get(&wish.provider) {
+            Some(Usable::No(why)) => why.clone(),
+            None => format!("No Provider \"{}\" exists.", wish.provider),
+            Some(Usable::Yes) => of_wish(request, wish, offers.of(&wish.provider), shortages),
+        };
+        if !sentences.contains(&sentence) {
+            sentences.push(sentence);
+        }
+    }
+    sentences.join(" ")
+}
+
+fn of_wish(request: &Request<'_>, wish: &Wish, offers: &[Priced], shortages: &dyn Shortages) -> String {
+    if offers.is_empty() {
+        return format!(
+            "Provider \"{0}\" has no offers. See `kubectl describe provider {0}`.",
+            wish.provider
+        );
+    }
+    let mut removed: BTreeMap<Constraint, Vec<&Priced>> = BTreeMap::new();
+    for offer in offers {
+        if let Err(constraint) = fits(request, wish, offer, shortages) {
+            removed.entry(constraint).or_default().push(offer);
+        }
+    }
+    let parts: Vec<String> = removed
+        .iter()
+        .map(|(constraint, offers)| format!("{} {}", offers.len(), words(*constraint, request, wish, offers)))
+        .collect();
+    format!(
+        "None of {} offers of Provider \"{}\" fits: {}.",
+        offers.len(),
+        wish.provider,
+        parts.join("; ")
+    )
+}
+
+fn words(constraint: Constraint, request: &Request<'_>, wish: &Wish, offers: &[&Priced]) -> String {
+    let most = |value: fn(&Priced) -> f64| offers.iter().map(|offer| value(offer)).fold(0.0, f64::max);
+    let accelerator = wish.accelerator.clone().unwrap_or_default();
+    match constraint {
+        Constraint::Machine => format!(
+            "are another type than \"{}\"; see `kubectl get offers -o wide` for the types there are",
+            wish.machine.as_deref().unwrap_or_default()
+        ),
+        Constraint::Region => format!(
+            "are not in region \"{}\" (there are {})",
+            wish.region.as_deref().unwrap_or_default(),
+            some(offers.iter().map(|offer| offer.spec.region.clone()))
+        ),
+        Constraint::Architecture => "have another architecture; set architecture to the other one".to_owned(),
+        Constraint::Accelerator => {
+            let there = some(
+                offers
+                    .iter()
+                    .filter_map(|offer| offer.spec.accelerator.as_ref().map(|a| a.name.clone())),
+            );
+            let there = if there.is_empty() {
+                "none has any".to_owned()
+            } else {
+                format!("there are {there}")
+            };
+            format!("have no accelerator \"{}\" ({there})", accelerator.name)
+        }
+        Constraint::AcceleratorCount => format!(
+            "have fewer than {} accelerators (at most {})",
+            accelerator.count.unwrap_or(1),
+            most(|o| o.spec.accelerator.as_ref().map_or(0.0, |a| a.count))
+        ),
+        Constraint::AcceleratorMemory => format!(
+            "have accelerators with less than {} GB (at most {})",
+            accelerator.memory_gb.unwrap_or(0),
+            most(|o| o.spec.accelerator.as_ref().and_then(|a| a.memory_gb).unwrap_or(0.0))
+        ),
+        Constraint::Vcpus => format!(
+            "have less than {} vCPUs (at most {}); lower vcpus",
+            wish.vcpus.unwrap_or(0.0),
+            most(|o| o.spec.vcpus)
+        ),
+        Constraint::Memory => format!(
+            "have less than {} GB of memory (at most {:.1}); lower memoryGB",
+            wish.memory_gb.unwrap_or(0.0),
+            most(|o| o.spec.memory_gb)
+        ),
+        Constraint::Disk => format!(
+            "have less than {} GB of disk (at most {:.0}); lower diskGB",
+            wish.disk_gb.unwrap_or(0),
+            most(|o| o.spec.disk_gb.unwrap_or(0.0))
+        ),
+        Constraint::Connected => {
+            "give machines that cannot reach each other; set cluster to false or nodes.desired to 1".to_owned()
+        }
+        Constraint::Place => {
+            let place = request.pinned.map_or_else(String::new, |place| {
+                format!(" ({} {})", place.provider, place.region).trim_end().to_owned()
+            });
+            format!("are not where the other machines of the Pool are{place}")
+        }
+        Constraint::Market => {
+            "are not sold on this market now; set allocation to on-demand, spot-if-available or cheapest".to_owned()
+        }
+        Constraint::Price => format!(
+            "cost more than {} USD per hour (the cheapest {}); raise maxHourlyCost",
+            wish.max_hourly_cost.unwrap_or_default().normalize(),
+            cheapest(offers)
+        ),
+        Constraint::SoldOut => "cannot be had now, as the provider says".to_owned(),
+        Constraint::Refused => "were refused a short while ago; they are tried again by themselves".to_owned(),
+    }
+}
+
+fn cheapest(offers: &[&Priced]) -> String {
+    offers
+        .iter()
+        .flat_map(|offer| [offer.on_demand, offer.spot])
+        .flatten()
+        .min()
+        .map_or_else(|| "has no price".to_owned(), |price: Decimal| price.normalize().to_string())
+}
+
+/// At most eight of them, each once, in order.
+fn some(names: impl Iterator<Item = String>) -> String {
+    let names: BTreeSet<String> = names.filter(|name| !name.is_empty()).collect();
+    names.into_iter().take(8).collect::<Vec<_>>().join(", ")
+}

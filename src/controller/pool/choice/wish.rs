@@ -1,0 +1,95 @@
+//! What a Pool asks of a machine: its defaults, with each candidate's overrides.
+
+use rust_decimal::Decimal;
+use serde_json::Value;
+use skyward_api::{
+    offer::Architecture,
+    pool::{Allocation, PoolSpec},
+    shared::Accelerator,
+};
+use skyward_core::accelerator;
+
+/// One candidate of a Pool with all defaults applied.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Wish {
+    /// Which candidate of the Pool, from 0.
+    pub candidate: usize,
+    /// Name of the Provider.
+    pub provider: String,
+    /// Exactly this type of machine.
+    pub machine: Option<String>,
+    /// Its accelerator.
+    pub accelerator: Option<Accelerator>,
+    /// Canonical name of the accelerator; `""` without one.
+    pub accelerator_name: String,
+    /// Least vCPUs.
+    pub vcpus: Option<f64>,
+    /// Least memory in GB.
+    pub memory_gb: Option<f64>,
+    /// Least disk in GB.
+    pub disk_gb: Option<u32>,
+    /// Architecture of the CPU; `None`: any that the accelerator has, x86_64 without one.
+    pub architecture: Option<Architecture>,
+    /// Only this region, or zones of it.
+    pub region: Option<String>,
+    /// On which markets.
+    pub allocation: Allocation,
+    /// Most that one machine may cost in USD per hour.
+    pub max_hourly_cost: Option<Decimal>,
+    /// Settings of the Provider that it overrides.
+    pub settings: Value,
+}
+
+/// The candidates of a Pool in their order; a Pool without any is one itself.
+pub fn wishes(pool: &PoolSpec) -> Vec<Wish> {
+    let whole = Wish {
+        candidate: 0,
+        provider: pool.provider.clone().unwrap_or_default(),
+        machine: pool.machine.clone(),
+        accelerator_name: canonical(pool.accelerator.as_ref()),
+        accelerator: pool.accelerator.clone(),
+        vcpus: pool.vcpus,
+        memory_gb: pool.memory_gb,
+        disk_gb: pool.disk_gb,
+        architecture: pool.architecture,
+        region: pool.region.clone(),
+        allocation: pool.allocation.unwrap_or_default(),
+        max_hourly_cost: cost(pool.max_hourly_cost.as_deref()),
+        settings: Value::Null,
+    };
+    if pool.candidates.is_empty() {
+        return vec![whole];
+    }
+    pool.candidates
+        .iter()
+        .enumerate()
+        .map(|(candidate, own)| {
+            let accelerator = own.accelerator.clone().or_else(|| whole.accelerator.clone());
+            Wish {
+                candidate,
+                provider: own.provider.clone().unwrap_or_else(|| whole.provider.clone()),
+                machine: own.machine.clone().or_else(|| whole.machine.clone()),
+                accelerator_name: canonical(accelerator.as_ref()),
+                accelerator,
+                vcpus: own.vcpus.or(whole.vcpus),
+                memory_gb: own.memory_gb.or(whole.memory_gb),
+                disk_gb: own.disk_gb.or(whole.disk_gb),
+                architecture: own.architecture.or(whole.architecture),
+                region: own.region.clone().or_else(|| whole.region.clone()),
+                allocation: own.allocation.unwrap_or(whole.allocation),
+                max_hourly_cost: cost(own.max_hourly_cost.as_deref()).or(whole.max_hourly_cost),
+                settings: own.settings.clone().map_or(Value::Null, Value::Object),
+            }
+        })
+        .collect()
+}
+
+fn canonical(accelerator: Option<&Accelerator>) -> String {
+    accelerator
+        .map(|wanted| accelerator::canonical(&wanted.name))
+        .unwrap_or_default()
+}
+
+fn cost(text: Option<&str>) -> Option<Decimal> {
+    text.and_then(|text| text.parse().ok())
+}
