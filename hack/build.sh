@@ -9,5 +9,6 @@ set -euo pipefail
 cd "$SKYWARD_ROOT"
 
 c_compiler
-cargo build --locked --workspace --bins
+# Only what the demo needs: the tools of the tests have many dependencies of their own.
+cargo build --locked -p skyward -p skyward-cli --bins
 RUSTFLAGS='-C target-feature=+crt-static' cargo build --locked -p skyward-agent --bin skyward-agent --target "$AGENT_TARGET" --profile agent

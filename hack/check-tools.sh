@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What a machine must have before anything else can be set up by itself: one line
 # for each thing that is missing, with the remedy; silence when all is there.
-# --no-root: for what needs no cluster.
+# --no-root: for what needs no cluster. --lint: what the lints need, too.
 set -euo pipefail
 
 missing=0
@@ -29,8 +29,11 @@ want make 4 "run 'apt-get install make'" make --version
 want cargo 1.95 "install Rust with rustup (https://rustup.rs), or run 'rustup update'" cargo --version
 want go 1.25 "unpack the archive from https://go.dev/dl into /usr/local and put /usr/local/go/bin into PATH" go version
 want python3 3.11 "run 'apt-get install python3' on Debian 12" python3 --version
-cargo fmt --version >/dev/null 2>&1 || lacks "rustfmt is not installed: run 'rustup component add rustfmt'"
-cargo clippy --version >/dev/null 2>&1 || lacks "clippy is not installed: run 'rustup component add clippy'"
-[ "${1:-}" = --no-root ] || [ "$(id -u)" = 0 ] || lacks "you are not root: a local cluster makes containers, a bridge and firewall rules; run this with sudo"
+if [[ " $* " == *" --lint "* ]] && command -v cargo >/dev/null; then
+  cargo fmt --version >/dev/null 2>&1 || lacks "rustfmt is not installed: run 'rustup component add rustfmt'"
+  cargo clippy --version >/dev/null 2>&1 || lacks "clippy is not installed: run 'rustup component add clippy'"
+fi
+[[ " $* " == *" --no-root "* ]] || [ "$(id -u)" = 0 ] ||
+  lacks "you are not root: the local cluster makes containers, a bridge and firewall rules, and the node image a root file system; run this with sudo"
 [ "$(uname -s)" = Linux ] || lacks "this is $(uname -s): the local cluster needs Linux; give a cluster instead: make demo KUBECONFIG=… REGISTRY=…"
 exit $missing

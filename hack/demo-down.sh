@@ -5,7 +5,7 @@ set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 cd "$SKYWARD_ROOT"
 
-DEMO=$SKYWARD_CACHE/demo
+DEMO=${SKYWARD_DEMO:-$SKYWARD_CACHE/demo}
 NAMESPACE=skyward-system
 RELEASE=skyward
 LIMIT=${LIMIT:-180}s
@@ -17,11 +17,13 @@ from_given_cluster() {
   local others
   k --request-timeout 15s version >/dev/null 2>&1 || die "the demo's cluster does not answer. Make it answer and try again, or forget it: rm -r $DEMO"
 
-  say "  deleting the samples (machines stop first)"
-  k delete -f config/samples/ --ignore-not-found --wait=false >/dev/null 2>&1 || true
-  k wait --for=delete -f config/samples/ --timeout "$LIMIT" >/dev/null 2>"$SKYWARD_LOG_DIR/demo-down.log" ||
-    ! grep -q 'timed out' "$SKYWARD_LOG_DIR/demo-down.log" ||
-    die "some samples are still being deleted after $LIMIT: look at 'kubectl describe' of them, then run this again"
+  if made samples; then
+    say "  deleting the samples (machines stop first)"
+    k delete -f config/samples/ --ignore-not-found --wait=false >/dev/null 2>&1 || true
+    k wait --for=delete -f config/samples/ --timeout "$LIMIT" >/dev/null 2>"$SKYWARD_LOG_DIR/demo-down.log" ||
+      ! grep -q 'timed out' "$SKYWARD_LOG_DIR/demo-down.log" ||
+      die "some samples are still being deleted after $LIMIT: look at 'kubectl describe' of them, then run this again"
+  fi
 
   # Without the operator nobody would take these down.
   others=$(k get pools.skyward.dev,tasks.skyward.dev,machines.skyward.dev -A -o name 2>/dev/null | head -n 5)
@@ -29,8 +31,6 @@ from_given_cluster() {
 
   if made release; then
     say "  uninstalling the operator"
-    # The Providers of the demo's values, while somebody is there to let go of them.
-    k delete providers.skyward.dev local --ignore-not-found --timeout "$LIMIT" >/dev/null
     "$SKYWARD_BIN_DIR/helm" --kubeconfig "$DEMO/kubeconfig" uninstall "$RELEASE" -n "$NAMESPACE" --ignore-not-found --wait --timeout "$LIMIT" >/dev/null
   fi
   if made crds; then

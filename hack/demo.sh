@@ -12,7 +12,7 @@ set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/target-cluster.sh"
 cd "$SKYWARD_ROOT"
 
-DEMO=$SKYWARD_CACHE/demo
+DEMO=${SKYWARD_DEMO:-$SKYWARD_CACHE/demo}
 NAMESPACE=skyward-system
 RELEASE=skyward
 CLUSTER=${CLUSTER:-}
@@ -108,6 +108,11 @@ quietly "helm upgrade --install" "$SKYWARD_BIN_DIR/helm" --kubeconfig "$DEMO/kub
 k get pods -n "$NAMESPACE"
 
 step "Apply the samples"
+if [ "$CLUSTER" = given ] && ! grep -qx samples "$DEMO/made"; then
+  others=$(k get -f config/samples/ --ignore-not-found -o name | tr '\n' ' ')
+  [ -z "$others" ] || die "these exist on this cluster already, and are not a demo's: $others. Delete or rename them first"
+  note samples
+fi
 k apply -f config/samples/ | sed 's/^/  /'
 
 step "Wait for the tasks"

@@ -72,7 +72,7 @@ absent() {
 }
 
 shell_lint() {
-  debian shellcheck && shellcheck hack/*.sh hack/*/*.sh .ci/run
+  debian shellcheck && shellcheck hack/*.sh hack/*/*.sh tests/*/*.sh .ci/run
 }
 # The SSH client is tested against a real OpenSSH server, which the tests start
 # themselves; RUNLEVEL=1 keeps Debian's script from starting one for everybody.
@@ -141,7 +141,7 @@ finish() {
   fi
   [ -z "$CURRENT" ] || SUMMARY+=("FAILED   $CURRENT")
   for id in "${!OUTCOME[@]}"; do [ "${OUTCOME[$id]}" = ok ] || failed=1; done
-  if ((failed || rc)) && [ -n "${OUTCOME[cluster]:-}" ]; then keep_evidence; fi
+  if ((failed || rc)) && [[ ${OUTCOME[cluster]:-} =~ ^(ok|failed)$ ]]; then keep_evidence; fi
   if [ "$CLUSTER_IS_NEW" = yes ]; then
     if [ -n "${KEEP:-}" ]; then
       say "The cluster stays (KEEP=$KEEP). KUBECONFIG=$KUBECONFIG_TEST; 'make cluster-down' removes it."
@@ -194,6 +194,9 @@ on_the_cluster() {
   stage cluster-tools tools 30 "kubectl, helm and the parts of a cluster" hack/tools.sh
   absent chart charts/skyward "chart" || stage chart cluster-tools 0 "chart, without a cluster" chart_lint
   a_cluster
+  # Other clusters have no way to a registry on this machine.
+  [ "$CLUSTER" != local ] || absent demo tests/demo "demo" ||
+    stage demo images 10 "demo on a given cluster, through a registry" tests/demo/given.sh "$KUBECONFIG_TEST"
   stage provider images 10 "container provider, without an operator" cargo test --locked -p skyward-providers live
   absent control-plane tests/control_plane "control-plane tests" ||
     stage control-plane images 20 "control-plane tests" cargo test --locked -p skyward-control-plane-tests
@@ -203,9 +206,10 @@ on_the_cluster() {
   [ "$CLUSTER" != local ] || stage permissions e2e 0 "permissions: what the chart grants is what was used" permissions
 }
 
-no_root=()
-case $WHAT in lint | unit) no_root=(--no-root) ;; esac
-stage tools "" 0 "what this machine must have" "$SKYWARD_ROOT/hack/check-tools.sh" "${no_root[@]}"
+needs=()
+case $WHAT in lint | unit) needs+=(--no-root) ;; esac
+case $WHAT in lint | test) needs+=(--lint) ;; esac
+stage tools "" 0 "what this machine must have" "$SKYWARD_ROOT/hack/check-tools.sh" "${needs[@]}"
 if [ "${OUTCOME[tools]}" = ok ]; then c_compiler; fi
 CLUSTER=${CLUSTER:-}
 case $WHAT in

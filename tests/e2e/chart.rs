@@ -1,13 +1,24 @@
 //! The life of the chart on a real cluster: install on an empty one with Providers as
-//! values, upgrade while Tasks run, uninstall, install again. It takes the operator
-//! away, so it is a test program of its own.
+//! values, upgrade while Tasks run, uninstall, install again; and the same operator
+//! without Helm, from `config/default`. It takes the operator away, so it is a test
+//! program of its own.
 
+use std::{fs, time::Duration};
+
+use anyhow::Context as _;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::Api;
 use serde_json::json;
 use skyward_api::{Provider, TaskPhase};
-use skyward_testkit::{Cluster, OPERATOR_NAMESPACE, PROVIDER, Result};
+use skyward_testkit::{Cluster, NODE_IMAGE, OPERATOR_NAMESPACE, PROVIDER, Result};
+use tokio::sync::Mutex;
+
+/// The operator is one: each story has it to itself.
+static TURN: Mutex<()> = Mutex::const_new(());
 
 #[tokio::test]
 async fn the_chart_lives_through_install_upgrade_uninstall_and_install() -> Result {
+    let _turn = TURN.lock().await;
     let cluster = Cluster::connect().await?;
     skyward_testkit::install(&cluster).await?;
     let providers: kube::Api<Provider> = kube::Api::all(cluster.client.clone());
@@ -103,4 +114,128 @@ async fn shm_size(cluster: &Cluster) -> Result<String> {
         .kubectl(&["get", "crd", "pools.skyward.dev", "-o", path])
         .await?
         .ok()
+}
+
+/// A volume for the claim of `config/default`, on a cluster without StorageClasses.
+const VOLUME: &str = "skyward-config-default";
+
+/// What somebody who works without Helm keeps beside `config/default`: images and volume.
+fn kustomization(folder: &std::path::Path) -> Result {
+    let operator = std::env::var("SKYWARD_OPERATOR_IMAGE").context("run `make test`")?;
+    let node = std::env::var(NODE_IMAGE).context("run `make test`")?;
+    let store = std::env::var("SKYWARD_STORE_DIR").context("run `make test`")?;
+    let (name, tag) = operator.rsplit_once(':').context("a tag")?;
+    let root = format!("{}/../..", env!("CARGO_MANIFEST_DIR"));
+    // kustomize takes no absolute paths, and nothing that a link leads to.
+    let up = "../".repeat(folder.components().count() - 1);
+    let root = fs::canonicalize(root)?;
+    let root = format!("{up}{}", root.display().to_string().trim_start_matches('/'));
+    let patch = json!([{"op": "add", "path": "/spec/template/spec/containers/0/env/-",
+        "value": {"name": "SKYWARD_NODE_IMAGE", "value": node}}]);
+    let whole = json!({
+        "resources": [format!("{root}/config/default"), "volume.yaml"],
+        "images": [{"name": "skyward.dev/operator", "newName": name, "newTag": tag}],
+        "patches": [{"target": {"kind": "Deployment", "name": "skyward-controller"}, "patch": patch.to_string()}],
+    });
+    fs::write(folder.join("kustomization.yaml"), whole.to_string())?;
+    let volume = json!({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": VOLUME},
+        "spec": {"capacity": {"storage": "10Gi"}, "accessModes": ["ReadWriteOnce"],
+            "claimRef": {"namespace": OPERATOR_NAMESPACE, "name": "skyward-store"},
+            "hostPath": {"path": store}}});
+    Ok(fs::write(folder.join("volume.yaml"), volume.to_string())?)
+}
+
+#[tokio::test]
+async fn config_default_brings_the_operator_without_helm_and_takes_it_away() -> Result {
+    let _turn = TURN.lock().await;
+    let cluster = Cluster::connect().await?;
+    let uninstall = [
+        "uninstall",
+        "skyward",
+        "--namespace",
+        OPERATOR_NAMESPACE,
+        "--ignore-not-found",
+        "--wait",
+    ];
+    cluster.helm(&uninstall).await?.ok()?;
+    let all = [
+        "delete",
+        "namespace",
+        OPERATOR_NAMESPACE,
+        "--ignore-not-found",
+        "--timeout=60s",
+    ];
+    cluster.kubectl(&all).await?.ok()?;
+
+    let folder = std::env::temp_dir().join(format!("skyward-kustomize-{}", std::process::id()));
+    fs::create_dir_all(&folder)?;
+    kustomization(&folder)?;
+    let path = folder.display().to_string();
+    // A task of its own, so that a failed assertion leaves nothing that Helm stumbles over.
+    let story = {
+        let (cluster, path) = (cluster.clone(), path.clone());
+        tokio::spawn(async move { without_helm(&cluster, &path).await }).await
+    };
+    // As its kustomization.yaml says: first what users made.
+    cluster
+        .kubectl(&["delete", "providers.skyward.dev", "--all", "--timeout=60s"])
+        .await?
+        .ok()?;
+    cluster
+        .kubectl(&["delete", "-k", &path, "--timeout=120s"])
+        .await?
+        .ok()?;
+    fs::remove_dir_all(&folder)?;
+    story??;
+    let namespaces: Api<Namespace> = Api::all(cluster.client.clone());
+    let left = tokio::time::timeout(Duration::from_secs(60), async {
+        while namespaces.get_opt(OPERATOR_NAMESPACE).await?.is_some() {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+        let kinds = "crd,clusterrole,clusterrolebinding,apiservice,pv";
+        let listed = cluster.kubectl(&["get", kinds, "-o", "name"]).await?.ok()?;
+        anyhow::Ok(
+            listed
+                .lines()
+                .filter(|name| name.contains("skyward"))
+                .map(str::to_owned)
+                .collect::<Vec<_>>(),
+        )
+    })
+    .await??;
+    assert_eq!(left, Vec::<String>::new());
+    // The other stories have the operator from the chart.
+    skyward_testkit::install(&cluster).await
+}
+
+/// What a user does with it.
+async fn without_helm(cluster: &Cluster, path: &str) -> Result {
+    cluster.kubectl(&["apply", "-k", path]).await?.ok()?;
+    for name in ["skyward-controller", "skyward-subresources"] {
+        let wait = [
+            "-n",
+            OPERATOR_NAMESPACE,
+            "rollout",
+            "status",
+            "deployment",
+            name,
+            "--timeout=120s",
+        ];
+        cluster.kubectl(&wait).await?.ok()?;
+    }
+    // Applying it again changes nothing: our own writes are no drift.
+    let again = cluster.kubectl(&["apply", "-k", path]).await?.ok()?;
+    assert!(
+        !again.contains("configured") && !again.contains("created"),
+        "{again}"
+    );
+
+    let space = cluster.namespace("kustomize").await?;
+    let samples = format!("{}/../../config/samples/", env!("CARGO_MANIFEST_DIR"));
+    space.kubectl(&["apply", "-f", &samples]).await?.ok()?;
+    let done = space.task_ended("function").await?.status.unwrap_or_default();
+    assert_eq!(done.phase, Some(TaskPhase::Succeeded), "{done:#?}");
+    let log = space.kubectl(&["skyward", "logs", "script-bash"]).await?.ok()?;
+    assert!(log.contains("hello, world"), "{log}");
+    space.finish().await
 }

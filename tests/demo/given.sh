@@ -1,0 +1,67 @@
+#!/usr/bin/env bash
+# `make demo` on a cluster that somebody has: images go through a registry, the chart's own
+# way of fetching them is seen, and `make demo-down` takes away what the demo made, no more.
+#
+#   tests/demo/given.sh KUBECONFIG
+#
+# The registry is crane's, on this machine's loopback: so the cluster must be a local one.
+# An operator that is installed there is uninstalled first.
+# shellcheck disable=SC2015 # what stands behind || never returns
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+. hack/lib.sh
+
+KUBECONFIG_GIVEN=$(realpath "$1")
+WORK=$(mktemp -d)
+export SKYWARD_DEMO=$WORK/demo
+registry=
+finish() {
+  [ -z "$registry" ] || kill "$registry" 2>/dev/null || true
+  rm -rf "$WORK"
+}
+trap finish EXIT
+
+k() { "$SKYWARD_BIN_DIR/kubectl" --kubeconfig "$KUBECONFIG_GIVEN" "$@"; }
+bad() {
+  die "$1${2:+
+$(tail -n 30 "$2" | sed 's/^/    /')}"
+}
+
+# --- without a registry: one line, and nothing happens -----------------------
+
+# Without the levels of the make that may have called us.
+unset MAKEFLAGS MAKELEVEL MFLAGS
+if make -s demo KUBECONFIG="$KUBECONFIG_GIVEN" >"$WORK/out" 2>&1; then bad "a given cluster without REGISTRY is refused" "$WORK/out"; fi
+[ "$(grep -c . "$WORK/out")" -le 2 ] && grep -q 'add REGISTRY=' "$WORK/out" || bad "one line says that REGISTRY is missing" "$WORK/out"
+
+# --- with one ----------------------------------------------------------------
+
+"$SKYWARD_BIN_DIR/helm" --kubeconfig "$KUBECONFIG_GIVEN" uninstall skyward -n skyward-system --ignore-not-found --wait >/dev/null
+k delete namespace demo-bystander --ignore-not-found >/dev/null
+k create namespace demo-bystander >/dev/null
+k create configmap -n demo-bystander theirs --from-literal=a=b >/dev/null
+k delete providers.skyward.dev --all --ignore-not-found >/dev/null 2>&1 || true
+# As on a cluster that never saw us.
+k delete namespace skyward-system --ignore-not-found >/dev/null
+for name in $(k get crd -o name | grep '\.skyward\.dev$' || true); do k delete "$name" --timeout 60s >/dev/null; done
+
+port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+"$SKYWARD_BIN_DIR/crane" registry serve --address "127.0.0.1:$port" --disk "$(mkdir "$WORK/registry" && echo "$WORK/registry")" >"$WORK/registry.log" 2>&1 &
+registry=$!
+store=$WORK/store
+say "  make demo KUBECONFIG=… REGISTRY=127.0.0.1:$port/skyward"
+make -s demo KUBECONFIG="$KUBECONFIG_GIVEN" REGISTRY="127.0.0.1:$port/skyward" STORE_HOSTPATH="$store" >"$WORK/out" 2>&1 ||
+  bad "make demo on a given cluster" "$WORK/out"
+grep -q 'all 6 tasks ended' "$WORK/out" && ! grep -q 'failed:' "$WORK/out" || bad "the samples succeed" "$WORK/out"
+images=$(k get pods -A -o 'jsonpath={range .items[*].spec.containers[*]}{.image}{"\n"}{end}')
+for name in operator node; do
+  grep -q "^127.0.0.1:$port/skyward/$name:" <<<"$images" || bad "Pods run the $name image of the registry: $images"
+done
+
+make -s demo-down >"$WORK/down" 2>&1 || bad "make demo-down on a given cluster" "$WORK/down"
+left=$(k get crd,clusterrole,clusterrolebinding,apiservice,namespace -o name | grep skyward || true)
+left+=$(k get rolebinding -n kube-system -o name | grep skyward || true)
+[ -z "$left" ] || bad "demo-down leaves nothing of the demo: $left"
+k get configmap -n demo-bystander theirs >/dev/null || bad "what is not the demo's stays"
+k delete namespace demo-bystander >/dev/null
+say "  the demo came and went on a given cluster"
