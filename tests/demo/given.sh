@@ -4,6 +4,8 @@
 #
 #   tests/demo/given.sh KUBECONFIG
 #
+# In between somebody takes the README's tour.
+#
 # The registry is crane's, on this machine's loopback: so the cluster must be a local one.
 # An operator that is installed there is uninstalled first.
 # shellcheck disable=SC2015 # what stands behind || never returns
@@ -57,6 +59,8 @@ images=$(k get pods -A -o 'jsonpath={range .items[*].spec.containers[*]}{.image}
 for name in operator node; do
   grep -q "^127.0.0.1:$port/skyward/$name:" <<<"$images" || bad "Pods run the $name image of the registry: $images"
 done
+
+tests/demo/readme.py "$SKYWARD_DEMO/kubeconfig"
 
 make -s demo-down >"$WORK/down" 2>&1 || bad "make demo-down on a given cluster" "$WORK/down"
 left=$(k get crd,clusterrole,clusterrolebinding,apiservice,namespace -o name | grep skyward || true)
