@@ -6,10 +6,13 @@
 
 #![expect(clippy::print_stdout, reason = "figures are the product of this program")]
 
+mod agent;
 mod cold_start;
+mod cpu;
 mod measure;
 mod memory;
 mod results;
+mod sessions;
 mod tasks;
 
 use anyhow::Context as _;
@@ -20,10 +23,32 @@ async fn main() -> anyhow::Result<()> {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let only: Vec<String> = std::env::args().skip(1).collect();
     let wanted = |name: &str| only.is_empty() || only.iter().any(|o| o == name);
+    println!("# name value unit bar raw-limit");
+    if wanted("agent") || wanted("sessions") {
+        // What `hack/build.sh` built, and what is uploaded to machines.
+        let agent =
+            std::env::var_os("SKYWARD_AGENT").context("SKYWARD_AGENT names no agent: run `make bench`")?;
+        let agent = std::path::PathBuf::from(agent);
+        if wanted("agent") {
+            agent::run(&agent).await.context("a run on its machine")?;
+        }
+        if wanted("sessions") {
+            sessions::run(&agent).await.context("sessions")?;
+        }
+    }
+    if CLUSTER.iter().any(|name| wanted(name)) {
+        on_a_cluster(wanted).await?;
+    }
+    Ok(())
+}
+
+/// What needs a cluster.
+const CLUSTER: [&str; 5] = ["cold", "tasks", "results", "rest", "memory"];
+
+async fn on_a_cluster(wanted: impl Fn(&str) -> bool) -> anyhow::Result<()> {
     let bench = Bench::start()
         .await
         .context("the benchmarks need the cluster of `make bench`")?;
-    println!("# name value unit bar raw-limit");
     let run = async {
         if wanted("cold") {
             cold_start::run(&bench).await.context("cold start")?;
@@ -39,6 +64,7 @@ async fn main() -> anyhow::Result<()> {
         if wanted("rest") {
             memory::at_rest(&bench).await.context("writes at rest")?;
         }
+        // Last: after all that work, not of a fresh process.
         if wanted("memory") {
             memory::finished_tasks(&bench)
                 .await

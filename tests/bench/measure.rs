@@ -1,7 +1,7 @@
 //! What the benchmarks share: a namespace, objects, clocks, percentiles, counters.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     time::{Duration, Instant},
 };
 
@@ -14,6 +14,10 @@ use kube::{
 };
 use serde_json::json;
 use skyward_api::{Machine, MachinePhase, Pool, Task, task::TaskPhase};
+use tokio::task::JoinHandle;
+
+/// Longest silence of a watch that should speak.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The namespace of one run of the benchmarks and clients for it.
 pub(crate) struct Bench {
@@ -111,27 +115,66 @@ impl Bench {
         }))?)
     }
 
-    /// Creates a Task and waits until it ended; returns the time between and the Task.
+    /// Creates a Task and waits until it ended; returns the time between and the Task. Whoever
+    /// waits watches already, so the time holds nothing but the Task.
     pub(crate) async fn run_task(&self, task: &Task) -> anyhow::Result<(Duration, Task)> {
+        let (waited, mut history) = self.run_task_with_history(task).await?;
+        let last = history.pop().context("the history of a Task that ended")?;
+        Ok((waited, last))
+    }
+
+    /// The same, with every state that the watch showed, the last one at the end.
+    pub(crate) async fn run_task_with_history(&self, task: &Task) -> anyhow::Result<(Duration, Vec<Task>)> {
         let tasks = self.tasks();
         let name = task.name_any();
-        let created = tasks.create(&PostParams::default(), task).await?;
-        let start = Instant::now();
         let params = WatchParams::default()
             .fields(&format!("metadata.name={name}"))
             .timeout(290);
-        let version = created.resource_version().unwrap_or_default();
-        let mut events = tasks.watch(&params, &version).await?.boxed();
-        while let Some(event) = tokio::time::timeout(Duration::from_secs(120), events.try_next()).await?? {
-            if let WatchEvent::Modified(t) = event {
-                match t.status.as_ref().and_then(|s| s.phase) {
-                    Some(TaskPhase::Succeeded) => return Ok((start.elapsed(), t)),
-                    Some(TaskPhase::Failed) => bail!("Task \"{name}\" failed: {:?}", t.status),
-                    _ => {}
+        let mut events = tasks.watch(&params, "").await?.boxed();
+        let ended = tokio::spawn(async move {
+            let mut history = Vec::new();
+            while let Some(event) = tokio::time::timeout(PATIENCE, events.try_next()).await?? {
+                if let WatchEvent::Added(t) | WatchEvent::Modified(t) = event {
+                    let phase = t.status.as_ref().and_then(|s| s.phase);
+                    history.push(t);
+                    match phase {
+                        Some(TaskPhase::Succeeded) => return Ok((Instant::now(), history)),
+                        Some(TaskPhase::Failed) => bail!("Task \"{name}\" failed: {:?}", history.last()),
+                        _ => {}
+                    }
                 }
             }
-        }
-        bail!("Task \"{name}\" did not end")
+            bail!("Task \"{name}\" did not end")
+        });
+        tasks.create(&PostParams::default(), task).await?;
+        let created = Instant::now();
+        let (at, history) = ended.await??;
+        Ok((at.saturating_duration_since(created), history))
+    }
+
+    /// When the watch will have shown so many Tasks whose names begin so as succeeded. It
+    /// carries names and nothing else, and is open when this returns.
+    pub(crate) async fn when_succeeded(
+        &self,
+        prefix: String,
+        count: u32,
+    ) -> anyhow::Result<JoinHandle<anyhow::Result<Instant>>> {
+        let params = WatchParams::default()
+            .fields("status.phase=Succeeded")
+            .timeout(290);
+        let mut events = self.tasks().watch_metadata(&params, "").await?.boxed();
+        Ok(tokio::spawn(async move {
+            let mut seen = BTreeSet::new();
+            while let Some(event) = tokio::time::timeout(PATIENCE, events.try_next()).await?? {
+                if let WatchEvent::Added(t) | WatchEvent::Modified(t) = event {
+                    let name = t.name_any();
+                    if name.starts_with(&prefix) && seen.insert(name) && seen.len() >= count as usize {
+                        return Ok(Instant::now());
+                    }
+                }
+            }
+            bail!("{} of {count} Tasks succeeded", seen.len())
+        }))
     }
 
     /// Mutating requests for our objects so far, as the API server counts them.
@@ -167,6 +210,12 @@ pub(crate) fn percentile(samples: &mut [Duration], share: f64) -> Duration {
     samples.sort_unstable();
     let index = ((samples.len() as f64 * share).ceil() as usize).clamp(1, samples.len().max(1)) - 1;
     samples.get(index).copied().unwrap_or_default()
+}
+
+/// The middle one.
+pub(crate) fn median(values: &mut [f64]) -> f64 {
+    values.sort_unstable_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or_default()
 }
 
 /// Prints one figure.

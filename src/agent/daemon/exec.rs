@@ -1,6 +1,9 @@
 //! The last step before the work: a process of our program that puts on the user, the limits
 //! and the directory of the run and then becomes the work. Its standard input is a socket to
 //! the shim; it closes by itself when the step succeeds, and brings the reason when not.
+//!
+//! Most work needs nothing that a shim could not put on itself, or have put on by the standard
+//! library: then the shim is the last step ([`prepare_parent`]), and one program less is loaded.
 
 use std::{
     fs::File,
@@ -21,6 +24,8 @@ use nix::{
     },
     unistd::{Gid, Pid, Uid, dup2_stdin, setgid, setgroups, setpgid, setuid},
 };
+
+use super::users::User;
 
 /// Processes and threads an unprivileged user may have on a small machine; more on one with
 /// many cores, where one library alone may start a thread for each.
@@ -85,6 +90,17 @@ fn put_on(uid: u32, gid: u32, groups: &[Gid]) -> nix::Result<()> {
     // A group of its own, so that all of it can be signalled at once.
     setpgid(Pid::from_raw(0), Pid::from_raw(0))?;
     SigSet::empty().thread_set_mask()?;
+    limit(uid)?;
+    if Uid::effective().is_root() {
+        put_on_groups(uid, groups)?;
+        setgid(Gid::from_raw(gid))?;
+        setuid(Uid::from_raw(uid))?;
+    }
+    Ok(())
+}
+
+/// What every process of the work inherits.
+fn limit(uid: u32) -> nix::Result<()> {
     umask(Mode::from_bits_truncate(0o022));
     let _ = setrlimit(Resource::RLIMIT_CORE, 0, 0);
     if uid != 0 {
@@ -93,14 +109,31 @@ fn put_on(uid: u32, gid: u32, groups: &[Gid]) -> nix::Result<()> {
         let most = LEAST_PROCESSES.max(PROCESSES_PER_CORE * cores).min(hard);
         let _ = setrlimit(Resource::RLIMIT_NPROC, most, most);
     }
-    if Uid::effective().is_root() {
-        match setgroups(groups) {
-            // Some containers do not let even root change groups; root has no need to.
-            Err(Errno::EPERM) if uid == 0 => {}
-            other => other?,
-        }
-        setgid(Gid::from_raw(gid))?;
-        setuid(Uid::from_raw(uid))?;
-    }
     Ok(())
+}
+
+fn put_on_groups(uid: u32, groups: &[Gid]) -> nix::Result<()> {
+    match setgroups(groups) {
+        // Some containers do not let even root change groups; root has no need to.
+        Err(Errno::EPERM) if uid == 0 => Ok(()),
+        other => other,
+    }
+}
+
+/// Puts on what a shim can put on itself and its child inherits, and says which user and
+/// group the standard library has to put on in the child. `None`: only the helper can do it.
+pub(super) fn prepare_parent(user: &User) -> Option<Option<(u32, u32)>> {
+    let own = (Uid::effective().as_raw(), Gid::effective().as_raw());
+    let is_root = own.0 == 0;
+    let is_other = own != (user.uid, user.gid);
+    // The standard library takes every group but the main one away from another user.
+    if is_other && (!is_root || user.uid == 0 || user.groups.iter().any(|group| *group != user.gid)) {
+        return None;
+    }
+    if is_root && !is_other {
+        let groups: Vec<Gid> = user.groups.iter().copied().map(Gid::from_raw).collect();
+        put_on_groups(user.uid, &groups).ok()?;
+    }
+    limit(user.uid).ok()?;
+    Some(is_other.then_some((user.uid, user.gid)))
 }

@@ -401,8 +401,7 @@ fn launch(home: &Home, folder: &RunFolder, spec: &RunSpec, user: &str) -> io::Re
         .arg(&spec.run_id)
         .arg(user)
         .stdin(OwnedFd::from(theirs))
-        .stdout(Stdio::from(lock))
-        .current_dir("/");
+        .stdout(Stdio::from(lock));
     let child = tokio::process::Command::from(command).spawn()?;
     Ok((ours, child))
 }

@@ -10,6 +10,8 @@
 
 mod output;
 mod prepare;
+mod signals;
+mod spawn;
 mod verdict;
 
 use std::{
@@ -20,22 +22,19 @@ use std::{
         unix::{
             fs::OpenOptionsExt,
             net::{UnixListener, UnixStream},
-            process::CommandExt,
         },
     },
     path::Path,
-    process::{Command, Stdio},
     time::{Duration, Instant},
 };
 
 use nix::{
     errno::Errno,
-    fcntl::{FallocateFlags, FcntlArg, FdFlag, fallocate, fcntl},
+    fcntl::{FallocateFlags, fallocate},
     poll::{PollFd, PollFlags, PollTimeout, poll},
     sys::{
         prctl,
-        signal::{SigSet, Signal, killpg},
-        signalfd::{SfdFlags, SignalFd},
+        signal::{Signal, killpg},
         wait::{WaitPidFlag, WaitStatus, waitpid},
     },
     unistd::{Pid, dup2_stdin, setsid},
@@ -45,6 +44,7 @@ use prost::Message;
 use self::{
     output::Output,
     prepare::{Failure, Prepared},
+    signals::Signals,
     verdict::{Cause, Observed, Status},
 };
 use super::{
@@ -65,27 +65,25 @@ const FLUSH_AFTER: Duration = Duration::from_millis(100);
 const DRAIN: Duration = Duration::from_secs(2);
 /// More than a verdict takes; allocated before the work can fill the disk.
 const EXIT_BYTES: i64 = 16 * 1024;
-/// How long the step from our helper to the user's program may take.
-const EXEC_DEADLINE: Duration = Duration::from_mins(1);
 
 /// Runs the work of one run to its end. Errors go to standard error, the daemon's log.
 pub(super) fn main(home: &Home, run_id: &str, default_user: &str) -> anyhow::Result<()> {
     let _ = setsid();
     prctl::set_child_subreaper(true)?;
-    let mut mask = SigSet::empty();
-    for signal in [Signal::SIGCHLD, Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
-        mask.add(signal);
-    }
-    mask.thread_block()?;
-    let signals = SignalFd::with_flags(&mask, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
+    // Here and not by the daemon: a child that is given a directory costs the daemon a fork.
+    std::env::set_current_dir("/")?;
+    let signals = Signals::listen()?;
     let control = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     dup2_stdin(File::open("/dev/null")?)?;
 
     let folder = home.run(run_id);
     let spec = RunSpec::decode(std::fs::read(folder.spec())?.as_slice())?;
     let exit = ExitFile::allocate(&folder)?;
-    let observed = run(home, &folder, &spec, default_user, signals, control)?;
-    exit.write(&verdict::finished(&spec, &observed).encode_to_vec())
+    let (observed, control) = run(home, &folder, &spec, default_user, signals, control)?;
+    exit.write(&verdict::finished(&spec, &observed).encode_to_vec())?;
+    // Its end is the word to look for the verdict, so it must not come before.
+    drop(control);
+    Ok(())
 }
 
 fn run(
@@ -93,9 +91,9 @@ fn run(
     folder: &RunFolder,
     spec: &RunSpec,
     default_user: &str,
-    signals: SignalFd,
+    signals: Signals,
     control: UnixStream,
-) -> anyhow::Result<Observed> {
+) -> anyhow::Result<(Observed, Option<UnixStream>)> {
     let mut observed = Observed {
         started_ms: unix_ms(),
         ..Observed::default()
@@ -112,15 +110,15 @@ fn run(
         Err(failure) => {
             observed.failure = Some(failure);
             observed.finished_ms = unix_ms();
-            return Ok(observed);
+            return Ok((observed, Some(control)));
         }
     };
-    let work = match spawn(&prepared, spec) {
+    let work = match spawn::spawn(&prepared, spec) {
         Ok(work) => work,
         Err(failure) => {
             observed.failure = Some(failure);
             observed.finished_ms = unix_ms();
-            return Ok(observed);
+            return Ok((observed, Some(control)));
         }
     };
     observed.started_ms = unix_ms();
@@ -156,70 +154,13 @@ fn run(
     observed.no_room = [prepared.working_dir.as_path(), folder.path(), Path::new("/tmp")]
         .iter()
         .any(|path| free_bytes(path).is_some_and(|free| free < 256 * 1024));
-    Ok(observed)
-}
-
-struct Work {
-    pid: Pid,
-    pipes: Vec<(Stream, OwnedFd)>,
-}
-
-/// Starts the work through our helper (`exec.rs`), which becomes it.
-fn spawn(prepared: &Prepared, spec: &RunSpec) -> Result<Work, Failure> {
-    let (ours, theirs) = UnixStream::pair()?;
-    for file in [&prepared.result, &prepared.outcome].into_iter().flatten() {
-        fcntl(file, FcntlArg::F_SETFD(FdFlag::empty())).map_err(io::Error::from)?;
-    }
-    let keep = |choice: &str| {
-        if choice == "none" {
-            Stdio::null()
-        } else {
-            Stdio::piped()
-        }
-    };
-    let mut command = Command::new("/proc/self/exe");
-    command
-        .arg0("skyward-agent")
-        .arg("exec")
-        .args(prepared.helper_arguments())
-        .arg("--")
-        .args(&prepared.arguments)
-        .env_clear()
-        .envs(&prepared.environment)
-        .stdin(OwnedFd::from(theirs))
-        .stdout(keep(&spec.stdout))
-        .stderr(keep(&spec.stderr));
-    let mut child = command.spawn().map_err(|error| match error.raw_os_error() {
-        Some(code) if code == Errno::E2BIG as i32 => {
-            Failure::new("its arguments and environment together are larger than the machine's limit")
-        }
-        _ => Failure::from(error),
-    })?;
-    drop(command);
-    let pid = Pid::from_raw(child.id() as i32);
-    let mut pipes = Vec::new();
-    if let Some(pipe) = child.stdout.take() {
-        pipes.push((Stream::Stdout, OwnedFd::from(pipe)));
-    }
-    if let Some(pipe) = child.stderr.take() {
-        pipes.push((Stream::Stderr, OwnedFd::from(pipe)));
-    }
-    // The socket closes when the helper has become the work, or brings why it could not.
-    let mut complaint = String::new();
-    let mut ours = ours;
-    ours.set_read_timeout(Some(EXEC_DEADLINE))?;
-    let _ = ours.read_to_string(&mut complaint);
-    if complaint.is_empty() {
-        return Ok(Work { pid, pipes });
-    }
-    let _ = waitpid(pid, None);
-    Err(Failure::new(complaint + prepared.hint))
+    Ok((observed, shim.control))
 }
 
 struct Shim<'a> {
     spec: &'a RunSpec,
     folder: &'a RunFolder,
-    signals: SignalFd,
+    signals: Signals,
     /// The daemon.
     control: Option<UnixStream>,
     /// Where the next daemon can connect, while there is none.
@@ -254,7 +195,7 @@ impl Shim<'_> {
             }
             let ready = self.poll(drain_until)?;
             if ready.signals {
-                self.take_signals()?;
+                self.take_signals();
             }
             if ready.control {
                 self.take_control();
@@ -325,16 +266,12 @@ impl Shim<'_> {
         })
     }
 
-    fn take_signals(&mut self) -> anyhow::Result<()> {
-        while let Some(signal) = self.signals.read_signal()? {
-            let number = signal.ssi_signo as i32;
-            if number == Signal::SIGTERM as i32 || number == Signal::SIGINT as i32 {
-                let why = "the machine is shutting down".to_owned();
-                self.end(Cause::Stopped(why), Duration::from_millis(self.spec.grace_ms));
-            }
+    fn take_signals(&mut self) {
+        if self.signals.take() {
+            let why = "the machine is shutting down".to_owned();
+            self.end(Cause::Stopped(why), Duration::from_millis(self.spec.grace_ms));
         }
         self.reap();
-        Ok(())
     }
 
     /// Collects dead children, ours and those that became ours. Whether any child is left.

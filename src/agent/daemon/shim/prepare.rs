@@ -60,10 +60,12 @@ impl From<io::Error> for Failure {
 /// Everything to start the work with.
 #[derive(Debug)]
 pub(super) struct Prepared {
-    user: users::User,
+    pub(super) user: users::User,
     pub(super) working_dir: PathBuf,
     pub(super) environment: BTreeMap<String, String>,
     pub(super) arguments: Vec<String>,
+    /// The program is one that bootstrap put there, on the machine's own disk.
+    pub(super) is_own_program: bool,
     /// Added to the message when the program does not start.
     pub(super) hint: &'static str,
     /// Where a function's return value goes.
@@ -106,6 +108,7 @@ pub(super) fn prepare(
         user,
         working_dir,
         arguments: Vec::new(),
+        is_own_program: false,
         hint: "",
         result: None,
         outcome: None,
@@ -160,6 +163,7 @@ fn prepare_script(
         "" | "bash" => ("bash".to_owned(), "script.sh"),
         "python" => {
             prepared.hint = python_hint();
+            prepared.is_own_program = true;
             (python(home), "script.py")
         }
         other => {
@@ -198,6 +202,7 @@ fn prepare_function(
     let result = open_private(&folder.result())?;
     let outcome = open_private(&folder.outcome())?;
     prepared.hint = python_hint();
+    prepared.is_own_program = true;
     prepared.arguments = vec![
         python(home),
         text(&home.python_path().join("skyward/_run.py")),

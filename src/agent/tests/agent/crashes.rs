@@ -1,12 +1,19 @@
 //! Whatever is killed, no exit code is lost, nothing runs twice and nothing stays behind.
 
+use std::{
+    io::Read,
+    os::{fd::OwnedFd, unix::net::UnixStream},
+    process::Command,
+};
+
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
+use prost::Message;
 use skyward_agent::protocol::{finished::Ending, run_state::Phase};
 
-use crate::machine::{Machine, bash, is_alive, parent_of, processes_with, until};
+use crate::machine::{Machine, bash, command, is_alive, parent_of, processes_with, program, until};
 
 #[tokio::test]
 async fn an_exit_code_survives_the_daemon() {
@@ -140,4 +147,29 @@ async fn nothing_outlives_a_run() {
         processes_with("86405").into_iter().all(|pid| !is_alive(pid))
     })
     .await;
+}
+
+/// The daemon looks for the verdict when the connection ends; if it were not there yet, every
+/// run would take a pause longer.
+#[test]
+fn the_verdict_is_there_when_the_connection_to_the_shim_ends() {
+    let home = tempfile::tempdir().unwrap();
+    for round in 0..10 {
+        let spec = command(&format!("r-{round}"), &["true"]);
+        let folder = home.path().join("runs").join(&spec.run_id);
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("spec"), spec.encode_to_vec()).unwrap();
+        let (mut daemon, shim) = UnixStream::pair().unwrap();
+        let mut process = Command::new(program())
+            .arg("shim")
+            .arg(home.path())
+            .args([&spec.run_id, ""])
+            .stdin(OwnedFd::from(shim))
+            .stdout(std::fs::File::create(folder.join("lock")).unwrap())
+            .spawn()
+            .unwrap();
+        daemon.read_to_string(&mut String::new()).unwrap();
+        assert!(folder.join("exit").exists(), "in round {round}");
+        assert!(process.wait().unwrap().success());
+    }
 }

@@ -170,3 +170,25 @@ async fn work_of_another_user_has_a_directory_of_its_own_and_no_way_to_the_agent
         0o600
     );
 }
+
+#[tokio::test]
+async fn no_signal_is_blocked_or_ignored_in_the_work_whichever_way_it_starts() {
+    let mut machine = Machine::start().await;
+    let show = ["grep", "-E", "^Sig(Blk|Ign)|^NSpgid", "/proc/self/status"];
+    let direct = machine.run(command("direct", &show)).await;
+    // A directory that the Task names is entered by the helper.
+    let helped = RunSpec {
+        working_dir: "/".into(),
+        ..command("helped", &show)
+    };
+    let helped = machine.run(helped).await;
+    for finished in [direct, helped] {
+        let output = String::from_utf8(log::decode(&finished.log, None)).unwrap();
+        let masks: Vec<&str> = output.lines().filter(|line| line.starts_with("Sig")).collect();
+        assert_eq!(
+            masks,
+            ["SigBlk:\t0000000000000000", "SigIgn:\t0000000000000000"],
+            "{output}"
+        );
+    }
+}

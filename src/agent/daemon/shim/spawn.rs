@@ -1,0 +1,129 @@
+//! From the prepared run to the process of the work. Two ways, with the same outcome: the short
+//! one starts the program at once, the long one goes through our helper (`exec.rs`), which can
+//! do more, can be waited for with a deadline, and finds words for what goes wrong. Whatever
+//! the short way does not manage is tried the long way.
+
+use std::{
+    io::{self, Read},
+    os::{
+        fd::OwnedFd,
+        unix::{net::UnixStream, process::CommandExt},
+    },
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+use nix::{
+    errno::Errno,
+    fcntl::{FcntlArg, FdFlag, fcntl},
+    sys::wait::waitpid,
+    unistd::Pid,
+};
+
+use super::{
+    super::exec,
+    prepare::{Failure, Prepared},
+};
+use crate::{log::Stream, protocol::RunSpec};
+
+/// How long the step from our helper to the user's program may take.
+const EXEC_DEADLINE: Duration = Duration::from_mins(1);
+
+/// Work that has started.
+pub(super) struct Work {
+    pub(super) pid: Pid,
+    pub(super) pipes: Vec<(Stream, OwnedFd)>,
+}
+
+impl Work {
+    fn of(child: Child) -> Self {
+        let pid = Pid::from_raw(child.id() as i32);
+        let mut pipes = Vec::new();
+        if let Some(pipe) = child.stdout {
+            pipes.push((Stream::Stdout, OwnedFd::from(pipe)));
+        }
+        if let Some(pipe) = child.stderr {
+            pipes.push((Stream::Stderr, OwnedFd::from(pipe)));
+        }
+        Self { pid, pipes }
+    }
+}
+
+/// Starts the work.
+pub(super) fn spawn(prepared: &Prepared, spec: &RunSpec) -> Result<Work, Failure> {
+    for file in [&prepared.result, &prepared.outcome].into_iter().flatten() {
+        fcntl(file, FcntlArg::F_SETFD(FdFlag::empty())).map_err(io::Error::from)?;
+    }
+    match directly(prepared, spec) {
+        Some(work) => Ok(work),
+        None => through_helper(prepared, spec),
+    }
+}
+
+fn output(choice: &str) -> Stdio {
+    if choice == "none" {
+        Stdio::null()
+    } else {
+        Stdio::piped()
+    }
+}
+
+/// The short way, where it is the same as the long one.
+fn directly(prepared: &Prepared, spec: &RunSpec) -> Option<Work> {
+    let (program, arguments) = prepared.arguments.split_first()?;
+    // What a Task names may lie on a mount that hangs; only the helper can be given up.
+    let is_local = spec.working_dir.is_empty()
+        && !spec.env.contains_key("PATH")
+        && (!program.contains('/') || prepared.is_own_program);
+    if !is_local {
+        return None;
+    }
+    let identity = exec::prepare_parent(&prepared.user)?;
+    let mut command = Command::new(program);
+    command
+        .args(arguments)
+        .env_clear()
+        .envs(&prepared.environment)
+        .current_dir(&prepared.working_dir)
+        .process_group(0)
+        .stdin(Stdio::null())
+        .stdout(output(&spec.stdout))
+        .stderr(output(&spec.stderr));
+    if let Some((uid, gid)) = identity {
+        command.uid(uid).gid(gid);
+    }
+    command.spawn().ok().map(Work::of)
+}
+
+fn through_helper(prepared: &Prepared, spec: &RunSpec) -> Result<Work, Failure> {
+    let (mut ours, theirs) = UnixStream::pair()?;
+    let mut command = Command::new("/proc/self/exe");
+    command
+        .arg0("skyward-agent")
+        .arg("exec")
+        .args(prepared.helper_arguments())
+        .arg("--")
+        .args(&prepared.arguments)
+        .env_clear()
+        .envs(&prepared.environment)
+        .stdin(OwnedFd::from(theirs))
+        .stdout(output(&spec.stdout))
+        .stderr(output(&spec.stderr));
+    let child = command.spawn().map_err(|error| match error.raw_os_error() {
+        Some(code) if code == Errno::E2BIG as i32 => {
+            Failure::new("its arguments and environment together are larger than the machine's limit")
+        }
+        _ => Failure::from(error),
+    })?;
+    drop(command);
+    let work = Work::of(child);
+    // The socket closes when the helper has become the work, or brings why it could not.
+    let mut complaint = String::new();
+    ours.set_read_timeout(Some(EXEC_DEADLINE))?;
+    let _ = ours.read_to_string(&mut complaint);
+    if complaint.is_empty() {
+        return Ok(work);
+    }
+    let _ = waitpid(work.pid, None);
+    Err(Failure::new(complaint + prepared.hint))
+}
