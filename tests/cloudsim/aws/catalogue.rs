@@ -85,11 +85,26 @@ const fn kind(
     quota: Quota,
 ) -> InstanceType {
     let architecture = "x86_64";
-    InstanceType { name, vcpus, memory, architecture, device, price, network, storage, carried: EVERYWHERE, quota, spot: true }
+    InstanceType {
+        name,
+        vcpus,
+        memory,
+        architecture,
+        device,
+        price,
+        network,
+        storage,
+        carried: EVERYWHERE,
+        quota,
+        spot: true,
+    }
 }
 
 const fn on_arm(kind: InstanceType) -> InstanceType {
-    InstanceType { architecture: "arm64", ..kind }
+    InstanceType {
+        architecture: "arm64",
+        ..kind
+    }
 }
 
 const fn only_in(kind: InstanceType, carried: &'static [&'static str]) -> InstanceType {
@@ -102,39 +117,369 @@ const fn nvidia(name: &'static str, count: u32, memory: u32) -> Device {
 
 /// All types.
 pub const TYPES: [InstanceType; 33] = [
-    kind("t3.micro", 2, GIB, Device::None, 1_040, "Up to 5 Gigabit", 0, Quota::Standard),
-    kind("t3.medium", 2, 4 * GIB, Device::None, 4_160, "Up to 5 Gigabit", 0, Quota::Standard),
-    kind("t3.xlarge", 4, 16 * GIB, Device::None, 16_640, "Up to 5 Gigabit", 0, Quota::Standard),
-    on_arm(kind("t4g.medium", 2, 4 * GIB, Device::None, 3_360, "Up to 5 Gigabit", 0, Quota::Standard)),
-    kind("m7i.large", 2, 8 * GIB, Device::None, 10_080, "Up to 12.5 Gigabit", 0, Quota::Standard),
-    kind("m7i.xlarge", 4, 16 * GIB, Device::None, 20_160, "Up to 12.5 Gigabit", 0, Quota::Standard),
-    kind("m7i.4xlarge", 16, 64 * GIB, Device::None, 80_640, "Up to 12.5 Gigabit", 0, Quota::Standard),
-    on_arm(kind("c7g.large", 2, 4 * GIB, Device::None, 7_250, "Up to 12.5 Gigabit", 0, Quota::Standard)),
-    on_arm(kind("c7g.4xlarge", 16, 32 * GIB, Device::None, 58_000, "Up to 15 Gigabit", 0, Quota::Standard)),
-    kind("g4dn.xlarge", 4, 16 * GIB, nvidia("T4", 1, 16_384), 52_600, "Up to 25 Gigabit", 125, Quota::G),
-    kind("g4dn.12xlarge", 48, 192 * GIB, nvidia("T4", 4, 16_384), 391_200, "50 Gigabit", 900, Quota::G),
-    kind("g4ad.xlarge", 4, 16 * GIB, Device::Gpus("AMD", "Radeon Pro V520", 1, 8_192), 37_853, "Up to 10 Gigabit", 150, Quota::G),
-    on_arm(kind("g5g.xlarge", 4, 8 * GIB, nvidia("T4g", 1, 16_384), 42_000, "Up to 10 Gigabit", 0, Quota::G)),
-    kind("g5.xlarge", 4, 16 * GIB, nvidia("A10G", 1, 24_576), 100_600, "Up to 10 Gigabit", 250, Quota::G),
-    kind("g5.12xlarge", 48, 192 * GIB, nvidia("A10G", 4, 24_576), 567_200, "40 Gigabit", 3_800, Quota::G),
-    kind("g5.48xlarge", 192, 768 * GIB, nvidia("A10G", 8, 24_576), 1_628_800, "100 Gigabit", 7_600, Quota::G),
-    kind("g6.xlarge", 4, 16 * GIB, nvidia("L4", 1, 22_888), 80_480, "Up to 10 Gigabit", 250, Quota::G),
-    kind("g6.12xlarge", 48, 192 * GIB, nvidia("L4", 4, 22_888), 460_160, "40 Gigabit", 3_760, Quota::G),
-    kind("g6e.xlarge", 4, 32 * GIB, nvidia("L40S", 1, 45_776), 186_100, "Up to 20 Gigabit", 250, Quota::G),
-    only_in(kind("g6f.large", 2, 8 * GIB, Device::Fraction(1, 2_861, true), 20_200, "Up to 10 Gigabit", 70, Quota::G), &["us-east-1", "us-west-2"]),
-    only_in(kind("g6f.2xlarge", 8, 32 * GIB, Device::Fraction(2, 5_722, false), 47_600, "Up to 10 Gigabit", 280, Quota::G), &["us-east-1", "us-west-2"]),
-    kind("p3.2xlarge", 8, 61 * GIB, nvidia("V100", 1, 16_384), 306_000, "Up to 10 Gigabit", 0, Quota::P),
-    kind("p3.16xlarge", 64, 488 * GIB, nvidia("V100", 8, 16_384), 2_448_000, "25 Gigabit", 0, Quota::P),
-    only_in(kind("p4d.24xlarge", 96, 1_152 * GIB, nvidia("A100", 8, 40_960), 2_195_764, "4x 100 Gigabit", 8_000, Quota::P), &["us-east-1a", "us-east-1b", "us-west-2b", "eu-central-1b"]),
-    only_in(kind("p5.4xlarge", 16, 256 * GIB, nvidia("H100", 1, 81_920), 688_000, "100 Gigabit", 3_840, Quota::P), &["us-east-1b", "us-west-2c"]),
-    only_in(kind("p5.48xlarge", 192, 2_048 * GIB, nvidia("H100", 8, 81_920), 5_504_000, "3200 Gigabit", 30_400, Quota::P), &["us-east-1b", "us-east-1f", "us-west-2c", "ap-northeast-1a"]),
-    InstanceType { spot: false, ..only_in(kind("p6-b200.48xlarge", 192, 2_048 * GIB, nvidia("B200", 8, 183_359), 11_393_280, "3200 Gigabit", 30_400, Quota::P), &["us-west-2b"]) },
-    kind("inf1.xlarge", 4, 8 * GIB, Device::Inference(1, 8_192), 22_800, "Up to 25 Gigabit", 0, Quota::Inf),
-    kind("inf2.xlarge", 4, 16 * GIB, Device::Neuron("Inferentia2", 1, 32_768, 2, 2), 75_820, "Up to 15 Gigabit", 0, Quota::Inf),
-    kind("inf2.48xlarge", 192, 768 * GIB, Device::Neuron("Inferentia2", 12, 32_768, 2, 2), 1_298_127, "100 Gigabit", 0, Quota::Inf),
-    only_in(kind("trn1.2xlarge", 8, 32 * GIB, Device::Neuron("Trainium", 1, 32_768, 2, 2), 134_375, "Up to 12.5 Gigabit", 474, Quota::Trn), &["us-east-1", "us-west-2"]),
-    only_in(kind("trn1.32xlarge", 128, 512 * GIB, Device::Neuron("Trainium", 16, 32_768, 2, 2), 2_150_000, "8x 100 Gigabit", 7_600, Quota::Trn), &["us-east-1", "us-west-2"]),
-    InstanceType { spot: false, ..only_in(kind("trn2.48xlarge", 192, 2_048 * GIB, Device::Neuron("Trainium2", 16, 98_304, 8, 3), 4_453_060, "16x 200 Gigabit", 7_600, Quota::Trn), &["us-east-1b"]) },
+    kind(
+        "t3.micro",
+        2,
+        GIB,
+        Device::None,
+        1_040,
+        "Up to 5 Gigabit",
+        0,
+        Quota::Standard,
+    ),
+    kind(
+        "t3.medium",
+        2,
+        4 * GIB,
+        Device::None,
+        4_160,
+        "Up to 5 Gigabit",
+        0,
+        Quota::Standard,
+    ),
+    kind(
+        "t3.xlarge",
+        4,
+        16 * GIB,
+        Device::None,
+        16_640,
+        "Up to 5 Gigabit",
+        0,
+        Quota::Standard,
+    ),
+    on_arm(kind(
+        "t4g.medium",
+        2,
+        4 * GIB,
+        Device::None,
+        3_360,
+        "Up to 5 Gigabit",
+        0,
+        Quota::Standard,
+    )),
+    kind(
+        "m7i.large",
+        2,
+        8 * GIB,
+        Device::None,
+        10_080,
+        "Up to 12.5 Gigabit",
+        0,
+        Quota::Standard,
+    ),
+    kind(
+        "m7i.xlarge",
+        4,
+        16 * GIB,
+        Device::None,
+        20_160,
+        "Up to 12.5 Gigabit",
+        0,
+        Quota::Standard,
+    ),
+    kind(
+        "m7i.4xlarge",
+        16,
+        64 * GIB,
+        Device::None,
+        80_640,
+        "Up to 12.5 Gigabit",
+        0,
+        Quota::Standard,
+    ),
+    on_arm(kind(
+        "c7g.large",
+        2,
+        4 * GIB,
+        Device::None,
+        7_250,
+        "Up to 12.5 Gigabit",
+        0,
+        Quota::Standard,
+    )),
+    on_arm(kind(
+        "c7g.4xlarge",
+        16,
+        32 * GIB,
+        Device::None,
+        58_000,
+        "Up to 15 Gigabit",
+        0,
+        Quota::Standard,
+    )),
+    kind(
+        "g4dn.xlarge",
+        4,
+        16 * GIB,
+        nvidia("T4", 1, 16_384),
+        52_600,
+        "Up to 25 Gigabit",
+        125,
+        Quota::G,
+    ),
+    kind(
+        "g4dn.12xlarge",
+        48,
+        192 * GIB,
+        nvidia("T4", 4, 16_384),
+        391_200,
+        "50 Gigabit",
+        900,
+        Quota::G,
+    ),
+    kind(
+        "g4ad.xlarge",
+        4,
+        16 * GIB,
+        Device::Gpus("AMD", "Radeon Pro V520", 1, 8_192),
+        37_853,
+        "Up to 10 Gigabit",
+        150,
+        Quota::G,
+    ),
+    on_arm(kind(
+        "g5g.xlarge",
+        4,
+        8 * GIB,
+        nvidia("T4g", 1, 16_384),
+        42_000,
+        "Up to 10 Gigabit",
+        0,
+        Quota::G,
+    )),
+    kind(
+        "g5.xlarge",
+        4,
+        16 * GIB,
+        nvidia("A10G", 1, 24_576),
+        100_600,
+        "Up to 10 Gigabit",
+        250,
+        Quota::G,
+    ),
+    kind(
+        "g5.12xlarge",
+        48,
+        192 * GIB,
+        nvidia("A10G", 4, 24_576),
+        567_200,
+        "40 Gigabit",
+        3_800,
+        Quota::G,
+    ),
+    kind(
+        "g5.48xlarge",
+        192,
+        768 * GIB,
+        nvidia("A10G", 8, 24_576),
+        1_628_800,
+        "100 Gigabit",
+        7_600,
+        Quota::G,
+    ),
+    kind(
+        "g6.xlarge",
+        4,
+        16 * GIB,
+        nvidia("L4", 1, 22_888),
+        80_480,
+        "Up to 10 Gigabit",
+        250,
+        Quota::G,
+    ),
+    kind(
+        "g6.12xlarge",
+        48,
+        192 * GIB,
+        nvidia("L4", 4, 22_888),
+        460_160,
+        "40 Gigabit",
+        3_760,
+        Quota::G,
+    ),
+    kind(
+        "g6e.xlarge",
+        4,
+        32 * GIB,
+        nvidia("L40S", 1, 45_776),
+        186_100,
+        "Up to 20 Gigabit",
+        250,
+        Quota::G,
+    ),
+    only_in(
+        kind(
+            "g6f.large",
+            2,
+            8 * GIB,
+            Device::Fraction(1, 2_861, true),
+            20_200,
+            "Up to 10 Gigabit",
+            70,
+            Quota::G,
+        ),
+        &["us-east-1", "us-west-2"],
+    ),
+    only_in(
+        kind(
+            "g6f.2xlarge",
+            8,
+            32 * GIB,
+            Device::Fraction(2, 5_722, false),
+            47_600,
+            "Up to 10 Gigabit",
+            280,
+            Quota::G,
+        ),
+        &["us-east-1", "us-west-2"],
+    ),
+    kind(
+        "p3.2xlarge",
+        8,
+        61 * GIB,
+        nvidia("V100", 1, 16_384),
+        306_000,
+        "Up to 10 Gigabit",
+        0,
+        Quota::P,
+    ),
+    kind(
+        "p3.16xlarge",
+        64,
+        488 * GIB,
+        nvidia("V100", 8, 16_384),
+        2_448_000,
+        "25 Gigabit",
+        0,
+        Quota::P,
+    ),
+    only_in(
+        kind(
+            "p4d.24xlarge",
+            96,
+            1_152 * GIB,
+            nvidia("A100", 8, 40_960),
+            2_195_764,
+            "4x 100 Gigabit",
+            8_000,
+            Quota::P,
+        ),
+        &["us-east-1a", "us-east-1b", "us-west-2b", "eu-central-1b"],
+    ),
+    only_in(
+        kind(
+            "p5.4xlarge",
+            16,
+            256 * GIB,
+            nvidia("H100", 1, 81_920),
+            688_000,
+            "100 Gigabit",
+            3_840,
+            Quota::P,
+        ),
+        &["us-east-1b", "us-west-2c"],
+    ),
+    only_in(
+        kind(
+            "p5.48xlarge",
+            192,
+            2_048 * GIB,
+            nvidia("H100", 8, 81_920),
+            5_504_000,
+            "3200 Gigabit",
+            30_400,
+            Quota::P,
+        ),
+        &["us-east-1b", "us-east-1f", "us-west-2c", "ap-northeast-1a"],
+    ),
+    InstanceType {
+        spot: false,
+        ..only_in(
+            kind(
+                "p6-b200.48xlarge",
+                192,
+                2_048 * GIB,
+                nvidia("B200", 8, 183_359),
+                11_393_280,
+                "3200 Gigabit",
+                30_400,
+                Quota::P,
+            ),
+            &["us-west-2b"],
+        )
+    },
+    kind(
+        "inf1.xlarge",
+        4,
+        8 * GIB,
+        Device::Inference(1, 8_192),
+        22_800,
+        "Up to 25 Gigabit",
+        0,
+        Quota::Inf,
+    ),
+    kind(
+        "inf2.xlarge",
+        4,
+        16 * GIB,
+        Device::Neuron("Inferentia2", 1, 32_768, 2, 2),
+        75_820,
+        "Up to 15 Gigabit",
+        0,
+        Quota::Inf,
+    ),
+    kind(
+        "inf2.48xlarge",
+        192,
+        768 * GIB,
+        Device::Neuron("Inferentia2", 12, 32_768, 2, 2),
+        1_298_127,
+        "100 Gigabit",
+        0,
+        Quota::Inf,
+    ),
+    only_in(
+        kind(
+            "trn1.2xlarge",
+            8,
+            32 * GIB,
+            Device::Neuron("Trainium", 1, 32_768, 2, 2),
+            134_375,
+            "Up to 12.5 Gigabit",
+            474,
+            Quota::Trn,
+        ),
+        &["us-east-1", "us-west-2"],
+    ),
+    only_in(
+        kind(
+            "trn1.32xlarge",
+            128,
+            512 * GIB,
+            Device::Neuron("Trainium", 16, 32_768, 2, 2),
+            2_150_000,
+            "8x 100 Gigabit",
+            7_600,
+            Quota::Trn,
+        ),
+        &["us-east-1", "us-west-2"],
+    ),
+    InstanceType {
+        spot: false,
+        ..only_in(
+            kind(
+                "trn2.48xlarge",
+                192,
+                2_048 * GIB,
+                Device::Neuron("Trainium2", 16, 98_304, 8, 3),
+                4_453_060,
+                "16x 200 Gigabit",
+                7_600,
+                Quota::Trn,
+            ),
+            &["us-east-1b"],
+        )
+    },
 ];
 
 /// The type of this name.
@@ -144,7 +489,10 @@ pub fn instance_type(name: &str) -> Option<&'static InstanceType> {
 
 /// The price level of a region against us-east-1, in percent.
 pub fn price_level(region: &str) -> i64 {
-    REGIONS.iter().find(|(name, ..)| *name == region).map_or(100, |(_, level, _)| *level)
+    REGIONS
+        .iter()
+        .find(|(name, ..)| *name == region)
+        .map_or(100, |(_, level, _)| *level)
 }
 
 /// Names of a region's zones.
@@ -167,14 +515,22 @@ impl InstanceType {
     /// part of the on-demand price, different in each zone.
     pub fn usual_spot_price(&self, zone: &str) -> Decimal {
         let region = zone.trim_end_matches(|letter: char| letter.is_ascii_lowercase());
-        let mixed = self.name.bytes().chain(zone.bytes()).fold(7_u32, |sum, byte| sum.wrapping_mul(31) + u32::from(byte));
+        let mixed = self
+            .name
+            .bytes()
+            .chain(zone.bytes())
+            .fold(7_u32, |sum, byte| sum.wrapping_mul(31) + u32::from(byte));
         let percent = 30 + i64::from(mixed % 31);
-        (self.on_demand_price(region) * Decimal::new(percent, 2)).round_dp(6).normalize()
+        (self.on_demand_price(region) * Decimal::new(percent, 2))
+            .round_dp(6)
+            .normalize()
     }
 
     /// Whether a zone carries it. That says nothing about stock.
     pub fn carried_in(&self, zone: &str) -> bool {
-        self.carried.iter().any(|place| *place == "*" || zone.starts_with(place))
+        self.carried
+            .iter()
+            .any(|place| *place == "*" || zone.starts_with(place))
     }
 
     /// Whether any zone of a region carries it.
@@ -231,7 +587,8 @@ impl InstanceType {
                 });
             }
             Device::Fraction(eighths, memory, recent) => {
-                let mut gpu = json!({"Manufacturer": "NVIDIA", "Count": 0, "MemoryInfo": {"SizeInMiB": memory}});
+                let mut gpu =
+                    json!({"Manufacturer": "NVIDIA", "Count": 0, "MemoryInfo": {"SizeInMiB": memory}});
                 if recent {
                     gpu["Name"] = json!("L4");
                     gpu["LogicalGpuCount"] = json!(1);
@@ -280,8 +637,15 @@ mod tests {
     #[test]
     fn a_spot_price_is_below_the_on_demand_price_and_differs_between_zones() {
         let kind = instance_type("g5.xlarge").expect("in the catalogue");
-        let prices: Vec<_> = zones("us-east-1").iter().map(|zone| kind.usual_spot_price(zone)).collect();
-        assert!(prices.iter().all(|price| *price < kind.on_demand_price("us-east-1") && *price > Decimal::ZERO));
+        let prices: Vec<_> = zones("us-east-1")
+            .iter()
+            .map(|zone| kind.usual_spot_price(zone))
+            .collect();
+        assert!(
+            prices
+                .iter()
+                .all(|price| *price < kind.on_demand_price("us-east-1") && *price > Decimal::ZERO)
+        );
         assert!(prices.windows(2).any(|pair| pair[0] != pair[1]));
     }
 

@@ -25,7 +25,11 @@ pub type Outcome = Result<serde_json::Value, Failure>;
 impl Failure {
     /// A failure with its status.
     pub fn new(status: u16, code: &str, message: impl Into<String>) -> Self {
-        Self { status, code: code.to_owned(), message: message.into() }
+        Self {
+            status,
+            code: code.to_owned(),
+            message: message.into(),
+        }
     }
 
     /// A mistake of the client, status 400.
@@ -45,7 +49,10 @@ impl Failure {
 
     /// A required parameter that is not there.
     pub fn missing(parameter: &str) -> Self {
-        Self::client("MissingParameter", format!("The request must contain the parameter {parameter}"))
+        Self::client(
+            "MissingParameter",
+            format!("The request must contain the parameter {parameter}"),
+        )
     }
 
     /// A mistake of the simulator itself.
@@ -55,7 +62,11 @@ impl Failure {
 
     /// The failure for deviations from the description.
     pub fn of_problems(service: Service, problems: &[Problem]) -> Self {
-        let text = problems.iter().map(|problem| problem.text.as_str()).collect::<Vec<_>>().join("; ");
+        let text = problems
+            .iter()
+            .map(|problem| problem.text.as_str())
+            .collect::<Vec<_>>()
+            .join("; ");
         match (service.wire(), problems.first().map(|problem| problem.kind)) {
             (Wire::Json, _) => Self::client("ValidationException", text),
             (_, Some(ProblemKind::Unknown)) => Self::client("UnknownParameter", text),
@@ -75,11 +86,19 @@ impl Failure {
             },
             Refusal::Server(status) if json => Self::new(
                 *status,
-                if *status == 503 { "ServiceUnavailable" } else { "InternalServerError" },
+                if *status == 503 {
+                    "ServiceUnavailable"
+                } else {
+                    "InternalServerError"
+                },
                 "An error occurred on the server side.",
             ),
             Refusal::Server(status) => match status {
-                503 => Self::new(503, "Unavailable", "The server is overloaded and can't handle the request."),
+                503 => Self::new(
+                    503,
+                    "Unavailable",
+                    "The server is overloaded and can't handle the request.",
+                ),
                 other => Self::new(*other, "InternalError", "An internal error has occurred"),
             },
             Refusal::NoCapacity => Self::new(
@@ -89,22 +108,34 @@ impl Failure {
             ),
             Refusal::Quota(what) => Self::client(
                 "VcpuLimitExceeded",
-                format!("You have requested more vCPU capacity than your current vCPU limit of 0 allows for the instance bucket that the specified instance type belongs to ({what})."),
+                format!(
+                    "You have requested more vCPU capacity than your current vCPU limit of 0 allows for the instance bucket that the specified instance type belongs to ({what})."
+                ),
             ),
-            Refusal::Funds => {
-                Self::client("Blocked", "This account is currently blocked and is not recognized as a valid account. Please contact aws-verification@amazon.com if you have questions.")
-            }
+            Refusal::Funds => Self::client(
+                "Blocked",
+                "This account is currently blocked and is not recognized as a valid account. Please contact aws-verification@amazon.com if you have questions.",
+            ),
             Refusal::Unauthorized => Self::bad_credentials(service),
             Refusal::Expired => match service {
                 Service::Ec2 => Self::client("RequestExpired", "Request has expired."),
-                Service::Sts => Self::new(403, "ExpiredToken", "The security token included in the request is expired"),
-                Service::Ssm | Service::Pricing => {
-                    Self::client("ExpiredTokenException", "The security token included in the request is expired")
-                }
+                Service::Sts => Self::new(
+                    403,
+                    "ExpiredToken",
+                    "The security token included in the request is expired",
+                ),
+                Service::Ssm | Service::Pricing => Self::client(
+                    "ExpiredTokenException",
+                    "The security token included in the request is expired",
+                ),
             },
             Refusal::Forbidden => Self::forbidden(service),
             Refusal::Invalid(problems) => Self::client(
-                if json { "ValidationException" } else { "InvalidParameterValue" },
+                if json {
+                    "ValidationException"
+                } else {
+                    "InvalidParameterValue"
+                },
                 problems.join("; "),
             ),
             Refusal::Bad(text) => Self::value(text.clone()),
@@ -127,12 +158,15 @@ impl Failure {
                 "AuthFailure",
                 "AWS was not able to validate the provided access credentials",
             ),
-            Service::Sts => {
-                Self::new(403, "InvalidClientTokenId", "The security token included in the request is invalid.")
-            }
-            Service::Ssm | Service::Pricing => {
-                Self::client("UnrecognizedClientException", "The security token included in the request is invalid.")
-            }
+            Service::Sts => Self::new(
+                403,
+                "InvalidClientTokenId",
+                "The security token included in the request is invalid.",
+            ),
+            Service::Ssm | Service::Pricing => Self::client(
+                "UnrecognizedClientException",
+                "The security token included in the request is invalid.",
+            ),
         }
     }
 
@@ -144,10 +178,15 @@ impl Failure {
                 "UnauthorizedOperation",
                 "You are not authorized to perform this operation. Encoded authorization failure message: c2ltdWxhdGVk",
             ),
-            Service::Sts => Self::new(403, "AccessDenied", "User is not authorized to perform this operation"),
-            Service::Ssm | Service::Pricing => {
-                Self::client("AccessDeniedException", "User is not authorized to perform this operation")
-            }
+            Service::Sts => Self::new(
+                403,
+                "AccessDenied",
+                "User is not authorized to perform this operation",
+            ),
+            Service::Ssm | Service::Pricing => Self::client(
+                "AccessDeniedException",
+                "User is not authorized to perform this operation",
+            ),
         }
     }
 

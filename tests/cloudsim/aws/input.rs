@@ -18,17 +18,26 @@ pub fn text<'a>(input: &'a Value, name: &str) -> Option<&'a str> {
 
 /// A text parameter that has to be there.
 pub fn needed<'a>(input: &'a Value, name: &str) -> Result<&'a str, Failure> {
-    text(input, name).filter(|text| !text.is_empty()).ok_or_else(|| Failure::missing(name))
+    text(input, name)
+        .filter(|text| !text.is_empty())
+        .ok_or_else(|| Failure::missing(name))
 }
 
 /// A list parameter; absent is empty.
 pub fn list<'a>(input: &'a Value, name: &str) -> &'a [Value] {
-    input.get(name).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+    input
+        .get(name)
+        .and_then(Value::as_array)
+        .map_or(&[], Vec::as_slice)
 }
 
 /// A list of texts.
 pub fn texts(input: &Value, name: &str) -> Vec<String> {
-    list(input, name).iter().filter_map(Value::as_str).map(str::to_owned).collect()
+    list(input, name)
+        .iter()
+        .filter_map(Value::as_str)
+        .map(str::to_owned)
+        .collect()
 }
 
 /// A yes-or-no parameter; absent is no.
@@ -44,9 +53,9 @@ pub fn int(input: &Value, name: &str) -> Option<i64> {
 /// The client token, checked.
 pub fn client_token(input: &Value) -> Result<Option<String>, Failure> {
     match text(input, "ClientToken") {
-        Some(token) if token.chars().count() > TOKEN_LENGTH => {
-            Err(Failure::value(format!("ClientToken is longer than {TOKEN_LENGTH} characters")))
-        }
+        Some(token) if token.chars().count() > TOKEN_LENGTH => Err(Failure::value(format!(
+            "ClientToken is longer than {TOKEN_LENGTH} characters"
+        ))),
         other => Ok(other.filter(|token| !token.is_empty()).map(str::to_owned)),
     }
 }
@@ -77,7 +86,9 @@ pub fn filtered<T>(
         .filter(|item| {
             filters.iter().all(|filter| {
                 let actual = values(item, text(filter, "Name").unwrap_or_default());
-                texts(filter, "Values").iter().any(|pattern| actual.iter().any(|value| like(pattern, value)))
+                texts(filter, "Values")
+                    .iter()
+                    .any(|pattern| actual.iter().any(|value| like(pattern, value)))
             })
         })
         .collect())
@@ -102,7 +113,10 @@ pub fn like(pattern: &str, value: &str) -> bool {
             Some((letter, rest)) => value.first() == Some(letter) && matches(rest, &value[1..]),
         }
     }
-    matches(&pattern.chars().collect::<Vec<_>>(), &value.chars().collect::<Vec<_>>())
+    matches(
+        &pattern.chars().collect::<Vec<_>>(),
+        &value.chars().collect::<Vec<_>>(),
+    )
 }
 
 /// How many items a page may have: least, most, and without a wish (`None`: all).
@@ -130,7 +144,10 @@ pub fn page<T>(
             .decode(token)
             .ok()
             .and_then(|bytes| String::from_utf8(bytes).ok())
-            .and_then(|text| text.strip_prefix("from:").and_then(|number| number.parse::<usize>().ok()))
+            .and_then(|text| {
+                text.strip_prefix("from:")
+                    .and_then(|number| number.parse::<usize>().ok())
+            })
             .ok_or_else(|| Failure::client("InvalidNextToken", format!("The token '{token}' is invalid")))?,
     };
     let wanted = match int(input, "MaxResults") {
@@ -163,7 +180,9 @@ pub fn tags_for(input: &Value, kind: &str, allowed: &[&str]) -> Result<BTreeMap<
     for specification in list(input, "TagSpecifications") {
         let named = needed(specification, "ResourceType")?;
         if !allowed.contains(&named) {
-            return Err(Failure::value(format!("'{named}' is not a valid taggable resource type for this operation.")));
+            return Err(Failure::value(format!(
+                "'{named}' is not a valid taggable resource type for this operation."
+            )));
         }
         let given = read_tags(specification)?;
         if named == kind {
@@ -181,13 +200,19 @@ pub fn read_tags(input: &Value) -> Result<BTreeMap<String, String>, Failure> {
         let key = needed(tag, "Key")?;
         let value = text(tag, "Value").unwrap_or_default();
         if key.starts_with("aws:") {
-            return Err(Failure::value(format!("Tag keys starting with 'aws:' are reserved for internal use: {key}")));
+            return Err(Failure::value(format!(
+                "Tag keys starting with 'aws:' are reserved for internal use: {key}"
+            )));
         }
         if key.chars().count() > 128 {
-            return Err(Failure::value(format!("Tag key exceeds the maximum length of 128 characters: {key}")));
+            return Err(Failure::value(format!(
+                "Tag key exceeds the maximum length of 128 characters: {key}"
+            )));
         }
         if value.chars().count() > 256 {
-            return Err(Failure::value(format!("Tag value exceeds the maximum length of 256 characters ({key})")));
+            return Err(Failure::value(format!(
+                "Tag value exceeds the maximum length of 256 characters ({key})"
+            )));
         }
         if tags.insert(key.to_owned(), value.to_owned()).is_some() {
             return Err(Failure::value(format!("Duplicate tag key '{key}' specified.")));
@@ -199,14 +224,19 @@ pub fn read_tags(input: &Value) -> Result<BTreeMap<String, String>, Failure> {
 /// At most 50 tags of the user's own.
 pub fn check_tag_count(tags: &BTreeMap<String, String>) -> Result<(), Failure> {
     if tags.keys().filter(|key| !key.starts_with("aws:")).count() > 50 {
-        return Err(Failure::client("TagLimitExceeded", "Maximum of 50 tags per resource allowed."));
+        return Err(Failure::client(
+            "TagLimitExceeded",
+            "Maximum of 50 tags per resource allowed.",
+        ));
     }
     Ok(())
 }
 
 /// Tags as answers have them.
 pub fn tag_set(tags: &BTreeMap<String, String>) -> Value {
-    tags.iter().map(|(key, value)| json!({"Key": key, "Value": value})).collect()
+    tags.iter()
+        .map(|(key, value)| json!({"Key": key, "Value": value}))
+        .collect()
 }
 
 #[cfg(test)]
@@ -222,7 +252,11 @@ mod tests {
 
     #[test]
     fn pages_follow_one_another_without_gap_or_repetition() {
-        let pages = Pages { least: 2, most: 10, usual: None };
+        let pages = Pages {
+            least: 2,
+            most: 10,
+            usual: None,
+        };
         let items: Vec<u32> = (0..7).collect();
         let mut seen = Vec::new();
         let mut input = json!({"MaxResults": 3});

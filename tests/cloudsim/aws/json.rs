@@ -9,12 +9,18 @@ use super::query::{Decoded, Problem, ProblemKind};
 
 /// Reads the parameters of `operation` from a JSON body.
 pub fn decode(model: &Model, operation: &str, body: &[u8]) -> Result<Decoded, String> {
-    let operation = model.operations.get(operation).ok_or_else(|| format!("no operation {operation}"))?;
+    let operation = model
+        .operations
+        .get(operation)
+        .ok_or_else(|| format!("no operation {operation}"))?;
     let mut problems = Vec::new();
     let input = match serde_json::from_slice::<Value>(body) {
         Ok(input) => input,
         Err(error) => {
-            problems.push(Problem::new(ProblemKind::Malformed, format!("the body is not JSON: {error}")));
+            problems.push(Problem::new(
+                ProblemKind::Malformed,
+                format!("the body is not JSON: {error}"),
+            ));
             Value::Object(Map::new())
         }
     };
@@ -22,6 +28,19 @@ pub fn decode(model: &Model, operation: &str, body: &[u8]) -> Result<Decoded, St
         check(model, reference, "", &input, &mut problems)?;
     }
     Ok(Decoded { input, problems })
+}
+
+/// What the description does not allow in an answer of ours.
+pub fn check_output(model: &Model, operation: &str, output: &Value) -> Result<Vec<String>, String> {
+    let operation = model
+        .operations
+        .get(operation)
+        .ok_or_else(|| format!("no operation {operation}"))?;
+    let mut problems = Vec::new();
+    if let Some(reference) = &operation.output {
+        check(model, reference, "", output, &mut problems)?;
+    }
+    Ok(problems.into_iter().map(|problem| problem.text).collect())
 }
 
 fn check(
@@ -33,12 +52,19 @@ fn check(
 ) -> Result<(), String> {
     let shape = model.shape(reference)?;
     let mut malformed = |what: &str| {
-        problems.push(Problem::new(ProblemKind::Malformed, format!("{path}: {value} is not {what}")));
+        problems.push(Problem::new(
+            ProblemKind::Malformed,
+            format!("{path}: {value} is not {what}"),
+        ));
     };
     match (shape.kind, value) {
         (Kind::Structure, Value::Object(fields)) => {
             for (name, inner) in fields {
-                let below = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+                let below = if path.is_empty() {
+                    name.clone()
+                } else {
+                    format!("{path}.{name}")
+                };
                 let member = shape
                     .members
                     .iter()
@@ -88,6 +114,10 @@ fn check(
     }
     let mut wrong = Vec::new();
     check_limits(shape, &reference.shape, path, value, &mut wrong);
-    problems.extend(wrong.into_iter().map(|text| Problem::new(ProblemKind::Malformed, text)));
+    problems.extend(
+        wrong
+            .into_iter()
+            .map(|text| Problem::new(ProblemKind::Malformed, text)),
+    );
     Ok(())
 }

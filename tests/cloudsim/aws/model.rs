@@ -183,7 +183,12 @@ impl Models {
     /// Reads the four models from a folder.
     pub fn read(folder: &Path) -> Result<Self, String> {
         let one = |name: &str| Model::read(&folder.join(format!("aws-{name}.botocore.json")));
-        Ok(Self { ec2: one("ec2")?, ssm: one("ssm")?, pricing: one("pricing")?, sts: one("sts")? })
+        Ok(Self {
+            ec2: one("ec2")?,
+            ssm: one("ssm")?,
+            pricing: one("pricing")?,
+            sts: one("sts")?,
+        })
     }
 
     /// The models, or nothing where the environment names no folder: then tests
@@ -205,13 +210,22 @@ pub fn specs_folder() -> Option<PathBuf> {
 }
 
 /// What a value of a shape may be, checked beyond its type.
-pub(super) fn check_limits(shape: &Shape, shape_name: &str, path: &str, value: &Value, problems: &mut Vec<String>) {
+pub(super) fn check_limits(
+    shape: &Shape,
+    shape_name: &str,
+    path: &str,
+    value: &Value,
+    problems: &mut Vec<String>,
+) {
     let size = match value {
         Value::String(text) => {
             // New instance types appear each month, so their list in the model is
             // never complete: whether one exists is for the catalogue to say.
             if !shape.allowed.is_empty() && shape_name != "InstanceType" && !shape.allowed.contains(text) {
-                problems.push(format!("{path}: '{text}' is not one of {}", shape.allowed.join(", ")));
+                problems.push(format!(
+                    "{path}: '{text}' is not one of {}",
+                    shape.allowed.join(", ")
+                ));
             }
             if shape.kind == Kind::Timestamp {
                 return;
@@ -223,9 +237,15 @@ pub(super) fn check_limits(shape: &Shape, shape_name: &str, path: &str, value: &
         Value::Null | Value::Bool(_) | Value::Object(_) => return,
     };
     if shape.min.is_some_and(|least| size < least) {
-        problems.push(format!("{path}: {size} is below the least value {}", shape.min.unwrap_or_default()));
+        problems.push(format!(
+            "{path}: {size} is below the least value {}",
+            shape.min.unwrap_or_default()
+        ));
     }
     if shape.max.is_some_and(|most| size > most) {
-        problems.push(format!("{path}: {size} is above the greatest value {}", shape.max.unwrap_or_default()));
+        problems.push(format!(
+            "{path}: {size} is above the greatest value {}",
+            shape.max.unwrap_or_default()
+        ));
     }
 }

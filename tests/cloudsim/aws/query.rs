@@ -65,8 +65,16 @@ struct Node {
 
 /// Reads the parameters of `operation` from the form, without its `Action` and
 /// `Version`.
-pub fn decode(model: &Model, dialect: Dialect, operation: &str, pairs: &[(String, String)]) -> Result<Decoded, String> {
-    let operation = model.operations.get(operation).ok_or_else(|| format!("no operation {operation}"))?;
+pub fn decode(
+    model: &Model,
+    dialect: Dialect,
+    operation: &str,
+    pairs: &[(String, String)],
+) -> Result<Decoded, String> {
+    let operation = model
+        .operations
+        .get(operation)
+        .ok_or_else(|| format!("no operation {operation}"))?;
     let mut problems = Vec::new();
     let mut root = Node::default();
     for (name, value) in pairs {
@@ -78,15 +86,25 @@ pub fn decode(model: &Model, dialect: Dialect, operation: &str, pairs: &[(String
             node = node.children.entry(part.to_owned()).or_default();
         }
         if node.value.replace(value.clone()).is_some() {
-            problems.push(Problem::new(ProblemKind::Malformed, format!("{name} is given twice")));
+            problems.push(Problem::new(
+                ProblemKind::Malformed,
+                format!("{name} is given twice"),
+            ));
         }
     }
-    let mut reader = Reader { model, dialect, problems };
+    let mut reader = Reader {
+        model,
+        dialect,
+        problems,
+    };
     let input = match &operation.input {
         Some(reference) => reader.value(reference, "", &root)?.unwrap_or(Value::Null),
         None => Value::Object(Map::new()),
     };
-    Ok(Decoded { input, problems: reader.problems })
+    Ok(Decoded {
+        input,
+        problems: reader.problems,
+    })
 }
 
 struct Reader<'a> {
@@ -107,7 +125,10 @@ impl Reader<'_> {
                 (None, Some(name)) => upper_first(name),
                 (None, None) => member.to_owned(),
             },
-            Dialect::Query => reference.location_name.clone().unwrap_or_else(|| member.to_owned()),
+            Dialect::Query => reference
+                .location_name
+                .clone()
+                .unwrap_or_else(|| member.to_owned()),
         }
     }
 
@@ -137,10 +158,10 @@ impl Reader<'_> {
                 }
                 for required in &shape.required {
                     if !fields.contains_key(required) {
-                        let name = shape.members.get(required).map_or_else(
-                            || required.clone(),
-                            |used| self.wire_name(required, used),
-                        );
+                        let name = shape
+                            .members
+                            .get(required)
+                            .map_or_else(|| required.clone(), |used| self.wire_name(required, used));
                         self.problem(
                             ProblemKind::Missing,
                             format!("the request must contain the parameter {}", join(path, &name)),
@@ -157,7 +178,10 @@ impl Reader<'_> {
             _ => {
                 for name in node.children.keys() {
                     let below = join(path, name);
-                    self.problem(ProblemKind::Unknown, format!("the parameter {below} is not recognized"));
+                    self.problem(
+                        ProblemKind::Unknown,
+                        format!("the parameter {below} is not recognized"),
+                    );
                 }
                 let Some(text) = &node.value else { return Ok(None) };
                 match scalar(shape.kind, text) {
@@ -179,7 +203,10 @@ impl Reader<'_> {
 
     fn list(&mut self, reference: &Reference, path: &str, node: &Node) -> Result<Value, String> {
         let shape = self.model.shape(reference)?;
-        let entry = shape.member.as_deref().ok_or_else(|| format!("{} holds nothing", reference.shape))?;
+        let entry = shape
+            .member
+            .as_deref()
+            .ok_or_else(|| format!("{} holds nothing", reference.shape))?;
         let mut entries = node;
         if self.dialect == Dialect::Query && !shape.flattened {
             // An empty list is written as the bare name.
@@ -189,8 +216,10 @@ impl Reader<'_> {
             let element = entry.location_name.as_deref().unwrap_or("member");
             for name in node.children.keys().filter(|name| name.as_str() != element) {
                 let below = join(path, name);
-                self.problems
-                    .push(Problem::new(ProblemKind::Unknown, format!("the parameter {below} is not recognized")));
+                self.problems.push(Problem::new(
+                    ProblemKind::Unknown,
+                    format!("the parameter {below} is not recognized"),
+                ));
             }
             match node.children.get(element) {
                 Some(found) => entries = found,
@@ -206,14 +235,20 @@ impl Reader<'_> {
                 }
                 _ => {
                     let below = join(path, name);
-                    self.problem(ProblemKind::Unknown, format!("the parameter {below} is not recognized"));
+                    self.problem(
+                        ProblemKind::Unknown,
+                        format!("the parameter {below} is not recognized"),
+                    );
                 }
             }
         }
         let mut items = Vec::new();
         for (position, (number, child)) in numbered.into_iter().enumerate() {
             if number != position + 1 {
-                self.problem(ProblemKind::Malformed, format!("{path}: entry {} is missing", position + 1));
+                self.problem(
+                    ProblemKind::Malformed,
+                    format!("{path}: entry {} is missing", position + 1),
+                );
             }
             if let Some(value) = self.value(entry, &join(path, &number.to_string()), child)? {
                 items.push(value);
@@ -224,25 +259,40 @@ impl Reader<'_> {
 
     fn no_value(&mut self, path: &str, node: &Node) {
         if node.value.is_some() {
-            self.problem(ProblemKind::Malformed, format!("the parameter {path} is not a single value"));
+            self.problem(
+                ProblemKind::Malformed,
+                format!("the parameter {path} is not a single value"),
+            );
         }
     }
 }
 
 fn join(path: &str, name: &str) -> String {
-    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
+    if path.is_empty() {
+        name.to_owned()
+    } else {
+        format!("{path}.{name}")
+    }
 }
 
 fn upper_first(name: &str) -> String {
     let mut letters = name.chars();
-    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+    letters
+        .next()
+        .map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
 fn scalar(kind: Kind, text: &str) -> Result<Value, String> {
     match kind {
         Kind::String => Ok(Value::String(text.to_owned())),
-        Kind::Integer => text.parse::<i32>().map(Value::from).map_err(|_| format!("'{text}' is not an integer")),
-        Kind::Long => text.parse::<i64>().map(Value::from).map_err(|_| format!("'{text}' is not an integer")),
+        Kind::Integer => text
+            .parse::<i32>()
+            .map(Value::from)
+            .map_err(|_| format!("'{text}' is not an integer")),
+        Kind::Long => text
+            .parse::<i64>()
+            .map(Value::from)
+            .map_err(|_| format!("'{text}' is not an integer")),
         Kind::Double | Kind::Float => text
             .parse::<f64>()
             .ok()

@@ -63,12 +63,21 @@ impl Service {
     /// header, by the version of the form, else by the signature.
     pub fn of(request: &Request) -> Self {
         if let Some(target) = request.header("x-amz-target") {
-            return if target.starts_with("AWSPriceListService") { Self::Pricing } else { Self::Ssm };
+            return if target.starts_with("AWSPriceListService") {
+                Self::Pricing
+            } else {
+                Self::Ssm
+            };
         }
-        let version = parameters(request).into_iter().find(|(name, _)| name == "Version");
+        let version = parameters(request)
+            .into_iter()
+            .find(|(name, _)| name == "Version");
         let signed = super::header_map(request);
         let scope = sigv4::scope(&signed).map(|scope| scope.service);
-        match (version.as_ref().map(|(_, version)| version.as_str()), scope.as_deref()) {
+        match (
+            version.as_ref().map(|(_, version)| version.as_str()),
+            scope.as_deref(),
+        ) {
             (Some("2011-06-15"), _) | (_, Ok("sts")) => Self::Sts,
             (_, Ok("ssm")) => Self::Ssm,
             (_, Ok("pricing")) => Self::Pricing,
@@ -79,7 +88,11 @@ impl Service {
 
 /// The parameters of a Query request, which may come as a form or in the address.
 pub fn parameters(request: &Request) -> Vec<(String, String)> {
-    if request.method == http::Method::GET { request.query.clone() } else { request.form() }
+    if request.method == http::Method::GET {
+        request.query.clone()
+    } else {
+        request.form()
+    }
 }
 
 /// An operation that is simulated.
@@ -95,15 +108,30 @@ pub struct Operation {
 }
 
 const fn operation(service: Service, call: &'static str, name: &'static str, effect: Effect) -> Operation {
-    Operation { service, name, call, effect }
+    Operation {
+        service,
+        name,
+        call,
+        effect,
+    }
 }
 
 use Effect::{Change, Create, Delete, Read};
 use Service::{Ec2, Pricing, Ssm, Sts};
 
 const OPERATIONS: [Operation; 34] = [
-    operation(Ec2, "ec2.AuthorizeSecurityGroupIngress", "AuthorizeSecurityGroupIngress", Change),
-    operation(Ec2, "ec2.CancelSpotInstanceRequests", "CancelSpotInstanceRequests", Change),
+    operation(
+        Ec2,
+        "ec2.AuthorizeSecurityGroupIngress",
+        "AuthorizeSecurityGroupIngress",
+        Change,
+    ),
+    operation(
+        Ec2,
+        "ec2.CancelSpotInstanceRequests",
+        "CancelSpotInstanceRequests",
+        Change,
+    ),
     operation(Ec2, "ec2.CreateFleet", "CreateFleet", Create),
     operation(Ec2, "ec2.CreateLaunchTemplate", "CreateLaunchTemplate", Change),
     operation(Ec2, "ec2.CreateSecurityGroup", "CreateSecurityGroup", Change),
@@ -112,19 +140,44 @@ const OPERATIONS: [Operation; 34] = [
     operation(Ec2, "ec2.DeleteKeyPair", "DeleteKeyPair", Change),
     operation(Ec2, "ec2.DeleteLaunchTemplate", "DeleteLaunchTemplate", Change),
     operation(Ec2, "ec2.DeleteSecurityGroup", "DeleteSecurityGroup", Change),
-    operation(Ec2, "ec2.DescribeAvailabilityZones", "DescribeAvailabilityZones", Read),
+    operation(
+        Ec2,
+        "ec2.DescribeAvailabilityZones",
+        "DescribeAvailabilityZones",
+        Read,
+    ),
     operation(Ec2, "ec2.DescribeFleets", "DescribeFleets", Read),
     operation(Ec2, "ec2.DescribeImages", "DescribeImages", Read),
     operation(Ec2, "ec2.DescribeInstanceStatus", "DescribeInstanceStatus", Read),
-    operation(Ec2, "ec2.DescribeInstanceTypeOfferings", "DescribeInstanceTypeOfferings", Read),
+    operation(
+        Ec2,
+        "ec2.DescribeInstanceTypeOfferings",
+        "DescribeInstanceTypeOfferings",
+        Read,
+    ),
     operation(Ec2, "ec2.DescribeInstanceTypes", "DescribeInstanceTypes", Read),
     operation(Ec2, "ec2.DescribeInstances", "DescribeInstances", Read),
     operation(Ec2, "ec2.DescribeKeyPairs", "DescribeKeyPairs", Read),
-    operation(Ec2, "ec2.DescribeLaunchTemplates", "DescribeLaunchTemplates", Read),
+    operation(
+        Ec2,
+        "ec2.DescribeLaunchTemplates",
+        "DescribeLaunchTemplates",
+        Read,
+    ),
     operation(Ec2, "ec2.DescribeRegions", "DescribeRegions", Read),
     operation(Ec2, "ec2.DescribeSecurityGroups", "DescribeSecurityGroups", Read),
-    operation(Ec2, "ec2.DescribeSpotInstanceRequests", "DescribeSpotInstanceRequests", Read),
-    operation(Ec2, "ec2.DescribeSpotPriceHistory", "DescribeSpotPriceHistory", Read),
+    operation(
+        Ec2,
+        "ec2.DescribeSpotInstanceRequests",
+        "DescribeSpotInstanceRequests",
+        Read,
+    ),
+    operation(
+        Ec2,
+        "ec2.DescribeSpotPriceHistory",
+        "DescribeSpotPriceHistory",
+        Read,
+    ),
     operation(Ec2, "ec2.DescribeSubnets", "DescribeSubnets", Read),
     operation(Ec2, "ec2.DescribeTags", "DescribeTags", Read),
     operation(Ec2, "ec2.DescribeVpcs", "DescribeVpcs", Read),
@@ -149,7 +202,12 @@ impl Operation {
         let service = Service::of(request);
         let name = match service.wire() {
             Wire::Json => request.header("x-amz-target")?.split_once('.')?.1.to_owned(),
-            Wire::Form(_) => parameters(request).into_iter().find(|(name, _)| name == "Action")?.1,
+            Wire::Form(_) => {
+                parameters(request)
+                    .into_iter()
+                    .find(|(name, _)| name == "Action")?
+                    .1
+            }
         };
         OPERATIONS
             .iter()
@@ -179,24 +237,37 @@ impl Operation {
         let content_type = request.header("content-type").unwrap_or_default();
         match self.service.wire() {
             Wire::Form(_) => {
-                let version = parameters(request).into_iter().find(|(name, _)| name == "Version");
+                let version = parameters(request)
+                    .into_iter()
+                    .find(|(name, _)| name == "Version");
                 if version.as_ref().map(|(_, version)| version) != Some(&model.metadata.api_version) {
-                    wrong.push(format!("Version has to be {}, got {version:?}", model.metadata.api_version));
+                    wrong.push(format!(
+                        "Version has to be {}, got {version:?}",
+                        model.metadata.api_version
+                    ));
                 }
                 if request.method == http::Method::POST
                     && !content_type.starts_with("application/x-www-form-urlencoded")
                 {
-                    wrong.push(format!("a form has to be application/x-www-form-urlencoded, not '{content_type}'"));
+                    wrong.push(format!(
+                        "a form has to be application/x-www-form-urlencoded, not '{content_type}'"
+                    ));
                 }
             }
             Wire::Json => {
                 let target = request.header("x-amz-target").unwrap_or_default();
-                let wanted = format!("{}.{}", model.metadata.target_prefix.as_deref().unwrap_or_default(), self.name);
+                let wanted = format!(
+                    "{}.{}",
+                    model.metadata.target_prefix.as_deref().unwrap_or_default(),
+                    self.name
+                );
                 if target != wanted {
                     wrong.push(format!("X-Amz-Target has to be {wanted}, not {target}"));
                 }
                 if content_type != "application/x-amz-json-1.1" {
-                    wrong.push(format!("the body has to be application/x-amz-json-1.1, not '{content_type}'"));
+                    wrong.push(format!(
+                        "the body has to be application/x-amz-json-1.1, not '{content_type}'"
+                    ));
                 }
             }
         }
@@ -213,11 +284,20 @@ mod tests {
 
     #[test]
     fn every_simulated_operation_is_in_its_description() {
-        let Some(models) = super::super::tests::models() else { return };
+        let Some(models) = super::super::tests::models() else {
+            return;
+        };
         for operation in OPERATIONS.iter().chain([&WEB_IDENTITY_OPERATION]) {
             let model = operation.service.model(&models);
-            assert!(model.operations.contains_key(operation.name), "{}", operation.name);
-            assert_eq!(operation.call, format!("{}.{}", operation.service.signing_name(), operation.name));
+            assert!(
+                model.operations.contains_key(operation.name),
+                "{}",
+                operation.name
+            );
+            assert_eq!(
+                operation.call,
+                format!("{}.{}", operation.service.signing_name(), operation.name)
+            );
         }
     }
 }

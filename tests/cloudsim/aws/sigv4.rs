@@ -90,10 +90,14 @@ pub fn verify(
         .ok_or_else(|| Refusal::Incomplete(format!("X-Amz-Date '{date}' is not a date")))?;
     let off = (moment.timestamp().as_second() - now.as_second()).abs();
     if off > SKEW_SECONDS {
-        return Err(Refusal::Expired(format!("{date} is {off} seconds away from {now}")));
+        return Err(Refusal::Expired(format!(
+            "{date} is {off} seconds away from {now}"
+        )));
     }
     if !date.starts_with(&parts.day) {
-        return Err(Refusal::Incomplete("the credential's date is not that of X-Amz-Date".to_owned()));
+        return Err(Refusal::Incomplete(
+            "the credential's date is not that of X-Amz-Date".to_owned(),
+        ));
     }
     for needed in ["host", "x-amz-date"] {
         if !parts.signed_headers.iter().any(|name| name == needed) {
@@ -101,7 +105,11 @@ pub fn verify(
         }
     }
     let expected = signature(request, &parts, &known.secret, date);
-    if expected == parts.signature { Ok(parts.scope) } else { Err(Refusal::Mismatch) }
+    if expected == parts.signature {
+        Ok(parts.scope)
+    } else {
+        Err(Refusal::Mismatch)
+    }
 }
 
 struct Parts {
@@ -114,16 +122,21 @@ struct Parts {
 fn parse(headers: &BTreeMap<String, String>) -> Result<Parts, Refusal> {
     let header = headers.get("authorization").ok_or(Refusal::Missing)?;
     let incomplete = |what: &str| Refusal::Incomplete(format!("Authorization has no {what}: {header}"));
-    let rest = header.strip_prefix("AWS4-HMAC-SHA256 ").ok_or_else(|| incomplete("AWS4-HMAC-SHA256"))?;
-    let fields: BTreeMap<&str, &str> =
-        rest.split(',').filter_map(|field| field.trim().split_once('=')).collect();
+    let rest = header
+        .strip_prefix("AWS4-HMAC-SHA256 ")
+        .ok_or_else(|| incomplete("AWS4-HMAC-SHA256"))?;
+    let fields: BTreeMap<&str, &str> = rest
+        .split(',')
+        .filter_map(|field| field.trim().split_once('='))
+        .collect();
     let credential = fields.get("Credential").ok_or_else(|| incomplete("Credential"))?;
-    let [access_key, day, region, service, "aws4_request"] =
-        credential.split('/').collect::<Vec<_>>()[..]
+    let [access_key, day, region, service, "aws4_request"] = credential.split('/').collect::<Vec<_>>()[..]
     else {
         return Err(incomplete("credential scope of five parts"));
     };
-    let signed = fields.get("SignedHeaders").ok_or_else(|| incomplete("SignedHeaders"))?;
+    let signed = fields
+        .get("SignedHeaders")
+        .ok_or_else(|| incomplete("SignedHeaders"))?;
     let signature = fields.get("Signature").ok_or_else(|| incomplete("Signature"))?;
     Ok(Parts {
         scope: Scope {
@@ -144,13 +157,19 @@ fn signature(request: Signed<'_>, parts: &Parts, secret: &str, date: &str) -> St
         .map(|(name, value)| (encode(name, false), encode(value, false)))
         .collect();
     query.sort();
-    let query: Vec<String> = query.into_iter().map(|(name, value)| format!("{name}={value}")).collect();
+    let query: Vec<String> = query
+        .into_iter()
+        .map(|(name, value)| format!("{name}={value}"))
+        .collect();
     let headers: String = parts
         .signed_headers
         .iter()
         .map(|name| {
             let value = request.headers.get(name).map(String::as_str).unwrap_or_default();
-            format!("{name}:{}\n", value.split_whitespace().collect::<Vec<_>>().join(" "))
+            format!(
+                "{name}:{}\n",
+                value.split_whitespace().collect::<Vec<_>>().join(" ")
+            )
         })
         .collect();
     let canonical = format!(
@@ -161,13 +180,46 @@ fn signature(request: Signed<'_>, parts: &Parts, secret: &str, date: &str) -> St
         parts.signed_headers.join(";"),
         hex(&Sha256::digest(request.body)),
     );
-    let scope = format!("{}/{}/{}/aws4_request", parts.day, parts.scope.region, parts.scope.service);
-    let text = format!("AWS4-HMAC-SHA256\n{date}\n{scope}\n{}", hex(&Sha256::digest(canonical.as_bytes())));
+    let scope = format!(
+        "{}/{}/{}/aws4_request",
+        parts.day, parts.scope.region, parts.scope.service
+    );
+    let text = format!(
+        "AWS4-HMAC-SHA256\n{date}\n{scope}\n{}",
+        hex(&Sha256::digest(canonical.as_bytes()))
+    );
     let mut key = hmac(format!("AWS4{secret}").as_bytes(), parts.day.as_bytes());
-    for part in [parts.scope.region.as_str(), parts.scope.service.as_str(), "aws4_request"] {
+    for part in [
+        parts.scope.region.as_str(),
+        parts.scope.service.as_str(),
+        "aws4_request",
+    ] {
         key = hmac(&key, part.as_bytes());
     }
     hex(&hmac(&key, text.as_bytes()))
+}
+
+/// The `Authorization` of a request whose headers are all signed.
+#[cfg(test)]
+pub fn sign(request: Signed<'_>, access_key: &str, secret: &str, region: &str, service: &str) -> String {
+    let date = request.headers.get("x-amz-date").cloned().unwrap_or_default();
+    let mut parts = Parts {
+        scope: Scope {
+            access_key: access_key.to_owned(),
+            region: region.to_owned(),
+            service: service.to_owned(),
+        },
+        day: date.chars().take(8).collect(),
+        signed_headers: request.headers.keys().cloned().collect(),
+        signature: String::new(),
+    };
+    parts.signature = signature(request, &parts, secret, &date);
+    format!(
+        "AWS4-HMAC-SHA256 Credential={access_key}/{}/{region}/{service}/aws4_request, SignedHeaders={}, Signature={}",
+        parts.day,
+        parts.signed_headers.join(";"),
+        parts.signature
+    )
 }
 
 /// HMAC-SHA256 as RFC 2104 has it.
@@ -179,13 +231,22 @@ pub(super) fn hmac(key: &[u8], message: &[u8]) -> [u8; 32] {
     } else {
         padded[..key.len()].copy_from_slice(key);
     }
-    let inner = Sha256::new().chain_update(padded.map(|byte| byte ^ 0x36)).chain_update(message).finalize();
-    Sha256::new().chain_update(padded.map(|byte| byte ^ 0x5c)).chain_update(inner).finalize().into()
+    let inner = Sha256::new()
+        .chain_update(padded.map(|byte| byte ^ 0x36))
+        .chain_update(message)
+        .finalize();
+    Sha256::new()
+        .chain_update(padded.map(|byte| byte ^ 0x5c))
+        .chain_update(inner)
+        .finalize()
+        .into()
 }
 
 /// Bytes as lower-case hexadecimal digits.
 pub(super) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
+    bytes
+        .iter()
+        .fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
 }
 
 fn encode(text: &str, keep_slash: bool) -> String {
@@ -206,7 +267,10 @@ mod tests {
     use crate::core::http::decode_form;
 
     fn headers(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
-        pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+        pairs
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect()
     }
 
     /// The worked example of AWS's own documentation of Signature Version 4
@@ -223,7 +287,13 @@ mod tests {
 
     fn check(headers: &BTreeMap<String, String>, query: &str, now: &str) -> Result<Scope, Refusal> {
         let query = &decode_form(query);
-        let signed = Signed { method: "GET", path: "/", query, headers, body: b"" };
+        let signed = Signed {
+            method: "GET",
+            path: "/",
+            query,
+            headers,
+            body: b"",
+        };
         let secret = |key: &str| {
             (key == "AKIDEXAMPLE").then(|| Secret {
                 secret: "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY".to_owned(),
@@ -238,12 +308,19 @@ mod tests {
     #[test]
     fn the_documented_example_is_accepted() {
         let scope = check(&headers(&EXAMPLE), QUERY, "2015-08-30T12:36:00Z").expect("accepted");
-        assert_eq!((scope.region.as_str(), scope.service.as_str()), ("us-east-1", "iam"));
+        assert_eq!(
+            (scope.region.as_str(), scope.service.as_str()),
+            ("us-east-1", "iam")
+        );
     }
 
     #[test]
     fn a_changed_request_does_not_match_its_signature() {
-        let changed = check(&headers(&EXAMPLE), "Action=ListRoles&Version=2010-05-08", "2015-08-30T12:36:00Z");
+        let changed = check(
+            &headers(&EXAMPLE),
+            "Action=ListRoles&Version=2010-05-08",
+            "2015-08-30T12:36:00Z",
+        );
         assert_eq!(changed, Err(Refusal::Mismatch));
     }
 
@@ -256,9 +333,18 @@ mod tests {
     #[test]
     fn an_unknown_key_a_missing_header_and_a_surprising_token_are_told_apart() {
         let mut wrong = headers(&EXAMPLE);
-        wrong.insert("authorization".to_owned(), EXAMPLE[3].1.replace("AKIDEXAMPLE", "AKIDOTHER"));
-        assert_eq!(check(&wrong, QUERY, "2015-08-30T12:36:00Z"), Err(Refusal::UnknownKey));
-        assert_eq!(check(&headers(&EXAMPLE[..2]), QUERY, "2015-08-30T12:36:00Z"), Err(Refusal::Missing));
+        wrong.insert(
+            "authorization".to_owned(),
+            EXAMPLE[3].1.replace("AKIDEXAMPLE", "AKIDOTHER"),
+        );
+        assert_eq!(
+            check(&wrong, QUERY, "2015-08-30T12:36:00Z"),
+            Err(Refusal::UnknownKey)
+        );
+        assert_eq!(
+            check(&headers(&EXAMPLE[..2]), QUERY, "2015-08-30T12:36:00Z"),
+            Err(Refusal::Missing)
+        );
         let mut token = headers(&EXAMPLE);
         token.insert("x-amz-security-token".to_owned(), "old".to_owned());
         assert_eq!(check(&token, QUERY, "2015-08-30T12:36:00Z"), Err(Refusal::Token));
@@ -267,8 +353,17 @@ mod tests {
     #[test]
     fn hmac_agrees_with_the_vectors_of_rfc_4231() {
         let short = hmac(b"Jefe", b"what do ya want for nothing?");
-        assert_eq!(hex(&short), "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
-        let long = hmac(&[0xaa; 131], b"Test Using Larger Than Block-Size Key - Hash Key First");
-        assert_eq!(hex(&long), "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54");
+        assert_eq!(
+            hex(&short),
+            "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843"
+        );
+        let long = hmac(
+            &[0xaa; 131],
+            b"Test Using Larger Than Block-Size Key - Hash Key First",
+        );
+        assert_eq!(
+            hex(&long),
+            "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54"
+        );
     }
 }

@@ -17,10 +17,16 @@ pub fn answer(
     output: &Value,
     request_id: &str,
 ) -> Result<String, String> {
-    let described = model.operations.get(operation).ok_or_else(|| format!("no operation {operation}"))?;
+    let described = model
+        .operations
+        .get(operation)
+        .ok_or_else(|| format!("no operation {operation}"))?;
     let mut body = String::new();
     if let Some(reference) = &described.output {
-        let mut writer = Writer { model, out: &mut body };
+        let mut writer = Writer {
+            model,
+            out: &mut body,
+        };
         writer.members(reference, operation, output)?;
     } else if dialect == Dialect::Ec2 {
         // Operations without an answer of their own say that they succeeded.
@@ -33,7 +39,10 @@ pub fn answer(
             "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<{operation}Response xmlns=\"{namespace}/\"><requestId>{request_id}</requestId>{body}</{operation}Response>"
         ),
         Dialect::Query => {
-            let wrapper = described.output.as_ref().and_then(|output| output.result_wrapper.clone());
+            let wrapper = described
+                .output
+                .as_ref()
+                .and_then(|output| output.result_wrapper.clone());
             let wrapped = wrapper.map_or(body.clone(), |name| format!("<{name}>{body}</{name}>"));
             format!(
                 "<{operation}Response xmlns=\"{namespace}\">{wrapped}<ResponseMetadata><RequestId>{request_id}</RequestId></ResponseMetadata></{operation}Response>"
@@ -64,7 +73,9 @@ struct Writer<'a> {
 impl Writer<'_> {
     fn members(&mut self, reference: &Reference, path: &str, value: &Value) -> Result<(), String> {
         let shape = self.model.shape(reference)?;
-        let fields = value.as_object().ok_or_else(|| format!("{path} has to be an object"))?;
+        let fields = value
+            .as_object()
+            .ok_or_else(|| format!("{path} has to be an object"))?;
         for (name, inner) in fields {
             let member = shape
                 .members
@@ -79,7 +90,13 @@ impl Writer<'_> {
         Ok(())
     }
 
-    fn element(&mut self, reference: &Reference, element: &str, path: &str, value: &Value) -> Result<(), String> {
+    fn element(
+        &mut self,
+        reference: &Reference,
+        element: &str,
+        path: &str,
+        value: &Value,
+    ) -> Result<(), String> {
         let shape = self.model.shape(reference)?;
         match shape.kind {
             Kind::Structure => {
@@ -88,8 +105,13 @@ impl Writer<'_> {
                 let _ = write!(self.out, "</{element}>");
             }
             Kind::List => {
-                let items = value.as_array().ok_or_else(|| format!("{path} has to be a list"))?;
-                let entry = shape.member.as_deref().ok_or_else(|| format!("{path} holds nothing"))?;
+                let items = value
+                    .as_array()
+                    .ok_or_else(|| format!("{path} has to be a list"))?;
+                let entry = shape
+                    .member
+                    .as_deref()
+                    .ok_or_else(|| format!("{path} holds nothing"))?;
                 let name = entry.location_name.as_deref().unwrap_or("item");
                 let _ = write!(self.out, "<{element}>");
                 for item in items {
@@ -110,7 +132,9 @@ impl Writer<'_> {
                         escape(text)
                     }
                     (Kind::Boolean, Value::Bool(flag)) => flag.to_string(),
-                    (Kind::Integer | Kind::Long, Value::Number(number)) if !number.is_f64() => number.to_string(),
+                    (Kind::Integer | Kind::Long, Value::Number(number)) if !number.is_f64() => {
+                        number.to_string()
+                    }
                     (Kind::Double | Kind::Float, Value::Number(number)) => number.to_string(),
                     _ => return Err(format!("{path}: {value} does not fit {kind:?}")),
                 };

@@ -12,7 +12,9 @@ pub const PLAIN: [&str; 5] = ["type", "order", "limit", "allocated_storage", "q"
 pub fn matches(record: &Map<String, Value>, filters: &Map<String, Value>) -> Result<bool, String> {
     for (field, conditions) in filters {
         let Value::Object(conditions) = conditions else {
-            return Err(format!("{field}: a filter is an object of operators, got {conditions}"));
+            return Err(format!(
+                "{field}: a filter is an object of operators, got {conditions}"
+            ));
         };
         let actual = record.get(field).unwrap_or(&Value::Null);
         for (operator, wanted) in conditions {

@@ -131,7 +131,10 @@ pub struct Market {
 impl Market {
     /// A market of these hosts.
     pub fn new(hosts: Vec<Host>, now: Timestamp) -> Self {
-        let mut market = Self { last_ask: 20_000_000, ..Self::default() };
+        let mut market = Self {
+            last_ask: 20_000_000,
+            ..Self::default()
+        };
         for host in hosts {
             market.add(host, now);
         }
@@ -155,7 +158,13 @@ impl Market {
     fn offer(&mut self, machine_id: i64, first: u32, gpus: u32, now: Timestamp) {
         // Ids grow, with gaps, as those of a service with many customers.
         self.last_ask += 7 + i64::from(first) * 3;
-        let ask = Ask { id: self.last_ask, machine_id, first, gpus, since: now };
+        let ask = Ask {
+            id: self.last_ask,
+            machine_id,
+            first,
+            gpus,
+            since: now,
+        };
         self.asks.insert(ask.id, ask);
     }
 
@@ -186,8 +195,12 @@ impl Market {
 
     /// Gives slices that are long on offer new ids.
     pub fn renew_ids(&mut self, now: Timestamp) {
-        let old: Vec<Ask> =
-            self.asks.values().filter(|ask| now.duration_since(ask.since) >= ID_LIFETIME).copied().collect();
+        let old: Vec<Ask> = self
+            .asks
+            .values()
+            .filter(|ask| now.duration_since(ask.since) >= ID_LIFETIME)
+            .copied()
+            .collect();
         for ask in old {
             let rented = self.rentals.values().any(|rental| rental.ask.id == ask.id);
             if !rented {
@@ -207,7 +220,9 @@ impl Market {
     }
 
     fn can_be_had(&self, ask: &Ask, offering: Offering) -> bool {
-        let Some(host) = self.hosts.get(&ask.machine_id) else { return false };
+        let Some(host) = self.hosts.get(&ask.machine_id) else {
+            return false;
+        };
         if host.delisted || host.taken_by_others {
             return false;
         }
@@ -220,12 +235,16 @@ impl Market {
     }
 
     fn overlapping(&self, ask: &Ask) -> impl Iterator<Item = &Rental> {
-        self.rentals.values().filter(move |rental| overlap(&rental.ask, ask))
+        self.rentals
+            .values()
+            .filter(move |rental| overlap(&rental.ask, ask))
     }
 
     /// The least bid for a slice.
     pub fn min_bid(&self, ask: &Ask) -> Decimal {
-        let Some(host) = self.hosts.get(&ask.machine_id) else { return Decimal::ZERO };
+        let Some(host) = self.hosts.get(&ask.machine_id) else {
+            return Decimal::ZERO;
+        };
         let others = host.other_bid.into_iter();
         let ours = self
             .overlapping(ask)
@@ -233,24 +252,38 @@ impl Market {
             .filter_map(|rental| rental.bid.map(|bid| bid / Decimal::from(rental.ask.gpus)));
         let highest = others.chain(ours).max().unwrap_or_default();
         let needed = highest * Decimal::new(OVERBID_PERCENT, 2);
-        (host.min_bid.max(needed) * Decimal::from(ask.gpus)).round_dp(4).normalize()
+        (host.min_bid.max(needed) * Decimal::from(ask.gpus))
+            .round_dp(4)
+            .normalize()
     }
 
     /// Dollars an hour for a disk on a machine.
     pub fn disk_price(&self, machine_id: i64, gigabytes: Decimal) -> Decimal {
         self.hosts.get(&machine_id).map_or(Decimal::ZERO, |host| {
-            (host.storage_cost * gigabytes / Decimal::from(HOURS_OF_A_MONTH)).round_dp(6).normalize()
+            (host.storage_cost * gigabytes / Decimal::from(HOURS_OF_A_MONTH))
+                .round_dp(6)
+                .normalize()
         })
     }
 
     /// Dollars an hour for a slice without its disk, on demand.
     pub fn price(&self, ask: &Ask) -> Decimal {
-        self.hosts.get(&ask.machine_id).map_or(Decimal::ZERO, |host| host.price * Decimal::from(ask.gpus))
+        self.hosts
+            .get(&ask.machine_id)
+            .map_or(Decimal::ZERO, |host| host.price * Decimal::from(ask.gpus))
     }
 
     /// An instance takes a slice.
     pub fn take(&mut self, instance: &str, ask: Ask, bid: Option<Decimal>, wanted: bool) {
-        self.rentals.insert(instance.to_owned(), Rental { ask, bid, wanted, winning: false });
+        self.rentals.insert(
+            instance.to_owned(),
+            Rental {
+                ask,
+                bid,
+                wanted,
+                winning: false,
+            },
+        );
     }
 
     /// An instance gives its slice back: it is on offer again, under another id.
@@ -270,25 +303,35 @@ impl Market {
             let rental = &self.rentals[id];
             let per_gpu = rental.bid.map(|bid| bid / Decimal::from(rental.ask.gpus));
             // On demand first, then the highest bids, then whoever has it already.
-            (per_gpu.is_some(), std::cmp::Reverse(per_gpu), !rental.winning, id.clone())
+            (
+                per_gpu.is_some(),
+                std::cmp::Reverse(per_gpu),
+                !rental.winning,
+                id.clone(),
+            )
         });
         let mut used: BTreeSet<(i64, u32)> = BTreeSet::new();
         let mut changes = Vec::new();
         for id in order {
-            let Some(rental) = self.rentals.get(&id) else { continue };
+            let Some(rental) = self.rentals.get(&id) else {
+                continue;
+            };
             let gpus: Vec<(i64, u32)> = (rental.ask.first..rental.ask.first + rental.ask.gpus)
                 .map(|gpu| (rental.ask.machine_id, gpu))
                 .collect();
-            let affordable = self.hosts.get(&rental.ask.machine_id).is_some_and(|host| match rental.bid {
-                // Who has a machine on demand keeps it until the contract ends.
-                None => rental.winning || !host.taken_by_others,
-                Some(bid) => {
-                    let per_gpu = bid / Decimal::from(rental.ask.gpus);
-                    !host.taken_by_others
-                        && per_gpu >= host.min_bid
-                        && host.other_bid.is_none_or(|other| per_gpu >= other)
-                }
-            });
+            let affordable = self
+                .hosts
+                .get(&rental.ask.machine_id)
+                .is_some_and(|host| match rental.bid {
+                    // Who has a machine on demand keeps it until the contract ends.
+                    None => rental.winning || !host.taken_by_others,
+                    Some(bid) => {
+                        let per_gpu = bid / Decimal::from(rental.ask.gpus);
+                        !host.taken_by_others
+                            && per_gpu >= host.min_bid
+                            && host.other_bid.is_none_or(|other| per_gpu >= other)
+                    }
+                });
             let wins = rental.wanted && affordable && gpus.iter().all(|gpu| !used.contains(gpu));
             if wins {
                 used.extend(gpus);
@@ -422,7 +465,9 @@ mod tests {
             .asks
             .values()
             .find(|ask| {
-                market.hosts[&ask.machine_id].gpus == 8 && ask.gpus == gpus && market.can_be_had(ask, offering)
+                market.hosts[&ask.machine_id].gpus == 8
+                    && ask.gpus == gpus
+                    && market.can_be_had(ask, offering)
             })
             .expect("a slice")
     }
@@ -439,7 +484,10 @@ mod tests {
         assert_eq!(market.look_up(whole.id, Offering::OnDemand), Lookup::Taken(whole));
         market.release("1", now());
         assert_eq!(market.look_up(half.id, Offering::OnDemand), Lookup::Unknown);
-        assert_eq!(market.look_up(whole.id, Offering::OnDemand), Lookup::Offered(whole));
+        assert_eq!(
+            market.look_up(whole.id, Offering::OnDemand),
+            Lookup::Offered(whole)
+        );
     }
 
     #[test]
@@ -461,7 +509,10 @@ mod tests {
         assert_eq!(market.settle(), [("bid".to_owned(), true)]);
         assert_eq!(market.look_up(ask.id, Offering::OnDemand), Lookup::Offered(ask));
         market.take("fixed", ask, None, true);
-        assert_eq!(market.settle(), [("fixed".to_owned(), true), ("bid".to_owned(), false)]);
+        assert_eq!(
+            market.settle(),
+            [("fixed".to_owned(), true), ("bid".to_owned(), false)]
+        );
         market.release("fixed", now());
         assert_eq!(market.settle(), [("bid".to_owned(), true)]);
     }
@@ -484,9 +535,17 @@ mod tests {
     fn memory_is_per_gpu_and_processors_are_those_of_the_whole_machine() {
         let market = market();
         let ask = slice(&market, 4, Offering::OnDemand);
-        let offer = market.describe(&ask, Offering::OnDemand, Decimal::from(100), now()).expect("an offer");
-        assert_eq!(offer["gpu_total_ram"].as_u64(), offer["gpu_ram"].as_u64().map(|ram| ram * 4));
-        assert_eq!(offer["cpu_cores_effective"].as_f64(), offer["cpu_cores"].as_f64().map(|cores| cores / 2.0));
+        let offer = market
+            .describe(&ask, Offering::OnDemand, Decimal::from(100), now())
+            .expect("an offer");
+        assert_eq!(
+            offer["gpu_total_ram"].as_u64(),
+            offer["gpu_ram"].as_u64().map(|ram| ram * 4)
+        );
+        assert_eq!(
+            offer["cpu_cores_effective"].as_f64(),
+            offer["cpu_cores"].as_f64().map(|cores| cores / 2.0)
+        );
         assert!(offer["dph_total"].as_f64() > offer["dph_base"].as_f64());
     }
 }

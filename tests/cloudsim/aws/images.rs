@@ -1,0 +1,247 @@
+//! Machine images, and the parameters of Systems Manager that name the newest ones.
+
+use serde_json::{Value, json};
+
+use super::catalogue::REGIONS;
+use super::context::{Context, digits};
+use super::failure::{Failure, Outcome};
+use super::input::{Pages, filtered, needed, page, texts};
+
+/// A public image that exists in each region under an id of its own.
+#[derive(Debug, Clone, Copy)]
+pub struct Image {
+    /// The parameter that holds its id.
+    pub parameter: &'static str,
+    /// Its name.
+    pub name: &'static str,
+    /// `x86_64` or `arm64`.
+    pub architecture: &'static str,
+    /// Its owner.
+    owner: &'static str,
+    /// Who logs in over SSH.
+    pub user: &'static str,
+    /// The device of its root volume.
+    pub root_device: &'static str,
+    /// Gigabytes of the snapshot of its root volume.
+    pub root_size: i64,
+    /// Where it is missing.
+    missing_in: &'static [&'static str],
+}
+
+const fn canonical(parameter: &'static str, name: &'static str, architecture: &'static str) -> Image {
+    Image {
+        parameter,
+        name,
+        architecture,
+        owner: "099720109477",
+        user: "ubuntu",
+        root_device: "/dev/sda1",
+        root_size: 8,
+        missing_in: &[],
+    }
+}
+
+const fn deep_learning(parameter: &'static str, name: &'static str, architecture: &'static str) -> Image {
+    Image {
+        owner: "898082745236",
+        root_size: 35,
+        ..canonical(parameter, name, architecture)
+    }
+}
+
+/// All images. `ebs-gp3` begins with Ubuntu 24.04; older ones are under `ebs-gp2`.
+pub const IMAGES: [Image; 11] = [
+    canonical(
+        "/aws/service/canonical/ubuntu/server/22.04/stable/current/amd64/hvm/ebs-gp2/ami-id",
+        "ubuntu/images/hvm-ssd/ubuntu-jammy-22.04-amd64-server-20261101",
+        "x86_64",
+    ),
+    canonical(
+        "/aws/service/canonical/ubuntu/server/22.04/stable/current/arm64/hvm/ebs-gp2/ami-id",
+        "ubuntu/images/hvm-ssd/ubuntu-jammy-22.04-arm64-server-20261101",
+        "arm64",
+    ),
+    canonical(
+        "/aws/service/canonical/ubuntu/server/24.04/stable/current/amd64/hvm/ebs-gp3/ami-id",
+        "ubuntu/images/hvm-ssd-gp3/ubuntu-noble-24.04-amd64-server-20261101",
+        "x86_64",
+    ),
+    canonical(
+        "/aws/service/canonical/ubuntu/server/24.04/stable/current/arm64/hvm/ebs-gp3/ami-id",
+        "ubuntu/images/hvm-ssd-gp3/ubuntu-noble-24.04-arm64-server-20261101",
+        "arm64",
+    ),
+    canonical(
+        "/aws/service/canonical/ubuntu/server/20.04/stable/current/amd64/hvm/ebs-gp2/ami-id",
+        "ubuntu/images/hvm-ssd/ubuntu-focal-20.04-amd64-server-20260801",
+        "x86_64",
+    ),
+    deep_learning(
+        "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-22.04/latest/ami-id",
+        "Deep Learning Base OSS Nvidia Driver GPU AMI (Ubuntu 22.04) 20261101",
+        "x86_64",
+    ),
+    deep_learning(
+        "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-24.04/latest/ami-id",
+        "Deep Learning Base OSS Nvidia Driver GPU AMI (Ubuntu 24.04) 20261101",
+        "x86_64",
+    ),
+    Image {
+        missing_in: &["ap-northeast-1"],
+        ..deep_learning(
+            "/aws/service/deeplearning/ami/arm64/base-oss-nvidia-driver-gpu-ubuntu-22.04/latest/ami-id",
+            "Deep Learning ARM64 Base OSS Nvidia Driver GPU AMI (Ubuntu 22.04) 20261101",
+            "arm64",
+        )
+    },
+    deep_learning(
+        "/aws/service/deeplearning/ami/x86_64/base-neuron-ubuntu-22.04/latest/ami-id",
+        "Deep Learning Base Neuron AMI (Ubuntu 22.04) 20261101",
+        "x86_64",
+    ),
+    deep_learning(
+        "/aws/service/neuron/dlami/multi-framework/ubuntu-22.04/latest/image_id",
+        "Deep Learning AMI Neuron (Ubuntu 22.04) 20261101",
+        "x86_64",
+    ),
+    Image {
+        owner: "137112412989",
+        user: "ec2-user",
+        root_device: "/dev/xvda",
+        ..canonical(
+            "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-x86_64",
+            "al2023-ami-2023.9.20261101.0-kernel-6.1-x86_64",
+            "x86_64",
+        )
+    },
+];
+
+impl Image {
+    /// Its id in a region.
+    pub fn id(&self, region: &str) -> String {
+        format!("ami-0{}", digits(&format!("{region} {}", self.parameter), 16))
+    }
+}
+
+/// The image with an id in a region.
+pub fn find(region: &str, id: &str) -> Result<&'static Image, Failure> {
+    if !id.starts_with("ami-") {
+        return Err(Failure::client(
+            "InvalidAMIID.Malformed",
+            format!("Invalid id: \"{id}\" (expecting \"ami-...\")"),
+        ));
+    }
+    IMAGES
+        .iter()
+        .find(|image| image.id(region) == id && !image.missing_in.contains(&region))
+        .ok_or_else(|| {
+            Failure::client(
+                "InvalidAMIID.NotFound",
+                format!("The image id '[{id}]' does not exist"),
+            )
+        })
+}
+
+/// SSM `GetParameter`.
+pub fn get_parameter(context: &Context<'_, '_>, input: &Value) -> Outcome {
+    let name = needed(input, "Name").map_err(|_| Failure::client("ValidationException", "Name is empty"))?;
+    let plain = name.split(':').next().unwrap_or(name);
+    let known = REGIONS.iter().any(|(region, ..)| *region == context.region);
+    let image = IMAGES
+        .iter()
+        .find(|image| {
+            known && image.parameter == plain && !image.missing_in.contains(&context.region.as_str())
+        })
+        .ok_or_else(|| Failure::client("ParameterNotFound", ""))?;
+    Ok(json!({
+        "Parameter": {
+            "Name": image.parameter,
+            "Type": "String",
+            "Value": image.id(&context.region),
+            "Version": 41,
+            "LastModifiedDate": 1_793_491_200.0,
+            "ARN": format!("arn:aws:ssm:{}::parameter{}", context.region, image.parameter),
+            "DataType": "aws:ec2:image",
+        }
+    }))
+}
+
+/// `DescribeImages`.
+pub fn describe(context: &Context<'_, '_>, input: &Value) -> Outcome {
+    let ids = texts(input, "ImageIds");
+    for id in &ids {
+        find(&context.region, id)?;
+    }
+    let owners = texts(input, "Owners");
+    let owned = |image: &Image| {
+        owners.is_empty()
+            || owners
+                .iter()
+                .any(|owner| owner == image.owner || (owner == "amazon" && image.owner != "099720109477"))
+    };
+    let all: Vec<&Image> = IMAGES
+        .iter()
+        .filter(|image| !image.missing_in.contains(&context.region.as_str()))
+        .filter(|image| ids.is_empty() || ids.contains(&image.id(&context.region)))
+        .filter(|image| owned(image))
+        .collect();
+    let known = [
+        "architecture",
+        "image-id",
+        "name",
+        "owner-id",
+        "state",
+        "is-public",
+        "root-device-type",
+        "virtualization-type",
+        "platform",
+    ];
+    let found = filtered(input, &known, true, all, |image, filter| match filter {
+        "architecture" => vec![image.architecture.to_owned()],
+        "image-id" => vec![image.id(&context.region)],
+        "name" => vec![image.name.to_owned()],
+        "owner-id" => vec![image.owner.to_owned()],
+        "state" => vec!["available".to_owned()],
+        "is-public" => vec!["true".to_owned()],
+        "root-device-type" => vec!["ebs".to_owned()],
+        "virtualization-type" => vec!["hvm".to_owned()],
+        _ => Vec::new(),
+    })?;
+    let (found, next) = page(
+        input,
+        Pages {
+            least: 1,
+            most: 1_000,
+            usual: None,
+        },
+        context.visit.keep,
+        found,
+    )?;
+    let images: Vec<Value> = found
+        .into_iter()
+        .map(|image| {
+            json!({
+                "ImageId": image.id(&context.region),
+                "Name": image.name,
+                "OwnerId": image.owner,
+                "Architecture": image.architecture,
+                "State": "available",
+                "Public": true,
+                "ImageType": "machine",
+                "CreationDate": "2026-11-01T00:00:00.000Z",
+                "PlatformDetails": "Linux/UNIX",
+                "RootDeviceName": image.root_device,
+                "RootDeviceType": "ebs",
+                "VirtualizationType": "hvm",
+                "Hypervisor": "xen",
+                "EnaSupport": true,
+                "BlockDeviceMappings": [{
+                    "DeviceName": image.root_device,
+                    "Ebs": {"VolumeSize": image.root_size, "VolumeType": "gp3", "DeleteOnTermination": true, "SnapshotId": "snap-0a1b2c3d4e5f60718"},
+                }],
+                "Tags": [],
+            })
+        })
+        .collect();
+    Ok(json!({"Images": images, "NextToken": next}))
+}

@@ -1,0 +1,592 @@
+//! What `RunInstances` and fleets have in common: whether a launch is allowed,
+//! where it fits, and the machines that come of it.
+
+use std::collections::BTreeMap;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use rust_decimal::Decimal;
+use serde_json::{Map, Value, json};
+
+use super::catalogue::{self, InstanceType, Quota};
+use super::context::Context;
+use super::failure::Failure;
+use super::images::{self, Image};
+use super::input::{check_tag_count, flag, int, list, needed, read_tags, text, texts};
+use super::network::{self, Subnet};
+use super::{instances, keys};
+use crate::backend::{Boot, SshWay, Start};
+use crate::core::machine::{Mark, NewMachine};
+use crate::core::market::{Left, Market, Shelf};
+
+/// Most bytes of user data, before base64.
+const USER_DATA: usize = 16_384;
+/// Kinds of resources that a launch may tag.
+const TAGGABLE: [&str; 5] = [
+    "instance",
+    "volume",
+    "network-interface",
+    "spot-instances-request",
+    "elastic-gpu",
+];
+/// Price of a gigabyte of gp3 for an hour, in millionths of a dollar: 0.08 a month.
+const VOLUME_MILLIONTHS: i64 = 110;
+
+/// A launch that is allowed; where it goes is decided later.
+#[derive(Debug, Clone)]
+pub struct Launch {
+    /// What is rented.
+    pub kind: &'static InstanceType,
+    image: &'static Image,
+    image_id: String,
+    key: Option<(String, String)>,
+    groups: Vec<String>,
+    /// The subnet, when the request names one.
+    pub subnet: Option<Subnet>,
+    /// The zone, when the request names one.
+    pub zone: Option<String>,
+    public: Option<bool>,
+    user_data: String,
+    /// How it is paid.
+    pub market: Market,
+    /// The most that a spot instance may cost an hour.
+    pub max_price: Option<Decimal>,
+    tags: BTreeMap<String, String>,
+    volumes: Vec<Value>,
+    detail: Map<String, Value>,
+}
+
+/// Lays one set of launch parameters over another. Tags of both count.
+pub fn overlay(below: &Value, above: &Value) -> Value {
+    let mut merged = below.as_object().cloned().unwrap_or_default();
+    for (name, value) in above.as_object().into_iter().flatten() {
+        if name == "TagSpecifications"
+            && let (Some(Value::Array(old)), Value::Array(new)) = (merged.get_mut(name), value)
+        {
+            old.extend(new.clone());
+            continue;
+        }
+        merged.insert(name.clone(), value.clone());
+    }
+    Value::Object(merged)
+}
+
+/// Checks launch parameters as they are after templates and overrides.
+pub fn check(context: &Context<'_, '_>, spec: &Value) -> Result<Launch, Failure> {
+    let image_id = needed(spec, "ImageId")?.to_owned();
+    let image = images::find(&context.region, &image_id)?;
+    let type_name = text(spec, "InstanceType").unwrap_or("m1.small");
+    let kind = catalogue::instance_type(type_name)
+        .ok_or_else(|| Failure::value(format!("Invalid value '{type_name}' for InstanceType.")))?;
+    if kind.architecture != image.architecture {
+        return Err(Failure::value(format!(
+            "The architecture '{}' of the specified instance type does not match the architecture '{}' of the specified AMI. Specify an instance type and an AMI that have matching architectures, and try again. You can use 'describe-instance-types' or 'describe-images' to discover the architecture of the instance type or AMI.",
+            kind.architecture, image.architecture
+        )));
+    }
+    let key = match text(spec, "KeyName") {
+        Some(name) => Some((name.to_owned(), keys::public_key(context, name)?)),
+        None => None,
+    };
+    let (subnet, groups, public) = check_network(context, spec)?;
+    let (market, max_price, detail) = check_market(context, spec)?;
+    let zone = spec
+        .get("Placement")
+        .and_then(|placement| text(placement, "AvailabilityZone"))
+        .map(str::to_owned);
+    let mut tags = BTreeMap::new();
+    for specification in list(spec, "TagSpecifications") {
+        let resource = needed(specification, "ResourceType")?;
+        if !TAGGABLE.contains(&resource) {
+            return Err(Failure::value(format!(
+                "'{resource}' is not a valid taggable resource type for this operation."
+            )));
+        }
+        context.may("ec2:CreateTags")?;
+        let given = read_tags(specification)?;
+        if resource == "instance" {
+            tags.extend(given);
+        }
+    }
+    check_tag_count(&tags)?;
+    Ok(Launch {
+        kind,
+        image,
+        image_id,
+        key,
+        groups,
+        subnet,
+        zone,
+        public,
+        user_data: check_user_data(spec)?,
+        market,
+        max_price,
+        tags,
+        volumes: check_volumes(spec, image)?,
+        detail,
+    })
+}
+
+fn check_user_data(spec: &Value) -> Result<String, Failure> {
+    let Some(encoded) = text(spec, "UserData").filter(|encoded| !encoded.is_empty()) else {
+        return Ok(String::new());
+    };
+    let bytes = STANDARD.decode(encoded).map_err(|_| {
+        Failure::client(
+            "InvalidUserData.Malformed",
+            "Invalid BASE64 encoding of user data.",
+        )
+    })?;
+    if bytes.len() > USER_DATA {
+        return Err(Failure::value(format!(
+            "User data is limited to {USER_DATA} bytes"
+        )));
+    }
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+type Placed = (Option<Subnet>, Vec<String>, Option<bool>);
+
+fn check_network(context: &Context<'_, '_>, spec: &Value) -> Result<Placed, Failure> {
+    let interfaces = list(spec, "NetworkInterfaces");
+    let (mut subnet, mut groups) = (
+        text(spec, "SubnetId").map(str::to_owned),
+        texts(spec, "SecurityGroupIds"),
+    );
+    let mut public = None;
+    if let Some(interface) = interfaces.first() {
+        if !groups.is_empty() || !texts(spec, "SecurityGroups").is_empty() {
+            return Err(Failure::combination(
+                "Network interfaces and an instance-level security groups may not be specified on the same request",
+            ));
+        }
+        // Overrides of a fleet say the subnet beside the template's interface; that is
+        // allowed. In one request it is not: `RunInstances` looks for that before.
+        if int(interface, "DeviceIndex") != Some(0) {
+            return Err(Failure::value(
+                "The first network interface must have the device index 0",
+            ));
+        }
+        groups = texts(interface, "Groups");
+        subnet = text(interface, "SubnetId").map(str::to_owned).or(subnet);
+        public = interface.get("AssociatePublicIpAddress").and_then(Value::as_bool);
+    }
+    let subnet = match subnet {
+        None => None,
+        Some(id) => Some(
+            network::subnets(&context.region)
+                .into_iter()
+                .find(|subnet| subnet.id == id)
+                .ok_or_else(|| {
+                    Failure::client(
+                        "InvalidSubnetID.NotFound",
+                        format!("The subnet ID '{id}' does not exist"),
+                    )
+                })?,
+        ),
+    };
+    let vpc = subnet.as_ref().map_or_else(
+        || network::default_vpc(&context.region),
+        |subnet| subnet.vpc.clone(),
+    );
+    if let Some(name) = texts(spec, "SecurityGroups").first() {
+        return Err(Failure::client(
+            "InvalidGroup.NotFound",
+            format!(
+                "The security group '{name}' does not exist in default VPC (names are not simulated: use ids)"
+            ),
+        ));
+    }
+    for id in &groups {
+        match network::group(context, id) {
+            None => {
+                return Err(Failure::client(
+                    "InvalidGroup.NotFound",
+                    format!("The security group '{id}' does not exist"),
+                ));
+            }
+            Some((_, other)) if other != vpc => {
+                return Err(Failure::client(
+                    "InvalidParameter",
+                    format!(
+                        "Security group {id} and subnet {} belong to different networks.",
+                        subnet.map_or_else(|| vpc.clone(), |subnet| subnet.id)
+                    ),
+                ));
+            }
+            Some(_) => {}
+        }
+    }
+    if groups.is_empty() {
+        groups.push(network::default_group(&vpc));
+    }
+    Ok((subnet, groups, public))
+}
+
+fn check_market(
+    context: &Context<'_, '_>,
+    spec: &Value,
+) -> Result<(Market, Option<Decimal>, Map<String, Value>), Failure> {
+    let mut detail = Map::new();
+    let options = &spec["InstanceMarketOptions"];
+    let market = match text(options, "MarketType") {
+        None if options.get("SpotOptions").is_some() => return Err(Failure::missing("MarketType")),
+        None => Market::OnDemand,
+        Some("spot") => Market::Spot,
+        Some(other) => {
+            return Err(Failure::client(
+                "Unsupported",
+                format!("The market type '{other}' needs a reservation."),
+            ));
+        }
+    };
+    let spot = &options["SpotOptions"];
+    let max_price = match text(spot, "MaxPrice") {
+        None => None,
+        Some(price) => Some(
+            price
+                .parse::<Decimal>()
+                .ok()
+                .filter(|price| *price > Decimal::ZERO)
+                .ok_or_else(|| Failure::value(format!("{price} is not a valid spot instance price")))?,
+        ),
+    };
+    let persistent = text(spot, "SpotInstanceType") == Some("persistent");
+    let interruption = text(spot, "InstanceInterruptionBehavior").unwrap_or("terminate");
+    if market == Market::Spot && interruption != "terminate" && !persistent {
+        return Err(Failure::combination(format!(
+            "Interruption behavior '{interruption}' is only supported with persistent Spot requests."
+        )));
+    }
+    detail.insert("interruption".to_owned(), json!(interruption));
+    let shutdown = text(spec, "InstanceInitiatedShutdownBehavior").unwrap_or("stop");
+    detail.insert("shutdown".to_owned(), json!(shutdown));
+    let profile = &spec["IamInstanceProfile"];
+    if let Some(named) = text(profile, "Arn").or(text(profile, "Name")) {
+        context.may("iam:PassRole")?;
+        let (name, what) = match named.rsplit_once('/') {
+            Some((_, name)) => (name, "iamInstanceProfile.arn"),
+            None => (named, "iamInstanceProfile.name"),
+        };
+        if !context.state.profiles.contains(name) {
+            return Err(Failure::value(format!(
+                "Value ({named}) for parameter {what} is invalid. Invalid IAM Instance Profile {}",
+                if what.ends_with("arn") { "ARN" } else { "name" }
+            )));
+        }
+        detail.insert(
+            "profile".to_owned(),
+            json!(format!(
+                "arn:aws:iam::{}:instance-profile/{name}",
+                context.visit.account
+            )),
+        );
+    }
+    let metadata = &spec["MetadataOptions"];
+    let hops = int(metadata, "HttpPutResponseHopLimit").unwrap_or(1);
+    if !(1..=64).contains(&hops) {
+        return Err(Failure::value(
+            "HttpPutResponseHopLimit has to be between 1 and 64",
+        ));
+    }
+    detail.insert("hopLimit".to_owned(), json!(hops));
+    detail.insert(
+        "tokens".to_owned(),
+        json!(text(metadata, "HttpTokens").unwrap_or("optional")),
+    );
+    detail.insert(
+        "metadata".to_owned(),
+        json!(text(metadata, "HttpEndpoint").unwrap_or("enabled")),
+    );
+    detail.insert(
+        "tagsInMetadata".to_owned(),
+        json!(text(metadata, "InstanceMetadataTags") == Some("enabled")),
+    );
+    detail.insert("protected".to_owned(), json!(flag(spec, "DisableApiTermination")));
+    Ok((market, max_price, detail))
+}
+
+fn check_volumes(spec: &Value, image: &Image) -> Result<Vec<Value>, Failure> {
+    let mut root =
+        json!({"device": image.root_device, "size": image.root_size, "kind": "gp3", "keep": false});
+    let mut volumes = Vec::new();
+    for mapping in list(spec, "BlockDeviceMappings") {
+        let device = needed(mapping, "DeviceName")?;
+        let ebs = &mapping["Ebs"];
+        let size = int(ebs, "VolumeSize");
+        let kind = text(ebs, "VolumeType").unwrap_or("gp3");
+        let keep = ebs.get("DeleteOnTermination").and_then(Value::as_bool) == Some(false);
+        if device == image.root_device {
+            if size.is_some_and(|size| size < image.root_size) {
+                return Err(Failure::client(
+                    "InvalidBlockDeviceMapping",
+                    format!(
+                        "Volume of size {}GB is smaller than snapshot 'snap-0a1b2c3d4e5f60718', expect size >= {}GB",
+                        size.unwrap_or_default(),
+                        image.root_size
+                    ),
+                ));
+            }
+            root = json!({"device": device, "size": size.unwrap_or(image.root_size), "kind": kind, "keep": keep});
+        } else {
+            let size = size.ok_or_else(|| {
+                Failure::client(
+                    "MissingParameter",
+                    "The request must contain the parameter size or snapshotId",
+                )
+            })?;
+            volumes.push(json!({"device": device, "size": size, "kind": kind, "keep": keep}));
+        }
+    }
+    volumes.insert(0, root);
+    if volumes
+        .iter()
+        .any(|volume| int(volume, "size").is_some_and(|size| !(1..=65_536).contains(&size)))
+    {
+        return Err(Failure::value("Volume size is not between 1 and 65536 GiB"));
+    }
+    Ok(volumes)
+}
+
+/// Whether the type, at its price, is sold in a zone.
+pub fn sold(context: &Context<'_, '_>, launch: &Launch, zone: &str) -> Result<(), Failure> {
+    let kind = launch.kind;
+    if !kind.carried_in(zone) {
+        let others: Vec<String> = catalogue::zones(&context.region)
+            .into_iter()
+            .filter(|other| kind.carried_in(other))
+            .collect();
+        return Err(Failure::client(
+            "Unsupported",
+            format!(
+                "Your requested instance type ({}) is not supported in your requested Availability Zone ({zone}). Please retry your request by not specifying an Availability Zone or choosing {}.",
+                kind.name,
+                others.join(", ")
+            ),
+        ));
+    }
+    if launch.market == Market::Spot {
+        if !kind.spot {
+            return Err(Failure::client(
+                "Unsupported",
+                format!(
+                    "The instance type {} is not supported by the spot market.",
+                    kind.name
+                ),
+            ));
+        }
+        let price = spot_price(context, kind, zone);
+        if launch.max_price.is_some_and(|most| most < price) {
+            return Err(Failure::client(
+                "SpotMaxPriceTooLow",
+                format!(
+                    "Your Spot request price of {} is lower than the minimum required Spot request fulfillment price of {price}.",
+                    launch.max_price.unwrap_or_default()
+                ),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// How many more vCPUs of a kind the account may run in the region, as machines.
+pub fn quota_left(context: &Context<'_, '_>, kind: &InstanceType, market: Market) -> Result<u64, Failure> {
+    let name = quota_name(kind.quota, market);
+    let Some(limit) = context
+        .visit
+        .world
+        .accounts
+        .get(&context.visit.account)
+        .and_then(|account| account.quotas.get(name))
+    else {
+        return Ok(u64::MAX);
+    };
+    let used: u64 = context
+        .visit
+        .world
+        .machines_of(&context.visit.account)
+        .filter(|machine| {
+            machine.market == market
+                && instances::counts(machine)
+                && machine.region.starts_with(&context.region)
+        })
+        .filter_map(|machine| catalogue::instance_type(&machine.instance_type))
+        .filter(|other| other.quota == kind.quota)
+        .map(|other| u64::from(other.vcpus))
+        .sum();
+    let left = limit.saturating_sub(used) / u64::from(kind.vcpus);
+    if left > 0 {
+        return Ok(left);
+    }
+    Err(match market {
+        Market::OnDemand => Failure::client(
+            "VcpuLimitExceeded",
+            format!(
+                "You have requested more vCPU capacity than your current vCPU limit of {limit} allows for the instance bucket that the specified instance type belongs to. Please visit http://aws.amazon.com/contact-us/ec2-request to request an adjustment to this limit."
+            ),
+        ),
+        Market::Spot => Failure::client("MaxSpotInstanceCountExceeded", "Max spot instance count exceeded"),
+    })
+}
+
+/// The name of a quota as Service Quotas has it; tests put it on an account.
+pub fn quota_name(quota: Quota, market: Market) -> &'static str {
+    match (quota, market) {
+        (Quota::Standard, Market::OnDemand) => {
+            "Running On-Demand Standard (A, C, D, H, I, M, R, T, Z) instances"
+        }
+        (Quota::G, Market::OnDemand) => "Running On-Demand G and VT instances",
+        (Quota::P, Market::OnDemand) => "Running On-Demand P instances",
+        (Quota::Inf, Market::OnDemand) => "Running On-Demand Inf instances",
+        (Quota::Trn, Market::OnDemand) => "Running On-Demand Trn instances",
+        (Quota::Standard, Market::Spot) => "All Standard (A, C, D, H, I, M, R, T, Z) Spot Instance Requests",
+        (Quota::G, Market::Spot) => "All G and VT Spot Instance Requests",
+        (Quota::P, Market::Spot) => "All P Spot Instance Requests",
+        (Quota::Inf, Market::Spot) => "All Inf Spot Instance Requests",
+        (Quota::Trn, Market::Spot) => "All Trn Spot Instance Requests",
+    }
+}
+
+/// How many machines a zone has left.
+pub fn stock_left(context: &Context<'_, '_>, kind: &InstanceType, zone: &str, market: Market) -> u64 {
+    match context
+        .visit
+        .world
+        .stock
+        .left(&Shelf::new(kind.name, zone, market))
+    {
+        Left::Plenty => u64::MAX,
+        Left::Count(count) => count,
+    }
+}
+
+/// The failure of a zone that has none left.
+pub fn no_capacity(kind: &InstanceType, zone: &str, market: Market) -> Failure {
+    let message = match market {
+        Market::OnDemand => format!(
+            "We currently do not have sufficient {} capacity in the Availability Zone you requested ({zone}). Our system will be working on provisioning additional capacity.",
+            kind.name
+        ),
+        Market::Spot => "There is no Spot capacity available that matches your request.".to_owned(),
+    };
+    Failure::new(500, "InsufficientInstanceCapacity", message)
+}
+
+/// The on-demand price of a type in the context's region.
+pub fn on_demand_price(context: &Context<'_, '_>, kind: &InstanceType) -> Decimal {
+    let level = Decimal::new(catalogue::price_level(&context.region), 2);
+    match context.visit.world.types.get(kind.name) {
+        Some(current) => (current.on_demand * level).normalize(),
+        None => kind.on_demand_price(&context.region),
+    }
+}
+
+/// The spot price of a type in a zone.
+pub fn spot_price(context: &Context<'_, '_>, kind: &InstanceType, zone: &str) -> Decimal {
+    let everywhere = context
+        .visit
+        .world
+        .types
+        .get(kind.name)
+        .and_then(|current| current.spot);
+    everywhere.unwrap_or_else(|| context.state.spot.price(kind, zone))
+}
+
+/// Of one call: the ids that all its machines share.
+#[derive(Debug, Clone)]
+pub struct Order {
+    /// The reservation.
+    pub reservation: String,
+    /// The client token that each machine shows.
+    pub client_token: String,
+    /// Tags that the service itself adds.
+    pub service_tags: BTreeMap<String, String>,
+}
+
+/// Makes one machine. The stock has been looked at.
+pub fn start(
+    context: &mut Context<'_, '_>,
+    launch: &Launch,
+    subnet: &Subnet,
+    order: &Order,
+    index: usize,
+) -> String {
+    let id = context.id("i");
+    let kind = launch.kind;
+    context
+        .visit
+        .world
+        .take_stock(kind.name, &subnet.zone, launch.market);
+    let on_demand = on_demand_price(context, kind);
+    let price = match launch.market {
+        Market::OnDemand => on_demand,
+        Market::Spot => spot_price(context, kind, &subnet.zone),
+    };
+    let mut volumes = launch.volumes.clone();
+    for volume in &mut volumes {
+        volume["id"] = json!(context.id("vol"));
+    }
+    let gigabytes: i64 = volumes.iter().filter_map(|volume| int(volume, "size")).sum();
+    let mut detail = launch.detail.clone();
+    let spot_request =
+        (launch.market == Market::Spot).then(|| format!("sir-{}", context.visit.world.chance.hex(8)));
+    let given = json!({
+        "region": context.region,
+        "zone": subnet.zone,
+        "subnet": subnet.id,
+        "vpc": subnet.vpc,
+        "public": launch.public.unwrap_or(subnet.default),
+        "image": launch.image_id,
+        "architecture": launch.image.architecture,
+        "rootDevice": launch.image.root_device,
+        "key": launch.key.as_ref().map(|(name, _)| name),
+        "groups": launch.groups,
+        "userData": launch.user_data,
+        "clientToken": order.client_token,
+        "reservation": order.reservation,
+        "index": index,
+        "spotRequest": spot_request,
+        "maxPrice": launch.max_price,
+        "volumes": volumes,
+    });
+    detail.extend(given.as_object().cloned().unwrap_or_default());
+    let mut tags = launch.tags.clone();
+    tags.extend(order.service_tags.clone());
+    let mark = Mark {
+        name: tags.get("Name").cloned().unwrap_or_default(),
+        tags,
+        ..Mark::default()
+    };
+    let start = if launch.user_data.is_empty() {
+        Start::Nothing
+    } else {
+        Start::UserData(launch.user_data.clone())
+    };
+    let new = NewMachine {
+        id: id.clone(),
+        account: context.visit.account.clone(),
+        mark,
+        instance_type: kind.name.to_owned(),
+        region: subnet.zone.clone(),
+        market: launch.market,
+        price,
+        on_demand_price: on_demand,
+        disk_price: Decimal::new(gigabytes * VOLUME_MILLIONTHS, 6),
+        plan: context.visit.boot.clone(),
+        boot: Boot {
+            hostname: instances::hostname(&id),
+            image: launch.image_id.clone(),
+            user: launch.image.user.to_owned(),
+            authorized_keys: launch.key.iter().map(|(_, public)| public.clone()).collect(),
+            start,
+            env: BTreeMap::new(),
+            ssh: SshWay::Direct,
+            metadata: true,
+        },
+        detail: Value::Object(detail),
+    };
+    context.visit.world.create(new);
+    context.visit.made.push(id.clone());
+    context.visit.subject.get_or_insert_with(|| id.clone());
+    id
+}

@@ -1,0 +1,668 @@
+//! Amazon Web Services: EC2, SSM, Pricing and STS at one address.
+//!
+//! Which requests are allowed, and how answers are written, comes from the botocore
+//! models in the folder that `SKYWARD_SPECS` names; without them there is no AWS.
+//! Service and region of a request are those of its signature, as all endpoints are
+//! one address here.
+//!
+//! | fact | where |
+//! | --- | --- |
+//! | form in, XML out; names by `queryName`, `locationName`; flat lists | `query`, `xml` |
+//! | what the model does not know is refused and recorded | `query`, `json`, `check` below |
+//! | signatures, clock skew, temporary credentials, permissions | `sigv4`, `authenticate` below, `sts` |
+//! | error codes, their status, their form at each service | `failure` |
+//! | regions, zones, default VPC, a private VPC, security groups | `network` |
+//! | instance types with GPUs, parts of GPUs, Neuron; where they are carried | `catalogue`, `offers` |
+//! | the price list as strings, with products nobody wants | `offers` |
+//! | spot prices by zone with their past; requests and their status | `spot` |
+//! | images by SSM parameter; combinations that are missing | `images` |
+//! | key pairs: import, duplicates, deletion of what is not there | `keys` |
+//! | launch templates | `templates` |
+//! | launches: images, architectures, networks, user data, volumes, profiles, quotas, stock | `launch` |
+//! | `RunInstances`: client tokens, partial success down to `MinCount` | `run` |
+//! | `CreateFleet`: status 200 with errors inside, partial results, single zone | `fleet` |
+//! | states, reasons, visibility, pages, termination of all or none | `instances` |
+//! | metadata service with tokens, hop limit, spot notices | `imds`, `imds-proxy.py` |
+//! | token buckets by action and region, 503 | `throttle` |
+//! | billing by the second, at least a minute, running time only; stopped ones cost their volumes | `billing` below |
+//! | an instance that halts itself ends or stops by its shutdown behaviour | `happened` below |
+//!
+//! What differs from the real thing: a spot instance keeps the price of its launch,
+//! root volumes of running instances are not on the bill, RSA fingerprints are not
+//! MD5, fleets are of the type instant only.
+
+mod catalogue;
+mod context;
+mod failure;
+mod fleet;
+mod images;
+mod imds;
+mod input;
+mod instances;
+mod json;
+mod keys;
+mod launch;
+pub mod model;
+mod network;
+mod offers;
+mod query;
+mod run;
+mod service;
+mod sigv4;
+mod spot;
+mod sts;
+mod templates;
+#[cfg(test)]
+mod tests;
+mod throttle;
+mod xml;
+
+use std::collections::BTreeMap;
+
+use jiff::SignedDuration;
+use rust_decimal::Decimal;
+use serde_json::Value;
+
+pub use self::catalogue::Quota;
+pub use self::launch::quota_name;
+
+use self::context::{Context, State};
+use self::failure::{Failure, Outcome};
+use self::model::Models;
+use self::service::{Operation, Service, WEB_IDENTITY, Wire};
+use self::sigv4::{Secret, Signed};
+use self::throttle::Buckets;
+use crate::core::account::{AccountId, CredentialState};
+use crate::core::billing::{Billing, Halted};
+use crate::core::cloud::{Call, Cloud, Effect, Refusal, Visit};
+use crate::core::http::{Answer, Request};
+use crate::core::machine::{Cause, Phase};
+use crate::core::market::{InstanceType, Left, Market, Shelf};
+use crate::core::world::{Happening, World};
+
+/// The header of answers that are mistakes of the simulator.
+const MISTAKE: &str = "x-sim-mistake";
+/// How long before it is taken a spot instance is told.
+const NOTICE: SignedDuration = SignedDuration::from_mins(2);
+/// Where the price list is kept.
+const PRICING_REGIONS: [&str; 3] = ["us-east-1", "eu-central-1", "ap-south-1"];
+
+/// The simulated AWS.
+pub struct Aws {
+    models: Models,
+    state: State,
+    buckets: Buckets,
+}
+
+impl Aws {
+    /// AWS as these models describe it.
+    pub fn new(models: Models) -> Self {
+        let state = State {
+            profiles: ["gpu-node".to_owned()].into(),
+            ..State::default()
+        };
+        Self {
+            models,
+            state,
+            buckets: Buckets::default(),
+        }
+    }
+
+    /// AWS by the models in the folder that the environment names; `None` where it
+    /// names none.
+    ///
+    /// # Panics
+    /// When the folder is named and its models cannot be used.
+    #[expect(clippy::panic, reason = "a test that means to check and cannot must fail")]
+    pub fn from_environment() -> Option<Self> {
+        match Models::from_environment() {
+            Some(Ok(models)) => Some(Self::new(models)),
+            Some(Err(error)) => panic!("the models of AWS cannot be used: {error}"),
+            None => {
+                crate::core::sim::say_that_descriptions_are_missing();
+                None
+            }
+        }
+    }
+
+    fn perform(&mut self, visit: &mut Visit<'_>, operation: Operation) -> Result<Value, Failure> {
+        let decoded = operation
+            .decode(&self.models, visit.request)
+            .map_err(Failure::internal)?;
+        if !decoded.problems.is_empty() {
+            return Err(Failure::of_problems(operation.service, &decoded.problems));
+        }
+        let input = decoded.input;
+        let region = region(visit.request);
+        let context = &mut Context {
+            state: &mut self.state,
+            visit,
+            region,
+        };
+        context.may(&format!(
+            "{}:{}",
+            operation.service.signing_name(),
+            operation.name
+        ))?;
+        if input::flag(&input, "DryRun") {
+            return Err(Failure::new(
+                412,
+                "DryRunOperation",
+                "Request would have succeeded, but DryRun flag is set.",
+            ));
+        }
+        dispatch(context, operation, &input)
+    }
+
+    fn written(&self, operation: Operation, output: &Value, request_id: &str) -> Result<Answer, String> {
+        let model = operation.service.model(&self.models);
+        match operation.service.wire() {
+            Wire::Form(dialect) => {
+                let body = xml::answer(model, dialect, operation.name, output, request_id)?;
+                Ok(Answer::new(200, "text/xml;charset=UTF-8", body))
+            }
+            Wire::Json => {
+                let wrong = json::check_output(model, operation.name, output)?;
+                if !wrong.is_empty() {
+                    return Err(wrong.join("; "));
+                }
+                Ok(Answer::new(200, "application/x-amz-json-1.1", output.to_string()))
+            }
+        }
+    }
+
+    fn failed(&self, service: Service, failure: &Failure, request: &Request) -> Answer {
+        failure.answer(
+            service,
+            service.model(&self.models).namespace(),
+            &request_id(request),
+        )
+    }
+}
+
+fn dispatch(context: &mut Context<'_, '_>, operation: Operation, input: &Value) -> Outcome {
+    match operation.name {
+        "AuthorizeSecurityGroupIngress" => network::authorize_ingress(context, input),
+        "CancelSpotInstanceRequests" => spot::cancel_requests(context, input),
+        "CreateFleet" => fleet::create(context, input),
+        "CreateLaunchTemplate" => templates::create(context, input),
+        "CreateSecurityGroup" => network::create_group(context, input),
+        "CreateTags" => instances::create_tags(context, input),
+        "DeleteFleets" => fleet::delete(context, input),
+        "DeleteKeyPair" => keys::delete(context, input),
+        "DeleteLaunchTemplate" => templates::delete(context, input),
+        "DeleteSecurityGroup" => network::delete_group(context, input),
+        "DescribeAvailabilityZones" => network::describe_zones(context, input),
+        "DescribeFleets" => fleet::describe(context, input),
+        "DescribeImages" => images::describe(context, input),
+        "DescribeInstanceStatus" => instances::describe_status(context, input),
+        "DescribeInstanceTypeOfferings" => offers::describe_offerings(context, input),
+        "DescribeInstanceTypes" => offers::describe_types(context, input),
+        "DescribeInstances" => instances::describe(context, input),
+        "DescribeKeyPairs" => keys::describe(context, input),
+        "DescribeLaunchTemplates" => templates::describe(context, input),
+        "DescribeRegions" => network::describe_regions(context, input),
+        "DescribeSecurityGroups" => network::describe_groups(context, input),
+        "DescribeSpotInstanceRequests" => spot::describe_requests(context, input),
+        "DescribeSpotPriceHistory" => spot::describe_prices(context, input),
+        "DescribeSubnets" => network::describe_subnets(context, input),
+        "DescribeTags" => instances::describe_tags(context, input),
+        "DescribeVpcs" => network::describe_vpcs(context, input),
+        "GetConsoleOutput" => instances::console_output(context, input),
+        "GetSpotPlacementScores" => spot::placement_scores(context, input),
+        "ImportKeyPair" => keys::import(context, input),
+        "RunInstances" => run::run(context, input),
+        "TerminateInstances" => instances::terminate(context, input),
+        "GetParameter" => images::get_parameter(context, input),
+        "GetProducts" => offers::get_products(context, input),
+        "GetCallerIdentity" => sts::caller_identity(context),
+        WEB_IDENTITY => sts::assume_role_with_web_identity(context, input),
+        other => Err(Failure::internal(format!("{other} is listed and not written"))),
+    }
+}
+
+/// The headers of a request by lower-case name.
+fn header_map(request: &Request) -> BTreeMap<String, String> {
+    let mut headers: BTreeMap<String, String> = BTreeMap::new();
+    for (name, value) in &request.headers {
+        let value = value.to_str().unwrap_or_default();
+        headers
+            .entry(name.as_str().to_owned())
+            .and_modify(|all| {
+                all.push(',');
+                all.push_str(value);
+            })
+            .or_insert_with(|| value.to_owned());
+    }
+    headers
+}
+
+fn region(request: &Request) -> String {
+    sigv4::scope(&header_map(request)).map_or_else(|_| "us-east-1".to_owned(), |scope| scope.region)
+}
+
+/// The same for the same request, so that answers can be compared.
+fn request_id(request: &Request) -> String {
+    let text = format!(
+        "{:?} {}",
+        request.headers.get("x-amz-date"),
+        String::from_utf8_lossy(&request.body)
+    );
+    let digits = context::digits(&text, 32);
+    format!(
+        "{}-{}-{}-{}-{}",
+        &digits[..8],
+        &digits[8..12],
+        &digits[12..16],
+        &digits[16..20],
+        &digits[20..]
+    )
+}
+
+fn of_signature(service: Service, refusal: sigv4::Refusal) -> Failure {
+    use sigv4::Refusal as Why;
+    match (refusal, service) {
+        (Why::Missing, Service::Ec2) => Failure::missing("AWSAccessKeyId"),
+        (Why::Missing, Service::Sts) => Failure::new(
+            403,
+            "MissingAuthenticationToken",
+            "Request is missing Authentication Token",
+        ),
+        (Why::Missing, Service::Ssm | Service::Pricing) => Failure::client(
+            "MissingAuthenticationTokenException",
+            "Request is missing Authentication Token",
+        ),
+        (Why::Incomplete(text), _) => Failure::client("IncompleteSignature", text),
+        (Why::UnknownKey | Why::Token, service) => Failure::bad_credentials(service),
+        (Why::Expired(text), Service::Ec2) => {
+            Failure::client("RequestExpired", format!("Request has expired. {text}"))
+        }
+        (Why::Expired(text), Service::Sts) => {
+            Failure::new(403, "SignatureDoesNotMatch", format!("Signature expired: {text}"))
+        }
+        (Why::Expired(text), Service::Ssm | Service::Pricing) => {
+            Failure::client("InvalidSignatureException", format!("Signature expired: {text}"))
+        }
+        (Why::Mismatch, Service::Ec2) => Failure::bad_credentials(Service::Ec2),
+        (Why::Mismatch, Service::Sts) => Failure::new(
+            403,
+            "SignatureDoesNotMatch",
+            "The request signature we calculated does not match the signature you provided.",
+        ),
+        (Why::Mismatch, Service::Ssm | Service::Pricing) => Failure::client(
+            "InvalidSignatureException",
+            "The request signature we calculated does not match the signature you provided.",
+        ),
+    }
+}
+
+impl Cloud for Aws {
+    fn name(&self) -> &'static str {
+        "aws"
+    }
+
+    fn billing(&self) -> Billing {
+        Billing {
+            step: SignedDuration::from_secs(1),
+            minimum: SignedDuration::from_secs(60),
+            pending: false,
+            halted: Halted::Disk,
+            failed: true,
+            ending: false,
+        }
+    }
+
+    fn furnish(&mut self, world: &mut World) {
+        for kind in catalogue::TYPES {
+            let (gpus, gpu, gpu_memory_gb) = match kind.device {
+                catalogue::Device::Gpus(_, name, count, memory) => (count, name, memory / 1024),
+                catalogue::Device::Neuron(name, count, memory, ..) => (count, name, memory / 1024),
+                catalogue::Device::Inference(count, memory) => (count, "Inferentia", memory / 1024),
+                catalogue::Device::None | catalogue::Device::Fraction(..) => (0, "", 0),
+            };
+            world.add_type(InstanceType {
+                name: kind.name.to_owned(),
+                vcpus: kind.vcpus,
+                memory_gb: (kind.memory / 1024) as u32,
+                gpus,
+                gpu: gpu.to_owned(),
+                gpu_memory_gb,
+                architecture: kind.architecture.to_owned(),
+                on_demand: kind.on_demand_price("us-east-1"),
+                // Each zone has its own; one that is set here holds everywhere.
+                spot: None,
+                detail: Value::Null,
+            });
+        }
+        for (region, ..) in catalogue::REGIONS {
+            for zone in catalogue::zones(region) {
+                for kind in catalogue::TYPES.iter().filter(|kind| kind.carried_in(&zone)) {
+                    world
+                        .stock
+                        .set(Shelf::new(kind.name, &zone, Market::OnDemand), Left::Plenty);
+                    if kind.spot {
+                        world
+                            .stock
+                            .set(Shelf::new(kind.name, &zone, Market::Spot), Left::Plenty);
+                    }
+                }
+                world.regions.push(zone);
+            }
+        }
+        // What was just made is not found for a moment.
+        world.lag.created = SignedDuration::from_secs(1);
+        world.end_takes = SignedDuration::from_secs(20);
+    }
+
+    fn recognise(&self, request: &Request) -> Option<Call> {
+        if request.path.starts_with(imds::PREFIX) {
+            return Some(Call::new("imds", Effect::Read));
+        }
+        Operation::of(request).map(Operation::call)
+    }
+
+    fn check(&self, request: &Request, call: &Call) -> Vec<String> {
+        let _ = call;
+        let Some(operation) = Operation::of(request).filter(|_| !request.path.starts_with(imds::PREFIX))
+        else {
+            return Vec::new();
+        };
+        let mut wrong = operation.check_envelope(&self.models, request);
+        match operation.decode(&self.models, request) {
+            Ok(decoded) => wrong.extend(decoded.problems.into_iter().map(|problem| problem.text)),
+            Err(error) => wrong.push(error),
+        }
+        wrong
+    }
+
+    fn authenticate(
+        &mut self,
+        world: &mut World,
+        request: &Request,
+        call: &Call,
+    ) -> Result<Option<AccountId>, Refusal> {
+        let Some(operation) = Operation::of(request) else {
+            return Ok(None);
+        };
+        if call.name == "imds" || operation.name == WEB_IDENTITY {
+            return Ok(None);
+        }
+        let service = operation.service;
+        let refused = |failure: Failure| Refusal::Answer(self.failed(service, &failure, request));
+        let headers = header_map(request);
+        let signed = Signed {
+            method: request.method.as_str(),
+            path: &request.path,
+            query: &request.query,
+            headers: &headers,
+            body: &request.body,
+        };
+        let secret = |key: &str| {
+            let (_, credential) = world.credential(key)?;
+            let known = credential.state != CredentialState::Revoked;
+            let token = self.state.session_tokens.get(key).cloned();
+            known.then(|| Secret {
+                secret: credential.secret.clone(),
+                token,
+            })
+        };
+        let scope =
+            sigv4::verify(signed, secret, world.now()).map_err(|why| refused(of_signature(service, why)))?;
+        if scope.service != service.signing_name() {
+            return Err(refused(of_signature(
+                service,
+                sigv4::Refusal::Incomplete(format!(
+                    "Credential should be scoped to correct service: '{}'",
+                    service.signing_name()
+                )),
+            )));
+        }
+        let exists = match service {
+            Service::Pricing => PRICING_REGIONS.contains(&scope.region.as_str()),
+            Service::Ec2 | Service::Ssm | Service::Sts => catalogue::REGIONS
+                .iter()
+                .any(|(region, ..)| *region == scope.region),
+        };
+        if !exists {
+            return Err(refused(Failure::new(
+                401,
+                "OptInRequired",
+                format!(
+                    "You are not subscribed to this service in {}. Please go to http://aws.amazon.com to subscribe.",
+                    scope.region
+                ),
+            )));
+        }
+        let Some((account, credential)) = world.credential(&scope.access_key) else {
+            return Err(Refusal::Unauthorized);
+        };
+        match credential.state {
+            CredentialState::Valid => Ok(Some(account.id.clone())),
+            // Everybody may ask who they are.
+            CredentialState::Forbidden if operation.name == "GetCallerIdentity" => {
+                Ok(Some(account.id.clone()))
+            }
+            CredentialState::Forbidden => Err(Refusal::Forbidden),
+            CredentialState::Expired => Err(Refusal::Expired),
+            CredentialState::Revoked => Err(Refusal::Unauthorized),
+        }
+    }
+
+    fn limit(&mut self, visit: &mut Visit<'_>) -> Result<(), Refusal> {
+        let Some(operation) = Operation::of(visit.request) else {
+            return Ok(());
+        };
+        let allowed = self
+            .buckets
+            .take(&visit.account, &region(visit.request), &operation, visit.now());
+        if allowed {
+            Ok(())
+        } else {
+            Err(Refusal::TooMany { retry_after: None })
+        }
+    }
+
+    fn answer(&mut self, visit: &mut Visit<'_>) -> Result<Answer, Refusal> {
+        if visit.request.path.starts_with(imds::PREFIX) {
+            return Ok(imds::answer(&mut self.state.sessions, visit.world, visit.request));
+        }
+        let Some(operation) = Operation::of(visit.request) else {
+            return Err(Refusal::UnknownCall);
+        };
+        let output = match self.perform(visit, operation) {
+            Ok(output) => output,
+            Err(failure) => {
+                return Err(Refusal::Answer(self.failed(
+                    operation.service,
+                    &failure,
+                    visit.request,
+                )));
+            }
+        };
+        match self.written(operation, &output, &request_id(visit.request)) {
+            Ok(answer) => Ok(answer),
+            Err(error) => {
+                let failure = Failure::internal(error.clone());
+                Ok(self
+                    .failed(operation.service, &failure, visit.request)
+                    .with(MISTAKE, error))
+            }
+        }
+    }
+
+    fn refuse(&mut self, refusal: &Refusal, request: &Request, call: Option<&Call>) -> Answer {
+        if let Refusal::Answer(answer) = refusal {
+            return answer.clone();
+        }
+        let service = Service::of(request);
+        let failure = Failure::of_refusal(service, refusal);
+        let inside = matches!(refusal, Refusal::NoCapacity | Refusal::Quota(_));
+        if inside
+            && call.is_some_and(|call| call.name == "ec2.CreateFleet")
+            && let Some(operation) = Operation::of(request)
+        {
+            // A fleet that gets nothing is no failed call.
+            let output = serde_json::json!({
+                "FleetId": format!("fleet-{}", request_id(request)),
+                "Errors": [{"ErrorCode": failure.code, "ErrorMessage": failure.message}],
+                "Instances": [],
+            });
+            if let Ok(answer) = self.written(operation, &output, &request_id(request)) {
+                return answer;
+            }
+        }
+        self.failed(service, &failure, request)
+    }
+
+    fn finish(&mut self, world: &World, request: &Request, answer: &mut Answer) {
+        if !request.path.starts_with(imds::PREFIX) {
+            let date = world.now().strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();
+            // Clients measure the skew of their clock by this.
+            answer.headers.push(("date".to_owned(), date));
+            answer
+                .headers
+                .push(("x-amzn-requestid".to_owned(), request_id(request)));
+        }
+    }
+
+    fn check_answer(&self, request: &Request, answer: &Answer) -> Vec<String> {
+        let _ = request;
+        answer.header(MISTAKE).map(str::to_owned).into_iter().collect()
+    }
+
+    fn happened(&mut self, world: &mut World, happening: &Happening) {
+        match happening {
+            Happening::Running(_) | Happening::Noticed(_) | Happening::Ended(_) => {}
+            Happening::BootFailed(id) => {
+                let cause = world.machines.get(id).and_then(|machine| machine.cause.clone());
+                instances::end(world, id, cause.unwrap_or(Cause::Installation(String::new())));
+            }
+            Happening::Reclaimed(id) => {
+                let Some(machine) = world.machines.get(id) else {
+                    return;
+                };
+                if machine.detail["interruption"] == "terminate" {
+                    instances::end(world, id, Cause::Reclaimed);
+                } else {
+                    world.halt(id, Cause::Reclaimed);
+                }
+            }
+            Happening::HaltedItself(id) => {
+                let Some(machine) = world.machines.get(id) else {
+                    return;
+                };
+                // A one-time spot request ends with its instance, whatever was asked.
+                if machine.detail["shutdown"] == "terminate" || machine.market == Market::Spot {
+                    instances::end(world, id, Cause::Itself);
+                } else {
+                    world.halt(id, Cause::Itself);
+                }
+            }
+            Happening::Died(id) => {
+                let Some(machine) = world.machines.get(id) else {
+                    return;
+                };
+                // With a volume of its own an instance survives its host, stopped.
+                if machine.market == Market::Spot {
+                    instances::end(world, id, Cause::Died);
+                } else {
+                    world.halt(id, Cause::Died);
+                }
+            }
+            Happening::Reminder(what) => {
+                if let Some(key) = what.strip_prefix(sts::EXPIRES) {
+                    let credentials = world
+                        .accounts
+                        .values_mut()
+                        .flat_map(|account| &mut account.credentials);
+                    for credential in credentials.filter(|credential| credential.id == key) {
+                        credential.state = CredentialState::Expired;
+                    }
+                }
+            }
+        }
+    }
+
+    /// | control | what it does |
+    /// | --- | --- |
+    /// | `spot-price {"type", "zone", "price"}` | a new price; instances that would not pay it are taken back in two minutes |
+    /// | `deny {"account", "actions"}`, `allow {"account"}` | takes permissions (`ec2:CreateFleet`), gives all back |
+    /// | `profiles {"names"}` | the instance profiles that exist |
+    /// | `impair {"machine"}` | status checks of a running instance fail |
+    /// | `rebalance {"machine"}` | the guest is told that it may be taken back |
+    fn control(&mut self, world: &mut World, name: &str, body: &Value) -> Option<Result<Value, String>> {
+        let done = Ok(serde_json::json!({"done": true}));
+        let machine = |world: &mut World, key: &str, value: Value| {
+            let id = input::text(body, "machine").unwrap_or_default();
+            match world.machines.get_mut(id) {
+                Some(machine) => {
+                    machine.detail[key] = value;
+                    Ok(serde_json::json!({"done": true}))
+                }
+                None => Err(format!("there is no machine {id:?}")),
+            }
+        };
+        let account = || input::text(body, "account").unwrap_or_default().to_owned();
+        Some(match name {
+            "spot-price" => self.set_spot_price(world, body),
+            "deny" => {
+                self.state
+                    .denied
+                    .entry(account())
+                    .or_default()
+                    .extend(input::texts(body, "actions"));
+                done
+            }
+            "allow" => {
+                self.state.denied.remove(&account());
+                done
+            }
+            "profiles" => {
+                self.state.profiles = input::texts(body, "names").into_iter().collect();
+                done
+            }
+            "impair" => machine(world, "impaired", Value::Bool(true)),
+            "rebalance" => {
+                let now = world.now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+                machine(world, "rebalance", Value::String(now))
+            }
+            _ => return None,
+        })
+    }
+}
+
+impl Aws {
+    fn set_spot_price(&mut self, world: &mut World, body: &Value) -> Result<Value, String> {
+        let (kind, zone) = (
+            input::text(body, "type").unwrap_or_default(),
+            input::text(body, "zone").unwrap_or_default(),
+        );
+        let price: Decimal =
+            serde_json::from_value(body["price"].clone()).map_err(|error| format!("price: {error}"))?;
+        let known = catalogue::instance_type(kind).is_some_and(|kind| kind.carried_in(zone));
+        if !known {
+            return Err(format!("there is no {kind:?} in {zone:?}"));
+        }
+        let now = world.now();
+        self.state.spot.set(kind, zone, price, now);
+        let outbid: Vec<String> = world
+            .machines
+            .values()
+            .filter(|machine| {
+                machine.market == Market::Spot && machine.instance_type == kind && machine.region == zone
+            })
+            .filter(|machine| matches!(machine.phase, Phase::Pending | Phase::Running))
+            .filter(|machine| {
+                let most = serde_json::from_value::<Option<Decimal>>(machine.detail["maxPrice"].clone())
+                    .ok()
+                    .flatten();
+                most.unwrap_or(machine.on_demand_price) < price
+            })
+            .map(|machine| machine.id.clone())
+            .collect();
+        for id in &outbid {
+            world.reclaim(id, NOTICE);
+        }
+        Ok(serde_json::json!({"takenBack": outbid}))
+    }
+}
