@@ -20,6 +20,8 @@ use crate::{
     health::Health,
     metrics::Metrics,
     pool::fleet::Fleet,
+    provider::{offers::Offers, shortage::Remembered},
+    superseded::Superseded,
     wake::{Feed, Wakeups},
 };
 
@@ -65,6 +67,12 @@ pub struct Context {
     pub machine_wakeups: Arc<Wakeups<Key>>,
     /// What the probes and the debug endpoint answer from.
     pub health: Arc<Health>,
+    /// Told by whoever notices that another process leads.
+    pub superseded: Superseded,
+    /// What can be rented, as the watch shows it.
+    pub offers: Arc<Offers>,
+    /// Offers that were refused lately.
+    pub shortages: Arc<Remembered>,
     /// Cancelled when the process shall end.
     pub shutdown: CancellationToken,
 }
@@ -87,10 +95,30 @@ pub struct Caches {
 pub struct Account {
     /// Its client.
     pub provider: Arc<dyn Provider>,
-    /// Generation of the Provider object it was made from.
+    /// What it was made from.
+    pub origin: Origin,
+}
+
+/// What a client of an account was made from: with another one it is another client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// UID of the Provider object: one of the same name may be another account.
+    pub uid: String,
+    /// Generation of its spec.
     pub generation: i64,
-    /// Version of the Secret it was made from; `""` without one.
+    /// Version of the Secret; `""` without one.
     pub secret: String,
+}
+
+impl Origin {
+    /// Of a Provider object as it is, and that version of its Secret.
+    pub fn of(provider: &ProviderObject, secret: &str) -> Self {
+        Self {
+            uid: provider.metadata.uid.clone().unwrap_or_default(),
+            generation: provider.metadata.generation.unwrap_or_default(),
+            secret: secret.to_owned(),
+        }
+    }
 }
 
 /// Clients of the accounts, by name of the Provider object.
@@ -147,5 +175,26 @@ impl Accounts {
     /// Woken at each change.
     pub fn subscribe(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_provider_made_anew_under_the_same_name_is_another_account() {
+        let provider = |uid: &str| -> ProviderObject {
+            serde_json::from_value(serde_json::json!({
+                "apiVersion": "skyward.dev/v1alpha1", "kind": "Provider",
+                "metadata": { "name": "gpu", "uid": uid, "generation": 1 },
+                "spec": { "container": {}, "allowedNamespaces": {} }
+            }))
+            .unwrap()
+        };
+        let origin = Origin::of(&provider("a"), "");
+        assert_eq!(origin, Origin::of(&provider("a"), ""));
+        assert_ne!(origin, Origin::of(&provider("b"), ""), "both are of generation 1");
+        assert_ne!(origin, Origin::of(&provider("a"), "rotated"));
     }
 }

@@ -65,6 +65,8 @@ pub mod reason {
     pub const MACHINE_DESTROYED: &str = "MachineDestroyed";
     /// Provider: a machine with our mark belonged to nothing and was deleted.
     pub const ORPHAN_DELETED: &str = "OrphanDeleted";
+    /// Lease: an agent takes orders from a newer leader, so this process ends.
+    pub const SUPERSEDED: &str = "Superseded";
     /// Task: its runs were started.
     pub const TASK_STARTED: &str = "TaskStarted";
     /// Task: every run succeeded.

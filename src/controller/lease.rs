@@ -205,7 +205,7 @@ async fn look(
     let spec = object.as_ref().map(|_| spec.unwrap_or(&empty));
     match decide(spec, &config.identity, since.elapsed(), config.lease_duration) {
         Decision::Create(epoch) => {
-            let wanted = record(config, None, epoch);
+            let wanted = record(config, None, epoch.max(first_epoch(Timestamp::now())));
             let params = PostParams {
                 field_manager: Some(labels::MANAGER.to_owned()),
                 ..Default::default()
@@ -235,6 +235,14 @@ async fn look(
             Ok(Look::Wait { holder, rest })
         }
     }
+}
+
+/// Epoch of a Lease made anew. Agents refuse every epoch below the newest they saw, also
+/// that of a Lease somebody deleted: so it is not 1 but the seconds since 2020, which no
+/// Lease that grew by one with each leader has passed.
+fn first_epoch(now: Timestamp) -> i32 {
+    const START: i64 = 1_577_836_800;
+    i32::try_from(now.as_second() - START).unwrap_or(i32::MAX).max(1)
 }
 
 /// The record of an acquisition.
@@ -498,6 +506,17 @@ pub(crate) mod tests {
             decide(spec.as_ref(), "me", Duration::from_secs(unchanged), OURS),
             expected
         );
+    }
+
+    #[test]
+    fn a_lease_made_anew_is_newer_than_one_that_was_deleted() {
+        let at = |text: &str| first_epoch(text.parse().unwrap());
+        let deleted = at("2026-11-21T00:00:00Z") + 500;
+        assert!(
+            at("2026-11-21T01:00:00Z") > deleted,
+            "after 500 leaders in an hour"
+        );
+        assert_eq!(at("1999-01-01T00:00:00Z"), 1, "a clock that is wrong");
     }
 
     #[test]

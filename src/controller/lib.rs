@@ -23,5 +23,6 @@ pub mod pool;
 pub mod provider;
 mod rivals;
 pub mod runtime;
+pub mod superseded;
 pub mod task;
 pub mod wake;

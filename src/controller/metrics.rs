@@ -358,6 +358,63 @@ mod tests {
     use super::*;
 
     #[test]
+    fn one_page_lists_every_metric_and_no_other() {
+        let metrics = Metrics::default();
+        // A family without values is not printed.
+        metrics.reconciled("Pool", Duration::ZERO, Some("conflict"));
+        metrics.provider_call("p", "create", "ok", Duration::ZERO);
+        metrics.machine_ready(Duration::ZERO);
+        metrics.task_entered(TaskPhase::Running);
+        metrics.run("Succeeded");
+        metrics.stored("log", 1);
+        metrics.store_failed("full");
+        metrics.api_write("Pool");
+        metrics.invalid_object("Pool");
+        let Metrics {
+            machines,
+            pools,
+            queued_tasks,
+            running_tasks,
+            unstored_runs,
+            sessions,
+            ..
+        } = &metrics;
+        for family in [
+            machines,
+            pools,
+            queued_tasks,
+            running_tasks,
+            unstored_runs,
+            sessions,
+        ] {
+            family.get_or_create(&Vec::new()).set(1);
+        }
+        let text = metrics.render();
+        let mut there: Vec<String> = text
+            .lines()
+            .filter_map(|line| line.strip_prefix("# TYPE "))
+            .filter_map(|line| line.split_once(' '))
+            .map(|(name, kind)| match kind {
+                "counter" => format!("{name}_total"),
+                _ => name.to_owned(),
+            })
+            .collect();
+        there.sort();
+        let page = include_str!("../../docs/reference/metrics.md");
+        let mut listed: Vec<String> = page
+            .lines()
+            .filter_map(|line| line.strip_prefix("| `"))
+            .filter_map(|line| line.split_once('`'))
+            .map(|(name, _)| name.to_owned())
+            .collect();
+        listed.sort();
+        assert_eq!(
+            listed, there,
+            "docs/reference/metrics.md (left) and the code (right) differ"
+        );
+    }
+
+    #[test]
     fn every_metric_has_our_prefix_and_closed_labels() {
         let metrics = Metrics::default();
         metrics.reconciled("Pool", Duration::from_millis(5), Some("conflict"));

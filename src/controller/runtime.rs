@@ -13,6 +13,7 @@ use std::{
 };
 
 use futures::{StreamExt, pin_mut};
+use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{
     Api, Client, Resource, ResourceExt,
     api::ListParams,
@@ -29,7 +30,7 @@ use skyward_remote::{AgentBinaries, MachineKey, PodDialer, Sessions};
 use skyward_store::Store;
 use tokio::{
     sync::mpsc,
-    task::{Id, JoinHandle, JoinSet},
+    task::{Id, JoinSet},
     time::{sleep, timeout},
 };
 use tokio_util::sync::CancellationToken;
@@ -38,13 +39,15 @@ use crate::{
     board::{Board, Key},
     config::{Config, PodNetwork},
     context::{Accounts, Caches, Context, ProviderFactory},
-    events::Events,
+    events::{self, EventSpec, Events},
     fence::Fence,
     health::{self, Health},
     lease, logs, machine,
     metrics::Metrics,
     pool::{self, fleet::Fleet},
-    provider, task,
+    provider::{self, offers::Offers},
+    superseded::Superseded,
+    task,
     wake::{Changed, Feed, Wakeups},
 };
 
@@ -91,6 +94,12 @@ pub enum Error {
         /// What it said.
         message: String,
     },
+    /// An agent takes orders from a newer leader, although the Lease looks like ours.
+    #[error(
+        "another process leads: {0} takes orders from a newer leader, so this process ends. If no other controller runs, the Lease \"{lease}\" was restored or written by hand: delete it, and the next leader begins with a newer epoch",
+        lease = lease::LEASE
+    )]
+    Superseded(String),
     /// A controller ended although nobody asked it to.
     #[error("a controller ended unexpectedly: {0}")]
     Ended(String),
@@ -175,7 +184,8 @@ async fn control(parts: Parts, health: Arc<Health>, epoch: u64) -> Result<(), Er
 
     let feed = Feed::default();
     let fleet = Arc::new(Fleet::default());
-    let (caches, watches) = watch_all(&client, &feed, &fleet, &metrics);
+    let offers = Arc::new(Offers::default());
+    let (caches, mut watches) = watch_all(&client, &feed, &fleet, &offers, &metrics);
     let context = Context {
         client,
         config,
@@ -193,17 +203,31 @@ async fn control(parts: Parts, health: Arc<Health>, epoch: u64) -> Result<(), Er
         feed,
         fleet,
         machine_wakeups: Wakeups::new(),
+        superseded: Superseded::default(),
+        offers,
+        shortages: Arc::default(),
         health: health.clone(),
         shutdown: shutdown.child_token(),
     };
     let pump = tokio::spawn(pump_sessions(changed_rx, context.machine_wakeups.clone()));
 
-    let result = controllers(&context).await;
+    let result = tokio::select! {
+        result = controllers(&context) => result,
+        by = context.superseded.noticed() => {
+            let about = lease_reference(&context.config.namespace);
+            let note = format!("{by} takes orders from a newer leader: this process ends");
+            context.events.publish(&about, EventSpec::warning(events::reason::SUPERSEDED, "End", note));
+            Err(Error::Superseded(by))
+        }
+        // Without its watch a controller would be blind and not know it.
+        Some(ended) = watches.join_next(), if !context.shutdown.is_cancelled() => {
+            let why = ended.err().map_or_else(String::new, |error| format!(": {error}"));
+            Err(Error::Ended(format!("a watch{why}")))
+        }
+    };
     context.shutdown.cancel();
     health.stopped();
-    for watch in &watches {
-        watch.abort();
-    }
+    watches.abort_all();
     if timeout(Duration::from_secs(2), sessions.shutdown())
         .await
         .is_err()
@@ -217,6 +241,17 @@ async fn control(parts: Parts, health: Arc<Health>, epoch: u64) -> Result<(), Er
         tracing::warn!("some Events were not written in time");
     }
     result
+}
+
+/// The Lease, for Events about leadership.
+fn lease_reference(namespace: &str) -> ObjectReference {
+    ObjectReference {
+        api_version: Some("coordination.k8s.io/v1".to_owned()),
+        kind: Some("Lease".to_owned()),
+        namespace: Some(namespace.to_owned()),
+        name: Some(lease::LEASE.to_owned()),
+        ..ObjectReference::default()
+    }
 }
 
 /// Runs all controllers; returns when shutdown has ended them, or one ended by itself.
@@ -345,8 +380,10 @@ fn watch_all(
     client: &Client,
     feed: &Feed,
     fleet: &Arc<Fleet>,
+    shelves: &Arc<Offers>,
     metrics: &Arc<Metrics>,
-) -> (Caches, Vec<JoinHandle<()>>) {
+) -> (Caches, JoinSet<()>) {
+    let mut watches = JoinSet::new();
     let (pools, pools_writer) = store::<Pool>();
     let (machines, machines_writer) = store::<Machine>();
     let (providers, providers_writer) = store::<ProviderObject>();
@@ -385,10 +422,19 @@ fn watch_all(
             seen.each(|provider| told.tell(&Changed::Provider(provider.name_any())));
         },
     );
-    let told = feed.clone();
+    let (told, known) = (feed.clone(), shelves.clone());
     let offers_watch = watch(client, offers_writer, metrics, move |seen: Seen<'_, Offer>| {
+        match &seen {
+            Seen::Applied(offer) => known.apply(offer),
+            Seen::Deleted(offer) => known.remove(offer),
+            Seen::Listed { now, .. } => known.replace(now),
+        }
         seen.each(|offer| told.tell(&Changed::Offers(offer.spec.provider.clone())));
     });
+    watches.spawn(pools_watch);
+    watches.spawn(machines_watch);
+    watches.spawn(providers_watch);
+    watches.spawn(offers_watch);
     (
         Caches {
             pools,
@@ -396,7 +442,7 @@ fn watch_all(
             providers,
             offers,
         },
-        vec![pools_watch, machines_watch, providers_watch, offers_watch],
+        watches,
     )
 }
 
@@ -435,14 +481,14 @@ fn watch<K>(
     mut writer: Writer<K>,
     metrics: &Arc<Metrics>,
     tell: impl Fn(Seen<'_, K>) + Send + 'static,
-) -> JoinHandle<()>
+) -> impl Future<Output = ()> + Send + 'static
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
 {
     let api: Api<DeserializeGuard<K>> = Api::all(client.clone());
     let metrics = metrics.clone();
     let kind = K::kind(&()).into_owned();
-    tokio::spawn(async move {
+    async move {
         let cache: Cache<K> = writer.as_reader();
         let stream = watcher::watcher(api, watcher::Config::default()).default_backoff();
         pin_mut!(stream);
@@ -486,7 +532,7 @@ where
                 Event::Init | Event::InitApply(_) => {}
             }
         }
-    })
+    }
 }
 
 /// Takes the guard off, and what nobody reads; a malformed object is skipped and counted.

@@ -5,9 +5,11 @@
 //! a wake-up. Controllers, dispatchers and watches talk to each other only this way.
 
 use std::{
-    collections::{HashSet, VecDeque},
+    borrow::Borrow,
+    collections::{HashMap, HashSet, VecDeque},
     hash::Hash,
     sync::{Arc, Mutex, PoisonError, Weak},
+    time::Duration,
 };
 
 use futures::{Stream, stream};
@@ -77,6 +79,49 @@ impl<K: Clone + Eq + Hash + Send + 'static> Wakeups<K> {
             let key = this.next().await;
             Some((key, this))
         })
+    }
+}
+
+/// How often in a row something failed, for each object: when to try again, and when to
+/// say so. Bounded by the number of objects.
+#[derive(Debug)]
+pub struct Failures<K>(Mutex<HashMap<K, u32>>);
+
+impl<K> Default for Failures<K> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<K: Eq + Hash> Failures<K> {
+    /// It failed again; how often in a row.
+    pub fn again(&self, key: K) -> u32 {
+        let mut failures = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = failures.entry(key).or_default();
+        *count = count.saturating_add(1);
+        *count
+    }
+
+    /// It succeeded, or is gone.
+    pub fn none<Q>(&self, key: &Q)
+    where
+        K: Borrow<Q>,
+        Q: Eq + Hash + ?Sized,
+    {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+    }
+
+    /// Wait before the next try: the first, doubled with each failure, at most a minute.
+    pub fn pause<Q>(&self, key: &Q, first: Duration) -> Duration
+    where
+        K: Borrow<Q>,
+        Q: Eq + Hash + ?Sized,
+    {
+        let failures = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = failures.get(key).copied().unwrap_or(1);
+        first
+            .saturating_mul(2_u32.saturating_pow(count.saturating_sub(1).min(16)))
+            .min(Duration::from_mins(1).max(first))
     }
 }
 
@@ -153,6 +198,21 @@ mod tests {
         assert_eq!(wakeups.try_next(), None);
         wakeups.wake(1);
         assert_eq!(wakeups.next().await, 1);
+    }
+
+    #[test]
+    fn what_goes_on_failing_is_tried_less_and_less_often() {
+        let failures: Failures<String> = Failures::default();
+        let first = Duration::from_secs(3);
+        let pauses: Vec<u64> = (0..7)
+            .map(|_| {
+                failures.again("a".to_owned());
+                failures.pause("a", first).as_secs()
+            })
+            .collect();
+        assert_eq!(pauses, [3, 6, 12, 24, 48, 60, 60]);
+        failures.none("a");
+        assert_eq!(failures.pause("a", first), first);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use tokio::sync::Mutex;
 use crate::story;
 
 /// The controller is one for all stories: those that kill it take turns.
-static KILLING: Mutex<()> = Mutex::const_new(());
+pub(crate) static KILLING: Mutex<()> = Mutex::const_new(());
 
 async fn pod(space: &Space, machine: &Machine) -> Result<Pod> {
     let pods: Api<Pod> = space.api();

@@ -9,6 +9,7 @@
 //! - [`results`]: large return values, and how long they are kept.
 //! - [`packages`]: what a Pool's image puts on its machines.
 //! - [`secrets`]: Secrets that are missing or go.
+//! - [`sweep`]: what belongs to nothing is found and deleted.
 //! - [`view`]: columns, autoscalers, long names; what a Task sees of itself.
 //! - [`crash`]: what is killed must not lose, double or leak anything.
 //!
@@ -22,6 +23,7 @@ mod pools;
 mod results;
 mod samples;
 mod secrets;
+mod sweep;
 mod tasks;
 mod view;
 

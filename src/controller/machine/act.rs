@@ -82,6 +82,11 @@ pub async fn act(
 ) -> Result<Acted, Error> {
     let mut acted = Acted::default();
     memory.order_not_before = plan.order_not_before;
+    if let Some((what, why)) = &plan.shortage {
+        context
+            .shortages
+            .remember(what.clone(), why.clone(), Timestamp::now());
+    }
     if let Some(status) = &plan.status {
         let fresh = write_status(context, machine, status).await?;
         memory.last_write = Some(Timestamp::now());
@@ -108,6 +113,9 @@ pub async fn act(
                 context.sessions.remove(&seen.machine.session_key());
                 memory.session = None;
             }
+            Action::Abdicate => context
+                .superseded
+                .notice(format!("the agent of Machine \"{}\"", seen.machine.name)),
             Action::Delete => acted.outcomes.deletion = delete(context, seen).await,
             Action::RemoveFinalizer => {
                 let newest = acted.written.clone().unwrap_or_else(|| machine.clone());

@@ -40,7 +40,13 @@ use self::{
     observe::{Memory, Outcomes, observe},
     plan::{Next, plan},
 };
-use crate::{board::Key, context::Context, newest::Newest, runtime::key_of, wake::Changed};
+use crate::{
+    board::Key,
+    context::{Context, Origin},
+    newest::Newest,
+    runtime::key_of,
+    wake::{Changed, Failures},
+};
 
 /// Most plans in a row for one Machine before others get their turn.
 const ROUNDS: usize = 6;
@@ -51,7 +57,7 @@ struct Shared {
     context: Context,
     newest: Newest<Machine>,
     memory: Mutex<HashMap<Key, (String, Memory)>>,
-    failures: Mutex<HashMap<Key, u32>>,
+    failures: Failures<Key>,
 }
 
 /// Runs until shutdown.
@@ -60,7 +66,7 @@ pub async fn run(context: Context) {
         context: context.clone(),
         newest: Newest::default(),
         memory: Mutex::default(),
-        failures: Mutex::default(),
+        failures: Failures::default(),
     });
     let queue = context
         .machine_wakeups
@@ -70,7 +76,9 @@ pub async fn run(context: Context) {
         .take_until(context.shutdown.clone().cancelled_owned());
     let reconciles = applier(
         |machine, shared: Arc<Shared>| Box::pin(async move { shared.reconcile(machine).await }),
-        |_, error: &act::Error, _| Action::requeue(retry_after(error)),
+        |machine, error: &act::Error, shared| {
+            Action::requeue(retry_after(error, &shared.failures, &key_of(machine.as_ref())))
+        },
         shared.clone(),
         context.caches.machines.clone(),
         queue,
@@ -91,11 +99,13 @@ pub async fn run(context: Context) {
     }
 }
 
-fn retry_after(error: &act::Error) -> Duration {
+fn retry_after(error: &act::Error, failures: &Failures<Key>, key: &Key) -> Duration {
     match error {
         act::Error::Stale => AFTER_CONFLICT,
-        act::Error::Late(_) => Duration::from_secs(1),
-        act::Error::Api(..) | act::Error::Key(_) | act::Error::Missing(_) => Duration::from_secs(3),
+        act::Error::Late(_) => failures.pause(key, Duration::from_secs(1)),
+        act::Error::Api(..) | act::Error::Key(_) | act::Error::Missing(_) => {
+            failures.pause(key, Duration::from_secs(3))
+        }
     }
 }
 
@@ -105,11 +115,9 @@ async fn route(context: &Context) {
     let idle = context.board.subscribe_idle();
     let wakeups = &context.machine_wakeups;
     let of_pool = |pool: &Key, only_deleting: bool| {
-        for machine in context.caches.machines.state() {
-            let key = key_of(machine.as_ref());
-            let is_meant = !only_deleting || machine.metadata.deletion_timestamp.is_some();
-            if is_meant && machine.spec.pool == pool.name && key.namespace == pool.namespace {
-                wakeups.wake(key);
+        for machine in context.fleet.named(pool) {
+            if !only_deleting || machine.metadata.deletion_timestamp.is_some() {
+                wakeups.wake(key_of(machine.as_ref()));
             }
         }
     };
@@ -175,13 +183,13 @@ fn is_news<K: kube::Resource>(
 /// Listens to each account that tells of changes of its machines.
 async fn listen(context: &Context) {
     let mut changed = context.providers.subscribe();
-    let mut listeners: BTreeMap<String, (i64, Listener)> = BTreeMap::new();
+    let mut listeners: BTreeMap<String, (Origin, Listener)> = BTreeMap::new();
     loop {
         let accounts = context.providers.all();
-        listeners.retain(|name, (generation, listener)| {
+        listeners.retain(|name, (origin, listener)| {
             accounts
                 .get(name)
-                .is_some_and(|account| account.generation == *generation)
+                .is_some_and(|account| account.origin == *origin)
                 && !listener.0.is_finished()
         });
         for (name, account) in accounts {
@@ -203,7 +211,7 @@ async fn listen(context: &Context) {
                         wakeups.wake(Key::new(namespace, machine));
                     }
                 });
-                listeners.insert(name, (account.generation, Listener(listener)));
+                listeners.insert(name, (account.origin, Listener(listener)));
             }
         }
         tokio::select! {
@@ -286,18 +294,14 @@ impl Shared {
 
     /// A conflict is daily business; what goes on failing is said, and not each time.
     fn report(&self, key: &Key, error: Option<&act::Error>) {
-        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         match error {
-            None => {
-                failures.remove(key);
-            }
+            None => self.failures.none(key),
             Some(act::Error::Stale) => {}
             Some(error) => {
-                let count = failures.entry(key.clone()).or_default();
-                *count += 1;
-                if count.is_power_of_two() {
+                let times = self.failures.again(key.clone());
+                if times.is_power_of_two() {
                     let source = std::error::Error::source(error).map(ToString::to_string);
-                    tracing::warn!(machine = %key, %error, source, times = *count, "a Machine could not be brought further; trying again");
+                    tracing::warn!(machine = %key, %error, source, times, "a Machine could not be brought further; trying again");
                 }
             }
         }
@@ -309,10 +313,7 @@ impl Shared {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .remove(key);
-        self.failures
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(key);
+        self.failures.none(key);
         self.context.health.forget(&format!("Machine {key}"));
         self.context
             .sessions

@@ -17,7 +17,7 @@ use skyward_core::machine::Endpoint;
 
 use super::observe::Observed;
 pub use crate::pool::plan::Next;
-use crate::{events::EventSpec, pool::plan::elapsed};
+use crate::{events::EventSpec, pool::plan::elapsed, provider::shortage::Scarce};
 
 /// What a Machine should do next.
 #[derive(Clone, Debug, Default)]
@@ -32,6 +32,9 @@ pub struct Plan {
     pub next: Next,
     /// Not to be ordered again before.
     pub order_not_before: Option<Timestamp>,
+    /// What cannot be had now, and what the provider said; remembered before the status is
+    /// written, so that the Pool's next plan knows it.
+    pub shortage: Option<(Scarce, String)>,
     /// Why.
     pub reasons: Vec<String>,
 }
@@ -54,6 +57,8 @@ pub enum Action {
     Delete,
     /// Lets the record go.
     RemoveFinalizer,
+    /// Its agent takes orders from a newer leader: this process must end.
+    Abdicate,
 }
 
 /// What the steps found: the facts that a status is made of.
@@ -78,6 +83,12 @@ pub fn plan(seen: &Observed, now: Timestamp) -> Plan {
         return deletion::plan(seen, now);
     }
     let mut plan = Plan::default();
+    if liveness::is_superseded(seen) {
+        plan.reasons
+            .push("its agent takes orders from a newer leader".to_owned());
+        plan.actions.push(Action::Abdicate);
+        return plan;
+    }
     if seen.machine.has_failed() {
         plan.reasons.push("it failed; its Pool gives it up".to_owned());
         if seen.session.is_some() {

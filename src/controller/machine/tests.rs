@@ -17,6 +17,8 @@ use skyward_core::{
 };
 use skyward_remote::sessions::{self, SessionFailure, SessionState, Stage};
 
+use crate::provider::shortage::Scarce;
+
 use super::{
     observe::{Account, Answer, MachineFacts, Observed, Waits},
     plan::{Action, Next, Plan, plan},
@@ -458,6 +460,63 @@ fn draining_ends_at_the_shutdown_timeout_unless_its_runs_may_finish() {
         plan(&seen, at(NOW + 335)).actions.contains(&Action::Delete),
         "its Pool's end ends it"
     );
+}
+
+#[test]
+fn a_machine_whose_runs_may_finish_does_not_drain_for_ever_when_nobody_hears_of_them() {
+    let mut seen = deleting(up());
+    seen.machine.finish_runs = true;
+    seen.runs = Some(1);
+    seen.disconnected_since = Some(at(NOW));
+    let orphan = i64::try_from(seen.waits.orphan.as_secs()).unwrap();
+    let drains = plan(&seen, at(NOW + orphan - 1));
+    assert!(!drains.actions.contains(&Action::Delete), "{drains:?}");
+    assert_eq!(drains.next, Next::After(Duration::from_secs(1)));
+    assert!(plan(&seen, at(NOW + orphan)).actions.contains(&Action::Delete));
+}
+
+#[test]
+fn a_machine_given_up_waits_until_its_dispatcher_knows_that() {
+    let mut seen = deleting(up());
+    seen.machine.finish_runs = true;
+    // The Board knows of no run, and not that the dispatcher saw the end of the machine.
+    seen.runs = None;
+    assert!(!plan(&seen, at(NOW)).actions.contains(&Action::Delete));
+    seen.runs = Some(0);
+    assert!(plan(&seen, at(NOW)).actions.contains(&Action::Delete));
+}
+
+#[rstest]
+#[case(ErrorKind::NoCapacity, Scarce::Offer { offer: "local-x".into(), spot: false })]
+#[case(ErrorKind::Quota("vCPUs".into()), Scarce::Quota { provider: "local".into(), region: String::new() })]
+fn what_is_refused_for_want_of_room_is_remembered(#[case] kind: ErrorKind, #[case] expected: Scarce) {
+    let mut seen = world();
+    seen.order = Some(Err(ProviderError::new(kind, "order", "sold out")));
+    let plan = plan(&seen, at(NOW));
+    let (what, said) = plan.shortage.clone().unwrap();
+    assert_eq!(what, expected);
+    assert!(said.contains("sold out"), "{said}");
+    assert_eq!(why(&plan).1, reason::NO_CAPACITY, "and the Pool orders another");
+}
+
+#[test]
+fn an_agent_of_a_newer_leader_ends_this_process_and_nothing_else_happens() {
+    let mut seen = up();
+    seen.session = Some(session(Stage::Failed(SessionFailure {
+        kind: sessions::FailureKind::AgentRefused,
+        step: None,
+        message: "the agent takes orders from a newer controller".into(),
+    })));
+    let newer = plan(&seen, at(NOW));
+    assert_eq!(
+        (newer.actions, newer.status.is_none()),
+        (vec![Action::Abdicate], true)
+    );
+    let Some(Stage::Failed(failure)) = seen.session.as_mut().map(|session| &mut session.stage) else {
+        panic!("it failed");
+    };
+    failure.message = "the agent there belongs to machine \"a/b\"".into();
+    assert!(!plan(&seen, at(NOW)).actions.contains(&Action::Abdicate));
 }
 
 #[test]

@@ -35,7 +35,7 @@ pub enum Error {
     #[error("could not {0}")]
     Api(&'static str, #[source] kube::Error),
     /// It did not answer.
-    #[error("could not {0}: the API server did not answer in time")]
+    #[error("could not {0}: no answer in time")]
     Late(&'static str),
     /// The Pool's key.
     #[error(transparent)]
@@ -63,6 +63,9 @@ impl Error {
 const CONCURRENT: usize = 16;
 /// Longest wait for one answer.
 const DEADLINE: Duration = Duration::from_secs(15);
+
+/// Longest wait for one answer of a provider.
+const PROVIDER_DEADLINE: Duration = Duration::from_mins(1);
 
 /// Carries out; answers with the Pool as it was last written, if it was.
 pub async fn act(
@@ -156,6 +159,7 @@ async fn actions(
     written: &mut Option<Arc<Pool>>,
 ) -> Result<(), Error> {
     let mut deletions = Vec::new();
+    let mut no_key = None;
     for action in &plan.actions {
         match action {
             Action::AddFinalizer => {
@@ -169,11 +173,12 @@ async fn actions(
                     &seen.pool.name,
                 )
                 .await;
+                // Nothing is ordered without a key; what shall go goes all the same.
                 if let Err(error) = ensured {
                     for (name, _) in orders {
                         context.fleet.cancel(&Key::new(&seen.pool.namespace, *name));
                     }
-                    return Err(error.into());
+                    no_key = Some(Error::from(error));
                 }
             }
             Action::CreateMachine { .. } => {}
@@ -190,7 +195,10 @@ async fn actions(
                         id = machine.id,
                         "a machine without record is deleted"
                     );
-                    account.provider.delete(machine).await?;
+                    match timeout(PROVIDER_DEADLINE, account.provider.delete(machine)).await {
+                        Ok(answer) => drop(answer?),
+                        Err(_) => return Err(Error::Late("delete a machine without record")),
+                    }
                 }
             }
             Action::ReleaseKey => {
@@ -207,12 +215,15 @@ async fn actions(
     for (name, uid, why, finish) in deletions {
         effects.push(delete_machine(context, seen, name, uid, why, finish).boxed());
     }
-    for (name, spec) in orders {
+    for (name, spec) in orders.iter().filter(|_| no_key.is_none()) {
         effects.push(create_machine(context, pool, seen, name, spec).boxed());
     }
     // All are tried, whatever one of them meets.
     let results: Vec<Result<(), Error>> = stream::iter(effects).buffer_unordered(CONCURRENT).collect().await;
-    results.into_iter().collect()
+    match no_key {
+        Some(error) => Err(error),
+        None => results.into_iter().collect(),
+    }
 }
 
 async fn create_machine(

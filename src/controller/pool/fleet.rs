@@ -95,14 +95,22 @@ impl Fleet {
         }
     }
 
-    /// The watch began anew with this complete list. Reservations stay: they may be younger.
+    /// The watch began anew with this complete list, which appears at once: who saw half of
+    /// it would order the other half again. Reservations stay: they may be younger.
     pub fn replace(&self, machines: &[Arc<Machine>]) {
+        let mut pools: HashMap<String, BTreeMap<String, Arc<Machine>>> = HashMap::new();
         let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        inner.pools.clear();
-        drop(inner);
         for machine in machines {
-            self.apply(machine);
+            let (Some(namespace), Some(name)) = (&machine.metadata.namespace, &machine.metadata.name) else {
+                continue;
+            };
+            inner.reserved.remove(&Key::new(namespace, name));
+            pools
+                .entry(machine.spec.pool_uid.clone())
+                .or_default()
+                .insert(name.clone(), machine.clone());
         }
+        inner.pools = pools;
     }
 
     /// The Machines of a Pool: those shown, and those reserved.
@@ -121,6 +129,23 @@ impl Fleet {
             .collect();
         reserved.sort_by_key(|(_, reserved)| (reserved.slot, reserved.attempt));
         (shown, reserved)
+    }
+
+    /// The Machines of a Pool of that name, and of earlier ones of that name.
+    pub fn named(&self, pool: &Key) -> Vec<Arc<Machine>> {
+        let inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_meant = |machine: &&Arc<Machine>| {
+            machine.spec.pool == pool.name
+                && machine.metadata.namespace.as_deref() == Some(pool.namespace.as_str())
+        };
+        inner
+            .pools
+            .values()
+            // All Machines of one UID are of one Pool.
+            .filter(|machines| machines.values().next().as_ref().is_some_and(is_meant))
+            .flat_map(BTreeMap::values)
+            .cloned()
+            .collect()
     }
 
     /// Machines of a Provider.
@@ -211,6 +236,33 @@ mod tests {
                 in_namespace: 2
             }
         );
+    }
+
+    fn machine(name: &str) -> Arc<Machine> {
+        let spec = serde_json::from_value(serde_json::json!({
+            "pool": "train", "poolUid": "uid", "slot": 0, "attempt": 1, "provider": "local", "offer": "o",
+            "instanceType": "x", "market": "OnDemand", "hourlyPrice": "0", "token": "t", "templateHash": "h"
+        }))
+        .unwrap();
+        let mut machine = Machine::new(name, spec);
+        machine.metadata.namespace = Some("team".into());
+        Arc::new(machine)
+    }
+
+    #[test]
+    fn a_list_that_begins_anew_is_never_seen_in_part() {
+        let fleet = Fleet::default();
+        let all: Vec<_> = (0..50).map(|n| machine(&format!("m-{n}"))).collect();
+        fleet.replace(&all);
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(|| (0..20_000).map(|_| fleet.of_pool("uid").0.len()).min());
+            for _ in 0..2_000 {
+                fleet.replace(&all);
+            }
+            assert_eq!(reader.join().unwrap(), Some(50));
+        });
+        assert_eq!(fleet.named(&Key::new("team", "train")).len(), 50);
+        assert!(fleet.named(&Key::new("other", "train")).is_empty());
     }
 
     #[test]

@@ -2,11 +2,13 @@
 //!
 //! Begin reading at [`plan`]: what should happen next, as a pure function. [`observe`]
 //! gathers what it may know, [`act`] carries it out, [`fleet`] makes sure that a lagging
-//! cache never orders a machine twice, [`sweep`] finds machines that belong to nothing.
+//! cache never orders a machine twice, [`sweep`] finds machines that belong to nothing and
+//! [`key_sweep`] keys of Pools that are gone.
 //! This file only says when a Pool is looked at.
 
 pub mod act;
 pub mod fleet;
+pub mod key_sweep;
 pub mod observe;
 pub mod plan;
 pub mod sweep;
@@ -52,7 +54,7 @@ use crate::{
     context::Context,
     newest::Newest,
     runtime::key_of,
-    wake::{Changed, Wakeups},
+    wake::{Changed, Failures, Wakeups},
 };
 
 /// Most plans in a row for one Pool before others get their turn.
@@ -67,7 +69,7 @@ struct Shared {
     namespaces: Cache<PartialObjectMeta<Namespace>>,
     newest: Newest<Pool>,
     memory: Mutex<HashMap<Key, Memory>>,
-    failures: Mutex<HashMap<Key, u32>>,
+    failures: Failures<Key>,
 }
 
 /// Hints about one Pool; losing them costs a look or a refused write.
@@ -112,7 +114,7 @@ pub async fn run(context: Context) {
         namespaces,
         newest: Newest::default(),
         memory: Mutex::default(),
-        failures: Mutex::default(),
+        failures: Failures::default(),
     });
     let queue = wakeups
         .clone()
@@ -121,7 +123,9 @@ pub async fn run(context: Context) {
         .take_until(shutdown.clone().cancelled_owned());
     let reconciles = applier(
         |pool, shared: Arc<Shared>| Box::pin(async move { shared.reconcile(pool).await }),
-        |_, error: &act::Error, _| Action::requeue(retry_after(error)),
+        |pool, error: &act::Error, shared| {
+            Action::requeue(retry_after(error, &shared.failures, &key_of(pool.as_ref())))
+        },
         shared.clone(),
         context.caches.pools.clone(),
         queue,
@@ -140,7 +144,8 @@ pub async fn run(context: Context) {
         tokio::join!(
             watch_namespaces,
             route(&context, &wakeups),
-            sweep::run(context.clone())
+            sweep::run(context.clone()),
+            key_sweep::run(context.clone())
         );
     };
     tokio::select! {
@@ -149,11 +154,13 @@ pub async fn run(context: Context) {
     }
 }
 
-fn retry_after(error: &act::Error) -> Duration {
+fn retry_after(error: &act::Error, failures: &Failures<Key>, key: &Key) -> Duration {
     match error {
         act::Error::Stale | act::Error::LimitRace => AFTER_CONFLICT,
-        act::Error::Late(_) => Duration::from_secs(1),
-        act::Error::Api(..) | act::Error::Key(_) | act::Error::Provider(_) => Duration::from_secs(3),
+        act::Error::Late(_) => failures.pause(key, Duration::from_secs(1)),
+        act::Error::Api(..) | act::Error::Key(_) | act::Error::Provider(_) => {
+            failures.pause(key, Duration::from_secs(3))
+        }
     }
 }
 
@@ -242,10 +249,7 @@ impl Shared {
                     return Err(error);
                 }
             };
-            self.failures
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .remove(&key);
+            self.failures.none(&key);
             if let Some(fresh) = written {
                 self.newest.wrote(&pool, fresh.clone());
                 pool = fresh;
@@ -264,12 +268,10 @@ impl Shared {
         if matches!(error, act::Error::Stale | act::Error::LimitRace) {
             return;
         }
-        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = failures.entry(key.clone()).or_default();
-        *count += 1;
-        if count.is_power_of_two() {
+        let times = self.failures.again(key.clone());
+        if times.is_power_of_two() {
             let source = std::error::Error::source(error).map(ToString::to_string);
-            tracing::warn!(pool = %key, %error, source, times = *count, "a Pool could not be brought further; trying again");
+            tracing::warn!(pool = %key, %error, source, times, "a Pool could not be brought further; trying again");
         }
     }
 
@@ -300,10 +302,7 @@ impl Shared {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .remove(key);
-        self.failures
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(key);
+        self.failures.none(key);
         self.context.health.forget(&format!("Pool {key}"));
     }
 }

@@ -3,11 +3,7 @@
 //! Everything comes from caches, except references (looked up at most every some
 //! seconds) and, while a Pool is deleted, the provider's own list of machines.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use k8s_openapi::{
@@ -22,7 +18,6 @@ use kube::{
 use skyward_api::{
     Machine, MachinePhase, Pool, Provider as ProviderObject,
     condition::{self, find, is_true},
-    offer::OfferSpec,
     pool::{PoolSpec, PoolStatus},
 };
 use skyward_core::{MachineRef, Scope};
@@ -35,6 +30,7 @@ use super::{
 use crate::{
     board::{Key, PoolLoad},
     context::Context,
+    provider::{offers::Book, shortage::Shortages},
     runtime::key_of,
 };
 
@@ -57,8 +53,10 @@ pub struct Observed {
     pub missing_references: Result<Vec<String>, String>,
     /// Whether it names any.
     pub has_references: bool,
-    /// Offers of its Provider, by name.
-    pub offers: BTreeMap<String, OfferSpec>,
+    /// Offers of its Provider.
+    pub offers: Arc<Book>,
+    /// Those that were refused lately.
+    pub shortages: Arc<Shortages>,
     /// The Provider's limits.
     pub limits: Limits,
     /// How much of them is used, by all Pools.
@@ -191,6 +189,7 @@ pub enum Leftovers {
 /// References of a Pool, as last looked up.
 #[derive(Clone, Debug)]
 pub struct ReferenceCheck {
+    uid: String,
     generation: i64,
     at: Instant,
     missing: Vec<String>,
@@ -251,13 +250,7 @@ pub async fn observe(
             total: limits.machines,
             in_namespace: limits.machines_per_namespace,
         });
-    let offers = context
-        .caches
-        .offers
-        .state_filter(|offer| offer.spec.provider == facts.spec.provider)
-        .into_iter()
-        .map(|offer| (offer.name_any(), offer.spec.clone()))
-        .collect();
+    let offers = context.offers.of(&facts.spec.provider);
     let leftovers = if facts.deleting_since.is_some() && machines.is_empty() && facts.status.last_attempt > 0
     {
         leftovers(context, &facts, provider.is_some()).await
@@ -281,6 +274,7 @@ pub async fn observe(
         missing_references,
         has_references,
         offers,
+        shortages: context.shortages.now(),
         limits,
         leftovers,
     }
@@ -458,7 +452,7 @@ async fn missing_references(
         } else {
             MISSING_EVERY
         };
-        if check.generation == pool.generation && check.at.elapsed() < good_for {
+        if check.uid == pool.uid && check.generation == pool.generation && check.at.elapsed() < good_for {
             return Ok(check.missing.clone());
         }
     }
@@ -473,7 +467,21 @@ async fn missing_references(
             missing.push(format!("{kind} \"{name}\""));
         }
     }
+    let bundle = pool
+        .spec
+        .image
+        .as_ref()
+        .and_then(|image| image.ca_bundle_ref.as_ref())
+        .filter(|bundle| !bundle.optional && !missing.contains(&format!("ConfigMap \"{}\"", bundle.name)));
+    if let Some(bundle) = bundle
+        && !has_certificates(context, &pool.namespace, &bundle.name)
+            .await
+            .map_err(|error| format!("ConfigMap \"{}\" could not be read: {error}", bundle.name))?
+    {
+        missing.push(format!("Key \"ca.crt\" of ConfigMap \"{}\"", bundle.name));
+    }
     *last = Some(ReferenceCheck {
+        uid: pool.uid.clone(),
         generation: pool.generation,
         at: Instant::now(),
         missing: missing.clone(),
@@ -491,6 +499,18 @@ where
     let api: Api<K> = Api::namespaced(context.client.clone(), namespace);
     match timeout(DEADLINE, api.get_metadata_opt(name)).await {
         Ok(Ok(found)) => Ok(found.is_some()),
+        Ok(Err(error)) => Err(error.to_string()),
+        Err(_) => Err("the API server did not answer in time".to_owned()),
+    }
+}
+
+/// Whether a ConfigMap has the certificates that machines shall trust.
+async fn has_certificates(context: &Context, namespace: &str, name: &str) -> Result<bool, String> {
+    let api: Api<ConfigMap> = Api::namespaced(context.client.clone(), namespace);
+    match timeout(DEADLINE, api.get_opt(name)).await {
+        Ok(Ok(map)) => Ok(map
+            .and_then(|map| map.data)
+            .is_some_and(|data| data.contains_key("ca.crt"))),
         Ok(Err(error)) => Err(error.to_string()),
         Err(_) => Err("the API server did not answer in time".to_owned()),
     }

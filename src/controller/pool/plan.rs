@@ -28,6 +28,7 @@ use jiff::{SignedDuration, Timestamp};
 use skyward_api::{condition::reason, machine::MachineSpec, pool::PoolStatus};
 use skyward_core::MachineRef;
 
+use self::offer_choice::Choice;
 use super::observe::{MachineFacts, Observed};
 use crate::events::{self, EventSpec};
 
@@ -149,6 +150,8 @@ pub(crate) struct Draft<'a> {
     pub(crate) ordered: Vec<u32>,
     /// What the last failure was, in words.
     pub(crate) last_failure: Option<String>,
+    /// What would be ordered now, or why nothing can be.
+    pub(crate) choice: Result<Choice<'a>, String>,
 }
 
 impl<'a> Draft<'a> {
@@ -165,6 +168,7 @@ impl<'a> Draft<'a> {
             given_up: Vec::new(),
             ordered: Vec::new(),
             last_failure: None,
+            choice: offer_choice::choose(&seen.pool.spec, &seen.offers, &seen.shortages, now),
         }
     }
 

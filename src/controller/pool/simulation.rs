@@ -292,6 +292,7 @@ impl World {
                     MachineAction::Disconnect => {
                         self.sessions.remove(name);
                     }
+                    MachineAction::Abdicate => panic!("nobody else leads"),
                     MachineAction::Delete => deletion = Some(self.delete(name)),
                     MachineAction::RemoveFinalizer => {
                         assert!(

@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use futures::{StreamExt, stream};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{Resource, ResourceExt, runtime::reflector::ObjectRef};
@@ -19,7 +20,7 @@ use tokio::time::{sleep, timeout};
 
 use super::plan::elapsed;
 use crate::{
-    context::Context,
+    context::{Account, Context},
     events::{self, EventSpec},
     runtime::key_of,
 };
@@ -31,8 +32,19 @@ const LEAST_SETTLE: Duration = Duration::from_secs(5);
 /// Longest wait for a provider's list, and for a deletion to be accepted.
 const DEADLINE: Duration = Duration::from_mins(1);
 
-/// When each orphan was first seen, by Provider and the provider's id.
-type Sightings = BTreeMap<(String, String), Timestamp>;
+/// Accounts swept at the same time: one that answers slowly must not hold up the others.
+const ACCOUNTS: usize = 8;
+
+/// When each orphan of one Provider was first seen, by the provider's id.
+type Sightings = BTreeMap<String, Timestamp>;
+
+/// What is remembered of one Provider between two sweeps.
+#[derive(Clone, Debug, Default)]
+struct Memory {
+    sightings: Sightings,
+    /// Why it could not be listed; said once.
+    problem: Option<String>,
+}
 
 /// What to do about the machines of one Provider.
 #[derive(Debug, Default, PartialEq)]
@@ -46,7 +58,6 @@ struct Plan {
 /// Decides, for the complete list of one Provider.
 fn plan(
     cluster: &str,
-    provider: &str,
     listed: &[ProviderMachine],
     known: &BTreeSet<String>,
     sightings: &Sightings,
@@ -60,7 +71,7 @@ fn plan(
         if !ours || on_its_way_out || known.contains(&machine.mark.machine_uid) {
             continue;
         }
-        let first = sightings.get(&(provider.to_owned(), machine.id.clone()));
+        let first = sightings.get(&machine.id);
         if first.is_some_and(|first| elapsed(*first, now) >= settle) {
             plan.delete.push((machine.id.clone(), machine.mark.clone()));
         } else {
@@ -72,10 +83,13 @@ fn plan(
 
 /// Sweeps until shutdown.
 pub(super) async fn run(context: Context) {
-    let mut sightings = Sightings::new();
+    let mut memories: BTreeMap<String, Memory> = BTreeMap::new();
     let mut accounts = context.providers.subscribe();
     loop {
-        let again = sweep(&context, &mut sightings).await;
+        let again = tokio::select! {
+            again = sweep(&context, &mut memories) => again,
+            () = context.shutdown.cancelled() => return,
+        };
         tokio::select! {
             () = sleep(again) => {}
             // A new account may have orphans from before.
@@ -90,54 +104,88 @@ pub(super) async fn run(context: Context) {
 }
 
 /// One sweep over all accounts; answers when the next is due.
-async fn sweep(context: &Context, sightings: &mut Sightings) -> Duration {
-    let mut again = EVERY;
+async fn sweep(context: &Context, memories: &mut BTreeMap<String, Memory>) -> Duration {
     let accounts = context.providers.all();
-    sightings.retain(|(provider, _), _| accounts.contains_key(provider));
-    for (name, account) in accounts {
-        let regions: BTreeSet<String> = context
-            .caches
-            .machines
-            .state_filter(|machine| machine.spec.provider == name)
-            .iter()
-            .map(|machine| machine.spec.region.clone())
-            .collect();
-        let scope = Scope {
-            cluster: context.cluster.clone(),
-            pool_uid: None,
-            regions: regions.into_iter().collect(),
-        };
-        let listed = match timeout(DEADLINE, account.provider.list(&scope)).await {
-            Ok(Ok(listed)) => listed,
-            Ok(Err(error)) => {
-                tracing::warn!(provider = name, %error, "machines could not be listed; the sweep skips this Provider");
-                continue;
-            }
-            Err(_) => {
-                tracing::warn!(
-                    provider = name,
-                    "machines were not listed in time; the sweep skips this Provider"
-                );
-                continue;
-            }
-        };
-        // Only now, after the list: what was recorded meanwhile is known too.
-        let records = context.caches.machines.state();
-        let known: BTreeSet<String> = records.iter().filter_map(|machine| machine.uid()).collect();
-        wake_missing(context, &name, &listed);
-        let settle = account.provider.capabilities().settle_time.max(LEAST_SETTLE);
-        let now = Timestamp::now();
-        let plan = plan(&context.cluster, &name, &listed, &known, sightings, settle, now);
-        sightings.retain(|(provider, id), _| *provider != name || plan.watch.contains(id));
-        for id in &plan.watch {
-            sightings.entry((name.clone(), id.clone())).or_insert(now);
-            again = again.min(settle + Duration::from_millis(500));
+    memories.retain(|provider, _| accounts.contains_key(provider));
+    let swept = accounts.into_iter().map(|(name, account)| {
+        let memory = memories.remove(&name).unwrap_or_default();
+        async move {
+            let (memory, again) = sweep_account(context, &name, &account, memory).await;
+            (name, memory, again)
         }
-        for (id, mark) in plan.delete {
-            delete_orphan(context, &name, &account.provider, id, mark).await;
-        }
+    });
+    let swept: Vec<_> = stream::iter(swept).buffer_unordered(ACCOUNTS).collect().await;
+    let mut again = EVERY;
+    for (name, memory, due) in swept {
+        again = again.min(due);
+        memories.insert(name, memory);
     }
     again
+}
+
+async fn sweep_account(
+    context: &Context,
+    name: &str,
+    account: &Account,
+    mut memory: Memory,
+) -> (Memory, Duration) {
+    let regions: BTreeSet<String> = context
+        .caches
+        .machines
+        .state_filter(|machine| machine.spec.provider == name)
+        .iter()
+        .map(|machine| machine.spec.region.clone())
+        .collect();
+    let is_gone = context
+        .caches
+        .providers
+        .get(&ObjectRef::<ProviderObject>::new(name))
+        .is_none();
+    if is_gone && context.fleet.used(name, "").total == 0 {
+        // Its Provider was removed by force and its last machine is gone since.
+        context.providers.remove(name);
+        return (memory, EVERY);
+    }
+    let scope = Scope {
+        cluster: context.cluster.clone(),
+        pool_uid: None,
+        regions: regions.into_iter().collect(),
+    };
+    let listed = match timeout(DEADLINE, account.provider.list(&scope)).await {
+        Ok(Ok(listed)) => Ok(listed),
+        Ok(Err(error)) => Err(error.to_string()),
+        Err(_) => Err("no answer in time".to_owned()),
+    };
+    let listed = match listed {
+        Ok(listed) => listed,
+        Err(problem) => {
+            if memory.problem.is_none() {
+                tracing::warn!(provider = name, %problem, "machines could not be listed; the sweep skips this Provider until they can");
+            }
+            memory.problem = Some(problem);
+            return (memory, EVERY);
+        }
+    };
+    if memory.problem.take().is_some() {
+        tracing::info!(provider = name, "machines can be listed again");
+    }
+    // Only now, after the list: what was recorded meanwhile is known too.
+    let records = context.caches.machines.state();
+    let known: BTreeSet<String> = records.iter().filter_map(|machine| machine.uid()).collect();
+    wake_missing(context, name, &listed);
+    let settle = account.provider.capabilities().settle_time.max(LEAST_SETTLE);
+    let now = Timestamp::now();
+    let plan = plan(&context.cluster, &listed, &known, &memory.sightings, settle, now);
+    memory.sightings.retain(|id, _| plan.watch.contains(id));
+    let mut again = EVERY;
+    for id in &plan.watch {
+        memory.sightings.entry(id.clone()).or_insert(now);
+        again = again.min(settle + Duration::from_millis(500));
+    }
+    for (id, mark) in plan.delete {
+        delete_orphan(context, name, &account.provider, id, mark).await;
+    }
+    (memory, again)
 }
 
 /// Machines that were accepted and are not listed: their own reconcile finds out.
@@ -235,7 +283,7 @@ mod tests {
     fn decide(listed: &[ProviderMachine], known: &[&str], sightings: &Sightings, second: i64) -> Plan {
         let known = known.iter().map(|&uid| uid.to_owned()).collect();
         let now = Timestamp::from_second(second).unwrap();
-        plan("here", "local", listed, &known, sightings, SETTLE, now)
+        plan("here", listed, &known, sightings, SETTLE, now)
     }
 
     #[test]
@@ -245,7 +293,7 @@ mod tests {
             decide(&listed, &[], &Sightings::new(), 0).watch,
             BTreeSet::from(["a".to_owned()])
         );
-        let seen = Sightings::from([(("local".to_owned(), "a".to_owned()), Timestamp::UNIX_EPOCH)]);
+        let seen = Sightings::from([("a".to_owned(), Timestamp::UNIX_EPOCH)]);
         assert!(decide(&listed, &[], &seen, 9).delete.is_empty());
         assert_eq!(decide(&listed, &[], &seen, 10).delete.len(), 1);
     }
@@ -258,7 +306,7 @@ mod tests {
             machine("c", "here", ProviderPhase::Stopping),
         ];
         let seen = ["a", "b", "c"]
-            .map(|id| (("local".to_owned(), id.to_owned()), Timestamp::UNIX_EPOCH))
+            .map(|id| (id.to_owned(), Timestamp::UNIX_EPOCH))
             .into();
         assert_eq!(decide(&listed, &["uid-a"], &seen, 100), Plan::default());
     }

@@ -63,6 +63,9 @@ pub fn machine_spec(
 
 #[cfg(test)]
 mod tests {
+    use kube::CustomResourceExt;
+    use skyward_api::Pool;
+
     use super::*;
 
     const UID: &str = "0a1b-2c3d4e5f-ffff";
@@ -76,6 +79,114 @@ mod tests {
             machine_name(&format!("{}.x", "n".repeat(39)), UID, 0, 1),
             format!("{}-0a1b2-0-1", "n".repeat(39))
         );
+    }
+
+    /// A value for every field, each another one than by default.
+    fn values() -> serde_json::Value {
+        serde_json::json!({
+            "nodes": { "desired": 7 },
+            "accelerator": { "name": "H100" },
+            "vcpus": 3.0,
+            "memoryGB": 5.0,
+            "diskGB": 11,
+            "architecture": "arm64",
+            "image": { "python": "3.12" },
+            "worker": { "concurrency": 9, "user": "root" },
+            "shmSize": "2Gi",
+            "timeouts": { "provision": "7m" },
+            "maxProvisionAttempts": 4,
+            "provisionRetryDelay": "3s",
+            "sshRetryInterval": "3s",
+            "retryOnInterruption": 8,
+            "orphanTimeout": "2h",
+            "suspend": true,
+        })
+    }
+
+    fn spec_with(path: &[&str], value: &serde_json::Value) -> PoolSpec {
+        let mut json = serde_json::json!({ "provider": "a" });
+        let mut at = &mut json;
+        for part in path {
+            at = &mut at[*part];
+        }
+        *at = value.clone();
+        serde_json::from_value(json).unwrap()
+    }
+
+    /// The reference pages are made of these descriptions.
+    #[test]
+    fn the_reference_says_which_fields_replace_machines_and_it_is_true() {
+        let crd = serde_json::to_value(Pool::crd()).unwrap();
+        let spec =
+            &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"];
+        let (values, base) = (
+            values(),
+            template_hash(&spec_with(&["nodes"], &serde_json::json!({}))),
+        );
+        let check = |path: &[&str], schema: &serde_json::Value, value: &serde_json::Value| {
+            let words: Vec<&str> = schema["description"]
+                .as_str()
+                .unwrap_or_default()
+                .split_whitespace()
+                .collect();
+            let text = words.join(" ");
+            let says = text.contains("A change replaces machines when idle");
+            let replaces = template_hash(&spec_with(path, value)) != base;
+            assert_eq!(says, replaces, "{path:?}: {text}");
+            let at_once = text.contains("at any time") || text.contains("at once");
+            assert!(
+                replaces || at_once,
+                "{path:?} does not say when a change takes effect: {text}"
+            );
+        };
+        for (field, schema) in spec.as_object().unwrap() {
+            match field.as_str() {
+                "provider" => assert!(schema["description"].as_str().unwrap().contains("Immutable")),
+                // Its fields differ; that of the whole speaks for `concurrency`.
+                "worker" => {
+                    let inner = &schema["properties"];
+                    assert!(
+                        schema["description"]
+                            .as_str()
+                            .unwrap()
+                            .contains("`concurrency` takes effect at once")
+                    );
+                    check(&["worker", "user"], &inner["user"], &values["worker"]["user"]);
+                    let many = spec_with(&["worker", "concurrency"], &values["worker"]["concurrency"]);
+                    assert_eq!(template_hash(&many), base);
+                    assert_eq!(
+                        inner.as_object().unwrap().len(),
+                        2,
+                        "a new field of worker: say what it does"
+                    );
+                }
+                other => {
+                    assert!(
+                        !values[other].is_null(),
+                        "a new field {other}: give it a value in this test"
+                    );
+                    check(&[other], schema, &values[other]);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_part_of_the_image_replaces_machines() {
+        let base = template_hash(&spec_with(&["image"], &serde_json::json!({})));
+        let parts = serde_json::json!({
+            "python": "3.11",
+            "pip": ["numpy"],
+            "pipIndexes": [{ "url": "https://x", "packages": ["a"] }],
+            "apt": ["git"],
+            "env": [{ "name": "A", "value": "b" }],
+            "envFrom": [{ "secretRef": { "name": "s" } }],
+            "shellVars": { "A": "echo" },
+            "caBundleRef": { "name": "ca" },
+        });
+        for (part, value) in parts.as_object().unwrap() {
+            assert_ne!(template_hash(&spec_with(&["image", part], value)), base, "{part}");
+        }
     }
 
     #[test]

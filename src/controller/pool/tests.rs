@@ -1,6 +1,6 @@
 //! Tables over the Pool's plan, and properties that hold for every world.
 
-use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -18,7 +18,13 @@ use super::{
     observe::{AccountFacts, Failure, Leftovers, MachineFacts, NamespaceFacts, Observed, PoolFacts},
     plan::{Action, Next, Plan, Why, audit::audit, plan},
 };
-use crate::board::PoolLoad;
+use crate::{
+    board::PoolLoad,
+    provider::{
+        offers::{Book, tests::offer},
+        shortage::{REMEMBERED, Scarce, Shortages},
+    },
+};
 
 const NOW: i64 = 100_000;
 
@@ -31,11 +37,6 @@ pub(crate) fn world(desired: u32) -> Observed {
     let spec: PoolSpec =
         serde_json::from_value(serde_json::json!({ "provider": "local", "nodes": { "desired": desired } }))
             .unwrap();
-    let offer = serde_json::from_value(serde_json::json!({
-        "provider": "local", "instanceType": "x", "vcpus": 4.0, "memoryGB": 8.0, "architecture": "x86_64",
-        "onDemandPrice": "0", "availability": "Yes", "connected": true
-    }))
-    .unwrap();
     Observed {
         cluster: "cluster".into(),
         pool: PoolFacts {
@@ -58,7 +59,8 @@ pub(crate) fn world(desired: u32) -> Observed {
         namespace: NamespaceFacts::Allowed,
         missing_references: Ok(Vec::new()),
         has_references: false,
-        offers: BTreeMap::from([("local-x".to_owned(), offer)]),
+        offers: Arc::new(Book::of([offer("local-x", serde_json::json!({}))])),
+        shortages: Arc::default(),
         limits: Limits::default(),
         used: Used::default(),
         leftovers: Leftovers::NotAsked,
@@ -258,6 +260,64 @@ fn a_failed_try_is_waited_for_twice_as_long_each_time_and_counted_once() {
 }
 
 #[test]
+fn a_refusal_for_want_of_room_moves_on_to_the_next_offer_at_once_and_counts_when_there_is_none() {
+    let price = |price: &str| serde_json::json!({ "onDemandPrice": price });
+    let mut seen = world(1);
+    seen.offers = Arc::new(Book::of([offer("cheap", price("1")), offer("dear", price("2"))]));
+    let refused = |slot, when| {
+        let mut machine = failed(slot, when);
+        let failure = machine.failure.as_mut().unwrap();
+        failure.reason = reason::NO_CAPACITY.into();
+        machine
+    };
+    let ordered = |plan: &Plan| {
+        plan.actions.iter().find_map(|action| match action {
+            Action::CreateMachine { spec, .. } => Some(spec.offer.clone()),
+            _ => None,
+        })
+    };
+    let mut short = Shortages::default();
+    let mut refuse = |name: &str| {
+        let what = Scarce::Offer {
+            offer: name.into(),
+            spot: false,
+        };
+        short.remember(what, "sold out".into(), at(NOW), REMEMBERED);
+        Arc::new(short.clone())
+    };
+    // Even while an earlier failure of another kind would have to be waited for.
+    seen.pool.status.failed_attempts = 1;
+    seen.pool.status.last_failure_at = Some(Time(at(NOW - 1)));
+    seen.shortages = refuse("cheap");
+    seen.machines = vec![refused(0, NOW)];
+    let plan = decide(&seen);
+    assert_eq!(ordered(&plan).as_deref(), Some("dear"));
+    assert_eq!(plan.status.failed_attempts, 1, "it is no failed try");
+    seen.shortages = refuse("dear");
+    seen.machines = vec![refused(0, NOW + 1)];
+    seen.pool.status = plan.status;
+    let last = decide_at(&seen, NOW + 1);
+    assert_eq!((ordered(&last), last.status.failed_attempts), (None, 2));
+    assert_eq!(last.next, Next::After(std::time::Duration::from_secs(20)));
+    // Then the cheapest is asked for again, although its time has not passed.
+    seen.pool.status = last.status;
+    seen.machines.clear();
+    assert_eq!(ordered(&decide_at(&seen, NOW + 21)).as_deref(), Some("cheap"));
+}
+
+#[test]
+fn an_attempt_is_not_used_again_although_somebody_reset_the_status() {
+    let mut seen = world(2);
+    seen.pool.status.last_attempt = 0;
+    seen.machines = vec![MachineFacts {
+        attempt: 41,
+        ..ready(0)
+    }];
+    let plan = decide(&seen);
+    assert_eq!((created(&plan), plan.status.last_attempt), (vec![1], 42));
+}
+
+#[test]
 fn after_the_last_try_the_pool_is_stalled_with_what_the_provider_said() {
     let mut seen = world(1);
     seen.pool.status.failed_attempts = 9;
@@ -340,7 +400,7 @@ fn outdated_machines_are_replaced_one_at_a_time_when_idle() {
     seen.machines = vec![old(ready(0)), old(ready(1)), old(ready(2))];
     assert_eq!(deleted_names(&decide(&seen)), ["m-2", "m-1"]);
     // And none when no new one could be ordered.
-    seen.offers.clear();
+    seen.offers = Arc::default();
     assert_eq!(deleted_names(&decide(&seen)), Vec::<String>::new());
 }
 
@@ -589,7 +649,7 @@ fn any_world() -> impl Strategy<Value = Observed> {
                 }
                 seen.missing_references = if missing { Err("away".into()) } else { Ok(vec![]) };
                 if no_offer {
-                    seen.offers.clear();
+                    seen.offers = Arc::default();
                 }
                 seen.account = match account {
                     0 => AccountFacts::NotFound(vec![]),

@@ -1,6 +1,9 @@
 //! What an account offers becomes Offer objects; only what differs is written. Pure.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashMap, HashSet},
+    sync::Arc,
+};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{ResourceExt, api::ObjectMeta};
@@ -37,9 +40,14 @@ pub(super) fn catalogue(provider: &Provider, offers: &[offer::Offer], existing: 
     sorted.dedup_by(|a, b| a.id == b.id);
     let left_out = sorted.len().saturating_sub(MOST);
     sorted.truncate(MOST);
+    let others = existing
+        .iter()
+        .filter(|other| other.spec.provider != provider.name_any())
+        .filter_map(|other| other.metadata.name.as_deref())
+        .collect();
     let objects: Vec<Offer> = sorted
         .iter()
-        .map(|offer| object(provider, offer, existing))
+        .map(|offer| object(provider, offer, &others))
         .collect();
     Catalogue {
         wanted: objects.len() as u32,
@@ -56,14 +64,12 @@ fn price(offer: &offer::Offer) -> Decimal {
         .unwrap_or(Decimal::MAX)
 }
 
-fn object(provider: &Provider, offer: &offer::Offer, existing: &[Arc<Offer>]) -> Offer {
+/// `others`: names of the Offers of other Providers.
+fn object(provider: &Provider, offer: &offer::Offer, others: &HashSet<&str>) -> Offer {
     let owner = provider.name_any();
     let plain = format!("{owner}-{}", offer.id);
     // `a-b` with `c` and `a` with `b-c` would meet in one name.
-    let taken = existing
-        .iter()
-        .any(|other| other.name_any() == plain && other.spec.provider != owner);
-    let name = if taken || plain.len() > LONGEST_NAME {
+    let name = if others.contains(plain.as_str()) || plain.len() > LONGEST_NAME {
         distinct(&plain, &format!("{owner}/{}", offer.id))
     } else {
         plain
@@ -159,11 +165,14 @@ pub(super) fn difference(
         .filter(|offer| offer.spec.provider == name && !wanted.contains(&offer.name_any()))
         .map(|offer| offer.name_any())
         .collect::<BTreeSet<String>>();
+    let by_name: HashMap<&str, &Arc<Offer>> = existing
+        .iter()
+        .filter_map(|there| Some((there.metadata.name.as_deref()?, there)))
+        .collect();
     let same = |object: &Offer| {
-        existing.iter().any(|there| {
-            there.name_any() == object.name_any()
-                && there.spec == object.spec
-                && there.metadata.owner_references == object.metadata.owner_references
+        let there = object.metadata.name.as_deref().and_then(|name| by_name.get(name));
+        there.is_some_and(|there| {
+            there.spec == object.spec && there.metadata.owner_references == object.metadata.owner_references
         })
     };
     let apply = catalogue

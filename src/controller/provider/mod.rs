@@ -8,7 +8,9 @@
 
 mod catalogue;
 mod credentials;
+pub mod offers;
 mod plan;
+pub mod shortage;
 
 use std::{
     collections::BTreeMap,
@@ -33,8 +35,8 @@ use skyward_core::{ErrorKind, Provider, ProviderError};
 use tokio::time::timeout;
 
 use crate::{
-    context::{Account, Context},
-    wake::Changed,
+    context::{Account, Context, Origin},
+    wake::{Changed, Failures},
 };
 use plan::{Answer, Memory, Observed, Plan};
 
@@ -46,7 +48,7 @@ const WRITES: usize = 16;
 const CALL_DEADLINE: Duration = Duration::from_mins(1);
 /// Longest wait for the API server.
 const API_DEADLINE: Duration = Duration::from_secs(15);
-/// Wait after a write that failed.
+/// First wait after a write that failed.
 const RETRY: Duration = Duration::from_secs(2);
 
 /// Why a reconcile failed; the next one begins anew.
@@ -75,6 +77,7 @@ impl Error {
 struct Controller {
     context: Context,
     memory: Mutex<BTreeMap<String, Memory>>,
+    failures: Failures<String>,
 }
 
 /// Runs until shutdown.
@@ -88,6 +91,7 @@ pub async fn run(context: Context) {
     let controller = Arc::new(Controller {
         context: context.clone(),
         memory: Mutex::default(),
+        failures: Failures::default(),
     });
     let waking = controller.clone();
     let then = changes
@@ -99,7 +103,9 @@ pub async fn run(context: Context) {
         .map(Ok::<ObjectRef<ProviderObject>, std::convert::Infallible>);
     applier(
         |provider, controller: Arc<Controller>| async move { controller.reconcile(provider).await }.boxed(),
-        |_, _, _| Action::requeue(RETRY),
+        |provider, _, controller| {
+            Action::requeue(controller.failures.pause(&provider.name_any(), RETRY))
+        },
         controller.clone(),
         context.caches.providers.clone(),
         queue,
@@ -107,11 +113,14 @@ pub async fn run(context: Context) {
     )
     .for_each(|result| {
         match result {
-            Ok(_) => {}
+            Ok((provider, _)) => controller.failures.none(&provider.name),
             Err(ControllerError::ObjectNotFound(gone)) => controller.forget(&gone.name),
             Err(ControllerError::ReconcilerFailed(error, provider)) => {
-                let cause = std::error::Error::source(&error).map(ToString::to_string);
-                tracing::warn!(%error, cause, provider = provider.name, "a Provider could not be reconciled; it is tried again");
+                let times = controller.failures.again(provider.name.clone());
+                if times.is_power_of_two() {
+                    let cause = std::error::Error::source(&error).map(ToString::to_string);
+                    tracing::warn!(%error, cause, provider = provider.name, times, "a Provider could not be reconciled; it is tried again");
+                }
             }
             Err(error) => tracing::warn!(%error, "the queue of Providers failed"),
         }
@@ -167,7 +176,7 @@ impl Controller {
 
     async fn look(&self, provider: &ProviderObject) -> Result<Action, Error> {
         let name = provider.name_any();
-        let memory = self.recall(&name);
+        let memory = self.recall(&name, &provider.uid().unwrap_or_default());
         let answer = if plan::due_in(provider, &memory, Timestamp::now()).is_zero() {
             self.ask(provider).await
         } else {
@@ -178,7 +187,13 @@ impl Controller {
             .providers
             .get(&name)
             .map(|account| account.provider.capabilities().clone());
-        let offers = self.context.caches.offers.state();
+        // Machines come and go more often than offers are compared.
+        let compares = plan::compares_offers(provider, &memory, &answer);
+        let offers = if compares {
+            self.context.caches.offers.state()
+        } else {
+            Vec::new()
+        };
         let observed = Observed {
             provider,
             machines: self.context.fleet.used(&name, "").total,
@@ -207,13 +222,18 @@ impl Controller {
         Ok(Action::requeue(again.max(Duration::from_millis(100))))
     }
 
-    fn recall(&self, name: &str) -> Memory {
+    /// What is remembered of this object: one of the same name is another one.
+    fn recall(&self, name: &str, uid: &str) -> Memory {
         self.memory
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .get(name)
+            .filter(|memory| memory.uid == uid)
             .cloned()
-            .unwrap_or_default()
+            .unwrap_or_else(|| Memory {
+                uid: uid.to_owned(),
+                ..Memory::default()
+            })
     }
 
     fn remember(&self, name: &str, memory: Memory) {
@@ -243,19 +263,18 @@ impl Controller {
             Err(_) => return Answer::Failed(late("check the account")),
         };
         // It answered: from now on Machines are ordered and deleted through it.
-        let (name, generation) = (object.name_any(), plan::generation(object));
+        let (name, origin) = (object.name_any(), Origin::of(object, &secret));
         if self
             .context
             .providers
             .get(&name)
-            .is_none_or(|known| known.generation != generation || known.secret != secret)
+            .is_none_or(|known| known.origin != origin)
         {
             self.context.providers.set(
                 &name,
                 Account {
                     provider: provider.clone(),
-                    generation,
-                    secret,
+                    origin,
                 },
             );
         }
@@ -266,19 +285,14 @@ impl Controller {
         }
     }
 
-    /// The client of this generation of the spec and of the Secret: the one at hand, or a
-    /// new one.
+    /// The client of this object, its generation and its Secret: the one at hand, or a new one.
     fn client(
         &self,
         object: &ProviderObject,
         read: &credentials::Read,
     ) -> Result<Arc<dyn Provider>, ProviderError> {
         match self.context.providers.get(&object.name_any()) {
-            Some(account)
-                if account.generation == plan::generation(object) && account.secret == read.version =>
-            {
-                Ok(account.provider)
-            }
+            Some(account) if account.origin == Origin::of(object, &read.version) => Ok(account.provider),
             _ => (self.context.factory)(object, &read.credentials),
         }
     }

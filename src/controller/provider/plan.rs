@@ -38,6 +38,8 @@ const COUNT_EVERY: Duration = Duration::from_secs(5);
 /// when the next call is due.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Memory {
+    /// UID of the Provider object that this is about.
+    pub uid: String,
     /// Generation that the last calls were about.
     pub generation: i64,
     /// When the account and its offers were last asked for.
@@ -144,6 +146,14 @@ fn since(then: Timestamp, now: Timestamp) -> Option<Duration> {
 /// Generation of its spec.
 pub(super) fn generation(provider: &Provider) -> i64 {
     provider.metadata.generation.unwrap_or_default()
+}
+
+/// Whether a plan compares Offers: only when there is something to compare them with, or
+/// when none may be left.
+pub(super) fn compares_offers(provider: &Provider, memory: &Memory, answer: &Answer) -> bool {
+    !matches!(answer, Answer::NotAsked)
+        || memory.problem.is_some()
+        || provider.metadata.deletion_timestamp.is_some()
 }
 
 /// The plan, and what to remember.

@@ -71,6 +71,11 @@ impl Handle {
         self.empty.load(Ordering::Acquire)
     }
 
+    /// Whether it ended although nobody asked it to: it panicked.
+    pub(crate) fn has_died(&self) -> bool {
+        self.process.is_finished()
+    }
+
     /// Waits until it ended; it does when its sender is dropped or at shutdown.
     pub(crate) async fn ended(self) {
         drop(self.task_tx);

@@ -204,7 +204,7 @@ pub(crate) async fn collect(
         };
     }
     if order.keep {
-        keep(store, run, &collected, metrics).await?;
+        keep(store, order, &collected, metrics).await?;
     }
     Ok(collected)
 }
@@ -212,17 +212,17 @@ pub(crate) async fn collect(
 /// What it came to is stored too, for a later leader.
 async fn keep(
     store: &Store,
-    run: &RunId,
+    order: &CollectOrder,
     collected: &Collected,
     metrics: &Metrics,
 ) -> Result<(), CollectError> {
-    let json =
-        serde_json::to_vec(&collected.result).map_err(|error| CollectError::Store(error.to_string()))?;
-    in_time(
-        metrics,
-        store.put_outcome(&run.uid, &run.to_string(), Bytes::from(json)),
-    )
-    .await
+    let result = RunResult {
+        machine: order.machine.to_string(),
+        ..collected.result.clone()
+    };
+    let json = serde_json::to_vec(&result).map_err(|error| CollectError::Store(error.to_string()))?;
+    let (task, run) = (&order.run.uid, order.run.to_string());
+    in_time(metrics, store.put_outcome(task, &run, Bytes::from(json))).await
 }
 
 /// What an earlier leader collected of a run; `None` = nothing, or not all of it.

@@ -105,7 +105,8 @@ impl Hands {
             }
             Effect::Expire { uid, name, at } => self.expiry.at(&pool.namespace, &name, &uid, at),
             Effect::Abdicate => {
-                tracing::error!(%pool, "an agent takes orders from a newer leader: this dispatcher stops");
+                tracing::error!(%pool, "an agent takes orders from a newer leader: this process ends");
+                self.context.superseded.notice(format!("an agent of Pool \"{pool}\""));
             }
             other => return Some(other),
         }

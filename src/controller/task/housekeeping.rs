@@ -2,8 +2,8 @@
 //! is swept of Tasks that are gone.
 
 use std::{
-    cmp::Reverse,
-    collections::{BinaryHeap, HashSet},
+    collections::{BTreeSet, HashSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -14,8 +14,8 @@ use kube::{
 };
 use skyward_api::Task;
 use tokio::{
-    sync::mpsc,
-    time::{MissedTickBehavior, timeout},
+    sync::Notify,
+    time::{MissedTickBehavior, sleep, timeout},
 };
 
 use crate::context::Context;
@@ -26,7 +26,9 @@ const DEADLINE: Duration = Duration::from_mins(1);
 const SWEEP: Duration = Duration::from_hours(1);
 /// What is younger may belong to a Task that a list does not show yet.
 const YOUNG: Duration = Duration::from_mins(10);
-/// Pause after a delete that failed.
+/// Longest sleep while nothing is due.
+const IDLE: Duration = Duration::from_hours(1);
+/// Pause after something that failed.
 const AGAIN: Duration = Duration::from_secs(30);
 
 /// An ended Task with a time to be deleted at. Ordered by that time.
@@ -38,61 +40,82 @@ pub(crate) struct Due {
     uid: String,
 }
 
-/// Takes ended Tasks with a time to be deleted at.
-#[derive(Clone)]
-pub(crate) struct Expiry(mpsc::UnboundedSender<Due>);
+/// Ended Tasks with a time to be deleted at: one line for each, however often it is told.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Expiry(Arc<Waiting>);
+
+#[derive(Debug, Default)]
+struct Waiting {
+    due: Mutex<BTreeSet<Due>>,
+    changed: Notify,
+}
 
 impl Expiry {
-    /// from whoever saw a Task end --Due--> to [`expire`]. Unbounded, but for each Task
-    /// that ended in this process it holds one line at most.
-    pub(crate) fn new() -> (Self, mpsc::UnboundedReceiver<Due>) {
-        let (due_tx, due_rx) = mpsc::unbounded_channel();
-        (Self(due_tx), due_rx)
-    }
-
+    /// from whoever saw a Task end --Due--> to [`expire`].
     pub(crate) fn at(&self, namespace: &str, name: &str, uid: &str, at: Timestamp) {
-        let due = Due {
+        self.put(Due {
             at,
             namespace: namespace.to_owned(),
             name: name.to_owned(),
             uid: uid.to_owned(),
-        };
-        // Fails only at shutdown; the next leader finds the Task in its first list.
-        let _ = self.0.send(due);
+        });
+    }
+
+    fn put(&self, due: Due) {
+        self.lock().insert(due);
+        self.0.changed.notify_one();
+    }
+
+    /// The next one whose time has come; else how long until then.
+    fn next(&self, now: Timestamp) -> Result<Due, Duration> {
+        let mut waiting = self.lock();
+        match waiting.first() {
+            Some(first) if first.at <= now => waiting.pop_first().ok_or(IDLE),
+            Some(first) => {
+                let left = first.at.as_millisecond() - now.as_millisecond();
+                Err(Duration::from_millis(u64::try_from(left).unwrap_or_default()).min(IDLE))
+            }
+            None => Err(IDLE),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeSet<Due>> {
+        self.0.due.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Deletes ended Tasks when their time has come; begins with those that ended earlier.
-pub(crate) async fn expire(context: Context, expiry: Expiry, mut due_rx: mpsc::UnboundedReceiver<Due>) {
-    let mut heap: BinaryHeap<Reverse<Due>> = BinaryHeap::new();
-    let found = tokio::select! {
-        found = find_expiring(&context, &expiry) => found,
-        () = context.shutdown.cancelled() => return,
-    };
-    if let Err(error) = found {
-        tracing::warn!(%error, "ended Tasks could not be listed; those with a ttl stay until the next start");
+pub(crate) async fn expire(context: Context, expiry: Expiry) {
+    tokio::select! {
+        () = async { tokio::join!(find_all_expiring(&context, &expiry), delete_all_due(&context, &expiry)); } => {}
+        () = context.shutdown.cancelled() => {}
     }
+}
+
+async fn delete_all_due(context: &Context, expiry: &Expiry) {
     loop {
-        let wait = heap.peek().map_or(Duration::from_hours(1), |Reverse(due)| {
-            let left = due.at.as_millisecond() - Timestamp::now().as_millisecond();
-            Duration::from_millis(u64::try_from(left).unwrap_or_default())
-        });
-        tokio::select! {
-            () = context.shutdown.cancelled() => return,
-            due = due_rx.recv() => match due {
-                Some(due) => heap.push(Reverse(due)),
-                None => return,
-            },
-            () = tokio::time::sleep(wait) => {
-                if heap.peek().is_some_and(|Reverse(due)| due.at <= Timestamp::now())
-                    && let Some(Reverse(mut due)) = heap.pop()
-                    && !delete(&context, &due).await
-                {
+        match expiry.next(Timestamp::now()) {
+            Ok(mut due) => {
+                if !delete(context, &due).await {
                     due.at = Timestamp::now() + AGAIN;
-                    heap.push(Reverse(due));
+                    expiry.put(due);
                 }
             }
+            Err(wait) => tokio::select! {
+                () = sleep(wait) => {}
+                () = expiry.0.changed.notified() => {}
+            },
         }
+    }
+}
+
+/// Those that ended while no controller was there; tried until they are known.
+async fn find_all_expiring(context: &Context, expiry: &Expiry) {
+    let mut pause = AGAIN;
+    while let Err(error) = find_expiring(context, expiry).await {
+        tracing::warn!(%error, "ended Tasks could not be listed, so those with a ttl stay for now; it is tried again");
+        sleep(pause).await;
+        pause = (pause * 2).min(SWEEP);
     }
 }
 
@@ -121,14 +144,17 @@ async fn delete(context: &Context, due: &Due) -> bool {
     }
 }
 
-async fn find_expiring(context: &Context, expiry: &Expiry) -> Result<(), kube::Error> {
+async fn find_expiring(context: &Context, expiry: &Expiry) -> Result<(), String> {
     let api: Api<Task> = Api::all(context.client.clone());
     for phase in ["Succeeded", "Failed"] {
         let mut params = ListParams::default()
             .limit(PAGE)
             .fields(&format!("status.phase={phase}"));
         loop {
-            let page = api.list(&params).await?;
+            let page = timeout(DEADLINE, api.list(&params))
+                .await
+                .map_err(|_| "the API server does not answer".to_owned())?
+                .map_err(|error| error.to_string())?;
             for task in &page.items {
                 let Some(ttl) = task.spec.ttl_seconds_after_finished else {
                     continue;
@@ -220,6 +246,26 @@ async fn sweep_once(context: &Context) -> Result<usize, String> {
 }
 
 /// Runs both until shutdown.
-pub(crate) async fn run(context: Context, expiry: Expiry, due_rx: mpsc::UnboundedReceiver<Due>) {
-    futures::future::join(expire(context.clone(), expiry, due_rx), sweep(context)).await;
+pub(crate) async fn run(context: Context, expiry: Expiry) {
+    futures::future::join(expire(context.clone(), expiry), sweep(context)).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ended_tasks_come_when_their_time_has_come_and_once_however_often_they_are_told() {
+        let expiry = Expiry::default();
+        let at = |second| Timestamp::from_second(second).unwrap();
+        expiry.at("n", "later", "b", at(20));
+        for _ in 0..3 {
+            expiry.at("n", "sooner", "a", at(10));
+        }
+        assert_eq!(expiry.next(at(4)), Err(Duration::from_secs(6)));
+        assert_eq!(expiry.next(at(10)).unwrap().uid, "a");
+        assert_eq!(expiry.next(at(10)), Err(Duration::from_secs(10)));
+        assert_eq!(expiry.next(at(30)).unwrap().uid, "b");
+        assert_eq!(expiry.next(at(30)), Err(IDLE));
+    }
 }

@@ -45,11 +45,11 @@ pub async fn run(context: Context) {
     if !ready {
         return;
     }
-    let (expiry, due_rx) = housekeeping::Expiry::new();
+    let expiry = housekeeping::Expiry::default();
     let hands = hands::Hands::new(context.clone(), expiry.clone());
     futures::future::join(
         router::run(hands, changes),
-        housekeeping::run(context, expiry, due_rx),
+        housekeeping::run(context, expiry),
     )
     .await;
 }

@@ -65,7 +65,14 @@ pub(crate) async fn run(hands: Arc<Hands>, changes: Arc<Wakeups<Changed>>) {
                 Changed::Pool(key) | Changed::Machine { pool: key, .. } => router.on_changed(&key).await,
                 Changed::Provider(_) | Changed::Offers(_) => {}
             },
-            _ = prune.tick() => router.prune().await,
+            _ = prune.tick() => {
+                if let Some((pool, _)) = router.dispatchers.iter().find(|(_, handle)| handle.has_died()) {
+                    // Its Tasks would wait for ever; a new process finds all that it knew.
+                    tracing::error!(%pool, "a dispatcher broke; the process ends and starts again");
+                    break;
+                }
+                router.prune().await;
+            }
         }
     }
     for (_, dispatcher) in router.dispatchers {

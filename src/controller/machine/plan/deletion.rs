@@ -76,6 +76,10 @@ pub(super) fn plan(seen: &Observed, now: Timestamp) -> Plan {
     let until = match drains(seen, now) {
         Drains::No => None,
         Drains::UntilIdle => Some(Timestamp::MAX),
+        Drains::UntilIdleOr(end) => {
+            plan.look_again_at(now, end);
+            Some(Timestamp::MAX)
+        }
         Drains::Until(until) => Some(until),
     };
     if let Some(until) = until {
@@ -158,6 +162,8 @@ enum Drains {
     No,
     /// As long as its runs take.
     UntilIdle,
+    /// As long as its runs take, but at most until then: its connection is lost.
+    UntilIdleOr(Timestamp),
     /// At most until then.
     Until(Timestamp),
 }
@@ -181,7 +187,17 @@ fn drains(seen: &Observed, now: Timestamp) -> Drains {
     };
     let pool_ends = pool.metadata.deletion_timestamp.as_ref().map(|time| time.0);
     let since = match (machine.finish_runs, pool_ends) {
-        (true, None) => return Drains::UntilIdle,
+        (true, None) => {
+            // Nobody hears of its runs any more: its agent has given up waiting for us too.
+            let silent = seen
+                .disconnected_since
+                .map(|since| after(since, seen.waits.orphan));
+            return match silent {
+                Some(end) if end <= now => Drains::No,
+                Some(end) => Drains::UntilIdleOr(end),
+                None => Drains::UntilIdle,
+            };
+        }
         (true, Some(pool_ends)) => pool_ends.max(machine.deleting_since.unwrap_or(pool_ends)),
         (false, _) => machine.deleting_since.unwrap_or(now),
     };

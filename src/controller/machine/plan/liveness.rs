@@ -148,12 +148,24 @@ fn judge_connection(seen: &Observed, now: Timestamp, found: &mut Found, plan: &m
     }
 }
 
+/// What a session says of an agent that takes orders from a newer leader.
+const NEWER_LEADER: &str = "newer controller";
+
+/// The machine is fine, this process is not.
+pub(super) fn is_superseded(seen: &Observed) -> bool {
+    matches!(
+        seen.session.as_ref().map(|session| &session.stage),
+        Some(Stage::Failed(failure))
+            if failure.kind == FailureKind::AgentRefused && failure.message.contains(NEWER_LEADER)
+    )
+}
+
 fn session_failed(failure: &SessionFailure) -> Option<(&'static str, String)> {
     let reason = match failure.kind {
         FailureKind::HostKeyChanged | FailureKind::AuthRefused => reason::SSH_REFUSED,
         FailureKind::StepFailed | FailureKind::Unsupported => reason::BOOTSTRAP_FAILED,
         FailureKind::StepTimedOut => reason::BOOTSTRAP_TIMEOUT,
-        // A newer leader: the machine is fine, this process is not.
+        // Another machine's agent, or a protocol that is too old: time tells.
         FailureKind::AgentRefused => return None,
     };
     let step = failure

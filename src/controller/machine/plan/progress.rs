@@ -14,6 +14,7 @@ use super::{Action, Found, Next, Plan};
 use crate::{
     machine::observe::{Account, Answer, Observed},
     pool::plan::{after, elapsed},
+    provider::shortage::Scarce,
 };
 
 /// Between two tries of an order that is refused as it is: somebody may mend the cause.
@@ -131,6 +132,11 @@ fn refused(seen: &Observed, now: Timestamp, error: &ProviderError, found: &mut F
             REFUSED_AGAIN
         }
         ErrorClass::Capacity => {
+            let scarce = match error.kind {
+                ErrorKind::Quota(_) => Scarce::quota(&seen.machine.spec),
+                _ => Scarce::offer(&seen.machine.spec),
+            };
+            plan.shortage = Some((scarce, error.to_string()));
             found.failure = Some((reason::NO_CAPACITY, error.to_string()));
             return;
         }
@@ -160,7 +166,12 @@ fn there(seen: &Observed, machine: &ProviderMachine, found: &mut Found, plan: &m
             }
             None => found.waits_for = Some((reason::BOOTING, "it has no address yet".to_owned())),
         },
-        ProviderPhase::Failed(failure) => found.failure = Some(failed(failure)),
+        ProviderPhase::Failed(failure) => {
+            if failure.kind == FailureKind::NoRoom {
+                plan.shortage = Some((Scarce::offer(&seen.machine.spec), failure.message.clone()));
+            }
+            found.failure = Some(failed(failure));
+        }
         ProviderPhase::Stopping => {
             found.failure = Some((
                 reason::MACHINE_LOST,

@@ -1,6 +1,9 @@
 //! Failed machines: given up, counted, and waited for. The only place that decides to
 //! stop trying.
 //!
+//! A refusal for want of room is no failed try while another offer fits: that one is
+//! ordered at once.
+//!
 //! A failure counts when the machine never took a run; one that vanishes later is
 //! replaced at once. A failure is counted once, whatever crashes: those not younger than
 //! the last counted one are old news.
@@ -68,11 +71,16 @@ pub(crate) fn plan(draft: &mut Draft<'_>) {
         .iter()
         .filter(|(machine, failure)| machine.ready_at.is_none() && last.is_none_or(|last| failure.at > last))
         .collect();
+    let elsewhere = matches!(&draft.choice, Ok(choice) if choice.shortage.is_none());
     if let Some(newest) = news.iter().map(|(_, failure)| failure.at).max() {
+        let tries = news
+            .iter()
+            .filter(|(_, failure)| !(elsewhere && failure.reason == reason::NO_CAPACITY))
+            .count();
         draft.status.failed_attempts = draft
             .status
             .failed_attempts
-            .saturating_add(u32::try_from(news.len()).unwrap_or(u32::MAX));
+            .saturating_add(u32::try_from(tries).unwrap_or(u32::MAX));
         draft.status.last_failure_at = Some(Time(newest));
     }
     if draft.status.failed_attempts == 0 {
@@ -80,10 +88,12 @@ pub(crate) fn plan(draft: &mut Draft<'_>) {
         return;
     }
 
-    draft.last_failure = failed
+    let last_failed = failed
         .iter()
         .filter(|(machine, _)| machine.ready_at.is_none())
-        .max_by_key(|(_, failure)| failure.at)
+        .max_by_key(|(_, failure)| failure.at);
+    let moves_on = elsewhere && last_failed.is_some_and(|(_, failure)| failure.reason == reason::NO_CAPACITY);
+    draft.last_failure = last_failed
         .map(|(machine, failure)| {
             cut(
                 &format!(
@@ -120,7 +130,9 @@ pub(crate) fn plan(draft: &mut Draft<'_>) {
     let delay = Lasting::or(seen.pool.spec.provision_retry_delay.as_ref(), RETRY_DELAY)
         * 2_u32.saturating_pow(attempts - 1).min(MAX_FACTOR);
     let again = after(at, delay);
-    if draft.now < again {
+    if moves_on {
+        draft.because("the last offer cannot be had now; another one is ordered at once");
+    } else if draft.now < again {
         draft.look_again(elapsed(draft.now, again));
         if draft.block.is_none() {
             draft.block(Block {

@@ -1,12 +1,17 @@
-//! Which Offer to order: the cheapest that fits. If none does, which wish removed how
-//! many of them, and what would help.
+//! Which Offer to order: the cheapest that fits and was not refused lately. If none fits,
+//! which wish removed how many of them, and what would help.
 
 use std::collections::BTreeMap;
 
-use rust_decimal::Decimal;
+use jiff::Timestamp;
 use skyward_api::{
     offer::{Architecture, Availability, OfferSpec},
     pool::PoolSpec,
+};
+
+use crate::provider::{
+    offers::{Book, Entry, canonical},
+    shortage::{Shortage, Shortages},
 };
 
 /// A wish that an Offer does not fulfil, in the order in which they are looked at.
@@ -24,84 +29,114 @@ enum Constraint {
     Available,
 }
 
+/// What to order.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Choice<'a> {
+    /// Name of the Offer.
+    pub name: &'a str,
+    /// What it is.
+    pub offer: &'a OfferSpec,
+    /// Everything that fits was refused lately, this one too; what the provider said.
+    pub shortage: Option<&'a Shortage>,
+}
+
 /// The cheapest Offer that fits, or why there is none.
 pub fn choose<'a>(
     pool: &PoolSpec,
-    offers: &'a BTreeMap<String, OfferSpec>,
-) -> Result<(&'a str, &'a OfferSpec), String> {
-    offers
-        .iter()
-        .filter(|(_, offer)| misfit(pool, offer).is_none())
-        // Among equals one without accelerators, which others may need; then by name.
-        .min_by_key(|(name, offer)| (price(offer), offer.accelerator.is_some(), *name))
-        .map(|(name, offer)| (name.as_str(), offer))
-        .ok_or_else(|| explain(pool, offers))
+    book: &'a Book,
+    shortages: &'a Shortages,
+    now: Timestamp,
+) -> Result<Choice<'a>, String> {
+    let wish = Wish::of(pool);
+    let wanted = pool.accelerator.as_ref().map(|wanted| wanted.name.as_str());
+    let mut short = None;
+    for entry in book.with_accelerator(wanted) {
+        if wish.misfit(entry).is_some() {
+            continue;
+        }
+        let (name, offer) = (entry.name(), entry.spec());
+        let shortage = shortages.of(name, &offer.provider, &offer.region, false, now);
+        let choice = Choice {
+            name,
+            offer,
+            shortage,
+        };
+        if shortage.is_none() {
+            return Ok(choice);
+        }
+        short.get_or_insert(choice);
+    }
+    short.ok_or_else(|| explain(pool, book))
 }
 
-fn price(offer: &OfferSpec) -> Option<Decimal> {
-    offer
-        .on_demand_price
-        .as_ref()
-        .and_then(|price| price.parse().ok())
+/// What a Pool asks for, ready to be compared with many Offers.
+struct Wish<'a> {
+    pool: &'a PoolSpec,
+    accelerator: Option<String>,
+    architecture: Architecture,
 }
 
-/// The first wish that this Offer does not fulfil.
-fn misfit(pool: &PoolSpec, offer: &OfferSpec) -> Option<Constraint> {
-    let wanted = pool.accelerator.as_ref();
-    let offered = offer.accelerator.as_ref();
-    let less = |offered: Option<f64>, wanted: Option<f64>| match (offered, wanted) {
-        (Some(offered), Some(wanted)) => offered < wanted,
-        (None, Some(_)) => true,
-        (_, None) => false,
-    };
-    let checks = [
-        (
-            Constraint::Architecture,
-            offer.architecture != pool.architecture.unwrap_or(Architecture::X86_64),
-        ),
-        (
-            Constraint::Accelerator,
-            wanted.is_some_and(|w| offered.is_none_or(|o| canonical(&o.name) != canonical(&w.name))),
-        ),
-        (
-            Constraint::AcceleratorCount,
-            less(
-                offered.map(|o| o.count),
-                wanted.map(|w| f64::from(w.count.unwrap_or(1))),
-            ),
-        ),
-        (
-            Constraint::AcceleratorMemory,
-            less(
-                offered.and_then(|o| o.memory_gb),
-                wanted.and_then(|w| w.memory_gb).map(f64::from),
-            ),
-        ),
-        (Constraint::Vcpus, less(Some(offer.vcpus), pool.vcpus)),
-        (Constraint::Memory, less(Some(offer.memory_gb), pool.memory_gb)),
+impl<'a> Wish<'a> {
+    fn of(pool: &'a PoolSpec) -> Self {
+        Self {
+            pool,
+            accelerator: pool.accelerator.as_ref().map(|wanted| canonical(&wanted.name)),
+            architecture: pool.architecture.unwrap_or(Architecture::X86_64),
+        }
+    }
+
+    /// The first wish that this Offer does not fulfil.
+    fn misfit(&self, entry: &Entry) -> Option<Constraint> {
+        let (pool, offer) = (self.pool, entry.spec());
+        let wanted = pool.accelerator.as_ref();
+        let offered = offer.accelerator.as_ref();
+        let less = |offered: Option<f64>, wanted: Option<f64>| match (offered, wanted) {
+            (Some(offered), Some(wanted)) => offered < wanted,
+            (None, Some(_)) => true,
+            (_, None) => false,
+        };
+        let other_accelerator = || {
+            self.accelerator
+                .as_ref()
+                .is_some_and(|wanted| offered.is_none_or(|offered| canonical(&offered.name) != *wanted))
+        };
+        // In the order in which people think of them; the first counts.
+        if offer.architecture != self.architecture {
+            Some(Constraint::Architecture)
+        } else if other_accelerator() {
+            Some(Constraint::Accelerator)
+        } else if less(
+            offered.map(|o| o.count),
+            wanted.map(|w| f64::from(w.count.unwrap_or(1))),
+        ) {
+            Some(Constraint::AcceleratorCount)
+        } else if less(
+            offered.and_then(|o| o.memory_gb),
+            wanted.and_then(|w| w.memory_gb).map(f64::from),
+        ) {
+            Some(Constraint::AcceleratorMemory)
+        } else if less(Some(offer.vcpus), pool.vcpus) {
+            Some(Constraint::Vcpus)
+        } else if less(Some(offer.memory_gb), pool.memory_gb) {
+            Some(Constraint::Memory)
         // Where the offer does not fix the disk, any size can be ordered.
-        (
-            Constraint::Disk,
-            offer.disk_gb.is_some() && less(offer.disk_gb, pool.disk_gb.map(f64::from)),
-        ),
-        (Constraint::Connected, pool.nodes.desired > 1 && !offer.connected),
-        (Constraint::Price, price(offer).is_none()),
-        (Constraint::Available, offer.availability == Availability::No),
-    ];
-    checks
-        .into_iter()
-        .find(|(_, misses)| *misses)
-        .map(|(constraint, _)| constraint)
+        } else if offer.disk_gb.is_some() && less(offer.disk_gb, pool.disk_gb.map(f64::from)) {
+            Some(Constraint::Disk)
+        } else if pool.nodes.desired > 1 && !offer.connected {
+            Some(Constraint::Connected)
+        } else if entry.price.is_none() {
+            Some(Constraint::Price)
+        } else if offer.availability == Availability::No {
+            Some(Constraint::Available)
+        } else {
+            None
+        }
+    }
 }
 
-fn canonical(name: &str) -> String {
-    name.chars()
-        .filter(char::is_ascii_alphanumeric)
-        .map(|c| c.to_ascii_uppercase())
-        .collect()
-}
-
-fn explain(pool: &PoolSpec, offers: &BTreeMap<String, OfferSpec>) -> String {
+fn explain(pool: &PoolSpec, book: &Book) -> String {
+    let offers = book.entries();
+    let wish = Wish::of(pool);
     if offers.is_empty() {
         return format!(
             "Provider \"{}\" has no offers. See `kubectl describe provider {}`.",
@@ -109,9 +144,9 @@ fn explain(pool: &PoolSpec, offers: &BTreeMap<String, OfferSpec>) -> String {
         );
     }
     let mut removed: BTreeMap<Constraint, Vec<&OfferSpec>> = BTreeMap::new();
-    for offer in offers.values() {
-        if let Some(constraint) = misfit(pool, offer) {
-            removed.entry(constraint).or_default().push(offer);
+    for entry in offers {
+        if let Some(constraint) = wish.misfit(entry) {
+            removed.entry(constraint).or_default().push(entry.spec());
         }
     }
     let parts: Vec<String> = removed
@@ -183,39 +218,36 @@ fn words(constraint: Constraint, pool: &PoolSpec, offers: &[&OfferSpec]) -> Stri
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use proptest::prelude::*;
+    use skyward_api::Offer;
 
     use super::*;
+    use crate::provider::{
+        offers::tests::offer as an_offer,
+        shortage::{REMEMBERED, Scarce},
+    };
 
     fn pool(json: serde_json::Value) -> PoolSpec {
         serde_json::from_value(json).unwrap()
     }
 
-    fn offer(vcpus: f64, memory_gb: f64, price: &str) -> OfferSpec {
-        OfferSpec {
-            provider: "local".into(),
-            instance_type: "x".into(),
-            region: String::new(),
-            accelerator: None,
-            vcpus,
-            memory_gb,
-            disk_gb: None,
-            architecture: Architecture::X86_64,
-            on_demand_price: Some(price.into()),
-            availability: Availability::Yes,
-            connected: true,
-        }
+    fn offer(name: &str, vcpus: f64, memory_gb: f64, price: &str) -> Arc<Offer> {
+        let spec = serde_json::json!({ "vcpus": vcpus, "memoryGB": memory_gb, "onDemandPrice": price });
+        an_offer(name, spec)
+    }
+
+    fn chosen(pool: &PoolSpec, book: &Book) -> Result<String, String> {
+        choose(pool, book, &Shortages::default(), Timestamp::UNIX_EPOCH).map(|choice| choice.name.to_owned())
     }
 
     #[test]
     fn the_refusal_says_which_wish_removed_how_many_and_what_there_is() {
-        let offers = BTreeMap::from([
-            ("a".into(), offer(4.0, 8.0, "0")),
-            ("b".into(), offer(64.0, 16.0, "0")),
-        ]);
-        let text = choose(
+        let book = Book::of([offer("a", 4.0, 8.0, "0"), offer("b", 64.0, 16.0, "0")]);
+        let text = chosen(
             &pool(serde_json::json!({ "provider": "local", "vcpus": 8, "memoryGB": 32 })),
-            &offers,
+            &book,
         )
         .unwrap_err();
         assert_eq!(
@@ -226,15 +258,16 @@ mod tests {
 
     #[test]
     fn names_of_accelerators_need_not_be_spelled_exactly() {
-        let mut gpu = offer(8.0, 64.0, "0");
-        gpu.accelerator =
-            serde_json::from_value(serde_json::json!({ "name": "RTX_4090", "count": 2.0 })).ok();
-        let offers = BTreeMap::from([("a".into(), gpu)]);
+        let gpu = an_offer(
+            "a",
+            serde_json::json!({ "accelerator": { "name": "RTX_4090", "count": 2.0 } }),
+        );
+        let book = Book::of([gpu]);
         let wants = |name: &str, count: u32| {
             let spec = pool(
                 serde_json::json!({ "provider": "local", "accelerator": { "name": name, "count": count } }),
             );
-            choose(&spec, &offers).map(|(name, _)| name.to_owned())
+            chosen(&spec, &book)
         };
         assert_eq!(wants("rtx-4090", 2), Ok("a".into()));
         assert!(
@@ -249,6 +282,62 @@ mod tests {
         );
     }
 
+    #[test]
+    fn what_was_refused_lately_comes_last_and_only_where_nothing_else_fits() {
+        let book = Book::of([offer("a", 4.0, 8.0, "1"), offer("b", 4.0, 8.0, "2")]);
+        let spec = pool(serde_json::json!({ "provider": "local" }));
+        let now = Timestamp::UNIX_EPOCH;
+        let mut short = Shortages::default();
+        let refuse = |short: &mut Shortages, name: &str| {
+            let what = Scarce::Offer {
+                offer: name.into(),
+                spot: false,
+            };
+            short.remember(what, "sold out".into(), now, REMEMBERED);
+        };
+        refuse(&mut short, "a");
+        let choice = choose(&spec, &book, &short, now).unwrap();
+        assert_eq!((choice.name, choice.shortage), ("b", None));
+        refuse(&mut short, "b");
+        let choice = choose(&spec, &book, &short, now).unwrap();
+        assert_eq!(choice.name, "a", "the cheapest of those");
+        assert_eq!(choice.shortage.unwrap().why, "sold out");
+        let later = now + REMEMBERED;
+        assert_eq!(choose(&spec, &book, &short, later).unwrap().shortage, None);
+    }
+
+    /// The bar is 5 ms; where nothing fits every offer is looked at.
+    #[test]
+    fn choosing_among_a_hundred_thousand_offers_takes_no_time() {
+        let accelerators = ["A100", "H100", "L4", "RTX_4090", "T4"];
+        let book = Book::of((0..100_000_u32).map(|n| {
+            let accelerator = accelerators[n as usize % accelerators.len()];
+            let price = format!("{}.{:02}", n % 40, n % 100);
+            let spec = serde_json::json!({
+                "onDemandPrice": price, "vcpus": f64::from(n % 64), "availability": if n % 7 == 0 { "No" } else { "Yes" },
+                "accelerator": { "name": accelerator, "count": f64::from(n % 8 + 1) }
+            });
+            an_offer(&format!("o-{n}"), spec)
+        }));
+        let fits = pool(serde_json::json!({
+            "provider": "local", "vcpus": 32, "accelerator": { "name": "h100", "count": 4 }
+        }));
+        let none = pool(serde_json::json!({ "provider": "local", "vcpus": 65 }));
+        // The best of some tries: the machine may be busy with something else.
+        let best = |spec: &PoolSpec, fits: bool| {
+            let measure = || {
+                let start = std::time::Instant::now();
+                assert_eq!(chosen(spec, &book).is_ok(), fits);
+                start.elapsed()
+            };
+            (0..10).map(|_| measure()).min().unwrap()
+        };
+        let (found, refused) = (best(&fits, true), best(&none, false));
+        println!("matching 100,000 offers: {found:?}, nothing fits: {refused:?}");
+        assert!(found < std::time::Duration::from_millis(5), "{found:?}");
+        assert!(refused < std::time::Duration::from_millis(50), "{refused:?}");
+    }
+
     proptest! {
         #[test]
         fn the_choice_is_the_cheapest_of_all_that_fit(
@@ -256,18 +345,21 @@ mod tests {
             vcpus in 1_u32..16,
             memory in 1_u32..64,
         ) {
-            let offers: BTreeMap<String, OfferSpec> = offers
+            let all: Vec<Arc<Offer>> = offers
                 .into_iter()
                 .enumerate()
-                .map(|(i, (v, m, p))| (format!("o{i}"), offer(f64::from(v), f64::from(m), &p.to_string())))
+                .map(|(i, (v, m, p))| offer(&format!("o{i}"), f64::from(v), f64::from(m), &p.to_string()))
                 .collect();
             let spec = pool(serde_json::json!({ "provider": "local", "vcpus": vcpus, "memoryGB": memory }));
-            let cheapest = offers
-                .values()
-                .filter(|o| o.vcpus >= f64::from(vcpus) && o.memory_gb >= f64::from(memory))
-                .map(|o| o.on_demand_price.clone().unwrap().parse::<u32>().unwrap())
+            let price = |offer: &OfferSpec| offer.on_demand_price.clone().unwrap().parse::<u32>().unwrap();
+            let cheapest = all
+                .iter()
+                .filter(|o| o.spec.vcpus >= f64::from(vcpus) && o.spec.memory_gb >= f64::from(memory))
+                .map(|o| price(&o.spec))
                 .min();
-            let chosen = choose(&spec, &offers).ok().map(|(_, o)| o.on_demand_price.clone().unwrap().parse::<u32>().unwrap());
+            let book = Book::of(all.iter().cloned());
+            let short = Shortages::default();
+            let chosen = choose(&spec, &book, &short, Timestamp::UNIX_EPOCH).ok().map(|choice| price(choice.offer));
             prop_assert_eq!(chosen, cheapest);
         }
     }

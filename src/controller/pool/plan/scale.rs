@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use skyward_api::condition::reason;
 
-use super::{Action, Block, Draft, Why, offer_choice};
+use super::{Action, Block, Draft, Why};
 use crate::{
     events::{self, EventSpec},
     pool::{
@@ -106,9 +106,10 @@ fn grow(draft: &mut Draft<'_>, missing: u32, occupied: &BTreeSet<u32>) {
         draft.because(format!("{missing} machines are missing and cannot be ordered"));
         return;
     }
-    let (offer_name, offer) = match offer_choice::choose(&draft.seen.pool.spec, &draft.seen.offers) {
-        Ok(choice) => choice,
+    let (offer_name, offer) = match &draft.choice {
+        Ok(choice) => (choice.name, choice.offer),
         Err(message) => {
+            let message = message.clone();
             draft.block(Block {
                 reason: reason::NO_OFFER_FITS,
                 message,
@@ -129,6 +130,10 @@ fn grow(draft: &mut Draft<'_>, missing: u32, occupied: &BTreeSet<u32>) {
     }
     let pool = &draft.seen.pool;
     draft.actions.push(Action::EnsureKey);
+    // Whatever somebody wrote into the status: no attempt of a machine that is known is
+    // used again.
+    let known = draft.seen.machines.iter().map(|machine| machine.attempt).max();
+    draft.status.last_attempt = draft.status.last_attempt.max(known.unwrap_or(0));
     let free = (0_u32..)
         .filter(|slot| !occupied.contains(slot))
         .take(orders as usize);

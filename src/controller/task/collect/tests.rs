@@ -75,6 +75,18 @@ fn run() -> RunId {
     }
 }
 
+fn order(finished: &Finished) -> CollectOrder {
+    CollectOrder {
+        run: run(),
+        machine: "m-0".into(),
+        finished: Arc::new(finished.clone()),
+        gone: false,
+        keep: false,
+        refs: Vec::new(),
+        resolved: None,
+    }
+}
+
 fn store() -> (tempfile::TempDir, Arc<Store>) {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::local(folder.path()).unwrap();
@@ -114,11 +126,11 @@ async fn a_large_log_and_result_arrive_whole_although_the_connection_breaks() {
     };
     let metrics = Metrics::default();
     *agent.breaks.lock().unwrap() = Some(2_500_000);
-    let broken = collect(&store, Some(&agent), &run(), &finished, Some(&[]), &metrics).await;
+    let broken = collect(&store, Some(&agent), &order(&finished), Some(&[]), &metrics).await;
     assert!(broken.is_err());
     let resumed = store.log_end("uid", "uid-1-0").await.unwrap();
     assert!(resumed >= PIECE as u64);
-    let collected = collect(&store, Some(&agent), &run(), &finished, Some(&[]), &metrics)
+    let collected = collect(&store, Some(&agent), &order(&finished), Some(&[]), &metrics)
         .await
         .unwrap();
     assert!(agent.reads.lock().unwrap().contains_key(&resumed));
@@ -148,8 +160,7 @@ async fn what_the_fact_carries_needs_no_agent() {
     let collected = collect(
         &store,
         None,
-        &run(),
-        &finished,
+        &order(&finished),
         Some(&secrets),
         &Metrics::default(),
     )
@@ -169,8 +180,115 @@ async fn without_its_machine_a_large_log_waits() {
         log_bytes: 1_000_000,
         ..exited(0)
     };
-    let result = collect(&store, None, &run(), &finished, Some(&[]), &Metrics::default()).await;
-    assert_eq!(result.unwrap_err(), "its machine is not connected");
+    let metrics = Metrics::default();
+    let result = collect(&store, None, &order(&finished), Some(&[]), &metrics).await;
+    assert_eq!(
+        result.unwrap_err(),
+        CollectError::Machine("its machine is not connected".into())
+    );
+}
+
+#[tokio::test]
+async fn of_a_machine_that_is_gone_there_is_what_was_copied_and_the_result_says_so() {
+    let (_folder, store) = store();
+    let metrics = Metrics::default();
+    store
+        .put_log_segment("uid", "uid-1-0", 0, Bytes::from_static(b"1 o F 3\nabc\n"))
+        .await
+        .unwrap();
+    let finished = Finished {
+        log_bytes: 20,
+        ..exited(0)
+    };
+    let gone = CollectOrder {
+        gone: true,
+        ..order(&finished)
+    };
+    let collected = collect(&store, None, &gone, Some(&[]), &metrics).await.unwrap();
+    assert_eq!(collected.reason, reason::SUCCEEDED);
+    assert!(
+        collected.result.message.contains("the last 8 bytes of its log"),
+        "{}",
+        collected.result.message
+    );
+}
+
+#[tokio::test]
+async fn what_a_run_came_to_is_found_again_however_it_ended() {
+    let (_folder, store) = store();
+    let metrics = Metrics::default();
+    assert_eq!(recall(&store, &run(), &metrics).await, Ok(None));
+    let endings = [
+        Ending::None,
+        Ending::Exited,
+        Ending::Signaled,
+        Ending::TimedOut,
+        Ending::Stopped,
+        Ending::StartFailed,
+        Ending::ShimLost,
+        Ending::DiskFull,
+        Ending::FunctionRaised,
+        Ending::BadSource,
+        Ending::ResultNotJson,
+        Ending::ResultTooLarge,
+        Ending::MachineRestarted,
+    ];
+    for (ending, code) in endings
+        .map(|ending| (ending, 0))
+        .into_iter()
+        .chain([(Ending::Exited, 3)])
+    {
+        let finished = Finished {
+            ending: ending.into(),
+            exit_code: code,
+            ..Finished::default()
+        };
+        let kept = CollectOrder {
+            keep: true,
+            ..order(&finished)
+        };
+        let collected = collect(&store, None, &kept, Some(&[]), &metrics).await.unwrap();
+        let found = recall(&store, &run(), &metrics).await.unwrap().unwrap();
+        assert_eq!(found.reason, collected.reason, "{ending:?}");
+        assert_eq!(found.result.exit_code, collected.result.exit_code);
+        assert_eq!(
+            found.result.machine, "m-0",
+            "a later leader does not know its name"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_store_that_does_not_work_is_told_from_a_full_one_and_counted() {
+    let (folder, store) = store();
+    let metrics = Metrics::default();
+    let finished = Finished {
+        log: b"1 o F 3\nabc\n".to_vec(),
+        log_bytes: 12,
+        ..exited(0)
+    };
+    // A file where the folder of the Task should be.
+    std::fs::write(folder.path().join("uid"), "").unwrap();
+    let broken = collect(&store, None, &order(&finished), Some(&[]), &metrics).await;
+    assert!(matches!(&broken, Err(CollectError::Store(_))), "{broken:?}");
+    let full = skyward_store::Error::from(std::io::Error::from(std::io::ErrorKind::StorageFull));
+    let CollectError::Full(message) = of_store(&full, &metrics) else {
+        panic!("it is full");
+    };
+    assert!(
+        message.contains("enlarge its volume or delete Tasks"),
+        "{message}"
+    );
+    let text = metrics.render();
+    for kind in ["full", "other"] {
+        assert!(
+            text.contains(&format!("skyward_store_failures_total{{kind=\"{kind}\"}} 1")),
+            "{text}"
+        );
+    }
+    std::fs::remove_file(folder.path().join("uid")).unwrap();
+    let collected = collect(&store, None, &order(&finished), Some(&[]), &metrics).await;
+    assert_eq!(collected.unwrap().reason, reason::SUCCEEDED);
 }
 
 #[test]

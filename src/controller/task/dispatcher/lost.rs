@@ -90,6 +90,9 @@ impl Dispatcher {
                     _ => Ending::Exited,
                 };
                 run.stage = RunStage::Finished(Arc::new(synthetic(ending, String::new(), now)));
+                if run.machine.is_empty() {
+                    run.machine = collected.result.machine.as_str().into();
+                }
                 run.collect = Collect::Done(collected);
                 run.let_go_on();
                 self.dirty = true;

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use serde_json::json;
 use skyward_api::{
-    TaskPhase,
+    Task, TaskPhase, TaskStatus,
     condition::{self, reason},
     task::RunResult,
 };
@@ -17,7 +17,13 @@ use skyward_remote::{
 };
 
 use super::*;
-use crate::task::message::{StartError, StartOrder, WriteError};
+use crate::task::{
+    message::{CollectError, Collected, StartError, StartOrder, WriteError},
+    model::Entry,
+};
 
+mod agents;
+mod chaos;
+mod faults;
 mod stories;
 mod world;

@@ -77,8 +77,12 @@ impl Dispatcher {
                 match &mut task.stage {
                     Stage::Placing(_) => self.abandon_placement(uid, now),
                     Stage::Ending(status) => {
-                        **status = status::bare(status);
-                        task.write_at = Some(now + AGAIN);
+                        let bare = status::bare(status);
+                        // Refused even so: slowly, then.
+                        if **status != bare {
+                            **status = bare;
+                            task.write_at = Some(now + AGAIN);
+                        }
                     }
                     Stage::Waiting(_) | Stage::Running(_) => {}
                 }

@@ -1,0 +1,199 @@
+//! Deletes keys of Pools that are gone: a finalizer removed by hand, or a Pool deleted while
+//! no operator was installed, leaves the Secret `pool-<uid>` in the operator's namespace.
+//!
+//! The Secrets are listed first and the Pools afterwards, so that a Pool whose key was just
+//! made is known. A Secret is deleted when it was seen twice, a settle time apart, without
+//! a Pool or a Machine of that UID; never while the list of Pools is not known.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Secret;
+use kube::{
+    Api, ResourceExt,
+    api::{DeleteParams, ListParams, Preconditions},
+};
+use skyward_api::{Machine, Pool, labels};
+use tokio::time::{sleep, timeout};
+
+use super::plan::elapsed;
+use crate::{context::Context, keys};
+
+/// Time between two looks.
+const EVERY: Duration = Duration::from_mins(10);
+/// Shortest time between two sightings of an orphan.
+const SETTLE: Duration = Duration::from_secs(30);
+/// Longest wait for the API server.
+const DEADLINE: Duration = Duration::from_secs(30);
+
+/// A Secret with a Pool's key.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    pool_uid: String,
+    /// UID of the Secret itself, so that no other of that name is meant.
+    uid: String,
+}
+
+/// When each key without Pool was first seen.
+type Sightings = BTreeMap<Key, Timestamp>;
+
+/// Keys to delete now, and those to look at again.
+fn plan(
+    found: &[Key],
+    wanted: &BTreeSet<String>,
+    sightings: &Sightings,
+    now: Timestamp,
+) -> (Vec<Key>, BTreeSet<Key>) {
+    let orphans = found
+        .iter()
+        .filter(|key| !wanted.contains(&key.pool_uid))
+        .cloned();
+    let (delete, watch): (Vec<Key>, Vec<Key>) = orphans.partition(|key| {
+        sightings
+            .get(key)
+            .is_some_and(|first| elapsed(*first, now) >= SETTLE)
+    });
+    (delete, watch.into_iter().collect())
+}
+
+/// Sweeps until shutdown.
+pub(super) async fn run(context: Context) {
+    let mut sightings = Sightings::new();
+    loop {
+        let swept = tokio::select! {
+            swept = sweep(&context, &mut sightings) => swept,
+            () = context.shutdown.cancelled() => return,
+        };
+        if let Err(problem) = swept {
+            tracing::warn!(
+                problem,
+                "keys of Pools that are gone could not be looked for; it is tried again in some minutes"
+            );
+        }
+        let again = if sightings.is_empty() { EVERY } else { SETTLE };
+        tokio::select! {
+            () = sleep(again + Duration::from_secs(1)) => {}
+            () = context.shutdown.cancelled() => return,
+        }
+    }
+}
+
+async fn sweep(context: &Context, sightings: &mut Sightings) -> Result<(), String> {
+    let secrets: Api<Secret> = Api::namespaced(context.client.clone(), &context.config.namespace);
+    let ours = ListParams::default().labels(&format!(
+        "{}={},{}",
+        labels::MANAGED_BY,
+        labels::MANAGER,
+        labels::POOL_UID
+    ));
+    let listed = in_time(secrets.list_metadata(&ours)).await?;
+    let found: Vec<Key> = listed
+        .items
+        .iter()
+        .filter_map(|secret| {
+            let pool_uid = secret.labels().get(labels::POOL_UID)?.clone();
+            let is_named_so = secret.name_any() == keys::secret_name(&pool_uid);
+            is_named_so.then_some(Key {
+                pool_uid,
+                uid: secret.metadata.uid.clone()?,
+            })
+        })
+        .collect();
+    let mut wanted: BTreeSet<String> = context
+        .caches
+        .pools
+        .state()
+        .iter()
+        .filter_map(|pool| pool.uid())
+        .collect();
+    if found.iter().any(|key| !wanted.contains(&key.pool_uid)) {
+        // Only then, and past the caches: nothing is deleted because a watch lags.
+        let pools: Api<Pool> = Api::all(context.client.clone());
+        let pools = in_time(pools.list_metadata(&ListParams::default())).await?;
+        wanted.extend(pools.items.iter().filter_map(|pool| pool.metadata.uid.clone()));
+        let machines: Api<Machine> = Api::all(context.client.clone());
+        let machines = in_time(machines.list(&ListParams::default())).await?;
+        wanted.extend(machines.items.into_iter().map(|machine| machine.spec.pool_uid));
+    }
+    let now = Timestamp::now();
+    let (delete, watch) = plan(&found, &wanted, sightings, now);
+    sightings.retain(|key, _| watch.contains(key));
+    for key in watch {
+        sightings.entry(key).or_insert(now);
+    }
+    for key in delete {
+        let name = keys::secret_name(&key.pool_uid);
+        let params = DeleteParams {
+            preconditions: Some(Preconditions {
+                uid: Some(key.uid.clone()),
+                resource_version: None,
+            }),
+            ..DeleteParams::default()
+        };
+        context.metrics.api_write("Secret");
+        match in_time(secrets.delete(&name, &params)).await {
+            Ok(_) => tracing::info!(secret = name, "the key of a Pool that is gone was deleted"),
+            Err(problem) => {
+                tracing::warn!(
+                    secret = name,
+                    problem,
+                    "the key of a Pool that is gone could not be deleted"
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn in_time<T>(call: impl Future<Output = Result<T, kube::Error>>) -> Result<T, String> {
+    match timeout(DEADLINE, call).await {
+        Ok(answer) => answer.map_err(|error| error.to_string()),
+        Err(_) => Err("the API server did not answer in time".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(pool_uid: &str) -> Key {
+        Key {
+            pool_uid: pool_uid.into(),
+            uid: format!("secret-of-{pool_uid}"),
+        }
+    }
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    #[test]
+    fn a_key_without_its_pool_is_deleted_at_its_second_sighting() {
+        let found = [key("there"), key("gone")];
+        let wanted = BTreeSet::from(["there".to_owned()]);
+        let (delete, watch) = plan(&found, &wanted, &Sightings::new(), at(0));
+        assert_eq!((delete, watch), (vec![], BTreeSet::from([key("gone")])));
+        let seen = Sightings::from([(key("gone"), at(0)), (key("there"), at(0))]);
+        assert!(plan(&found, &wanted, &seen, at(29)).0.is_empty());
+        assert_eq!(plan(&found, &wanted, &seen, at(30)).0, [key("gone")]);
+    }
+
+    #[test]
+    fn a_secret_made_anew_is_another_one() {
+        let seen = Sightings::from([(
+            Key {
+                uid: "older".into(),
+                ..key("gone")
+            },
+            at(0),
+        )]);
+        assert!(
+            plan(&[key("gone")], &BTreeSet::new(), &seen, at(100))
+                .0
+                .is_empty()
+        );
+    }
+}

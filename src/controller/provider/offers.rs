@@ -1,0 +1,255 @@
+//! What can be rented, as every Pool looks at it: one snapshot for each Provider, sorted
+//! by price and by accelerator, made once after a change however many Pools ask.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use rust_decimal::Decimal;
+use skyward_api::{Offer, offer::OfferSpec};
+
+/// One offer of a [`Book`].
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// The Offer object.
+    pub offer: Arc<Offer>,
+    /// Its price on demand, if it has one.
+    pub price: Option<Decimal>,
+}
+
+impl Entry {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        self.offer.metadata.name.as_deref().unwrap_or_default()
+    }
+
+    /// What it is.
+    pub fn spec(&self) -> &OfferSpec {
+        &self.offer.spec
+    }
+}
+
+/// The offers of one Provider at one moment.
+#[derive(Clone, Debug, Default)]
+pub struct Book {
+    /// The cheapest first; among equals those without accelerators, which others may need;
+    /// then by name.
+    entries: Vec<Entry>,
+    /// Positions in `entries`, by canonical name of the accelerator.
+    by_accelerator: BTreeMap<String, Vec<usize>>,
+}
+
+impl Book {
+    /// A book of these offers.
+    pub fn of(offers: impl IntoIterator<Item = Arc<Offer>>) -> Self {
+        let mut entries: Vec<Entry> = offers
+            .into_iter()
+            .map(|offer| Entry {
+                price: offer
+                    .spec
+                    .on_demand_price
+                    .as_ref()
+                    .and_then(|price| price.parse().ok()),
+                offer,
+            })
+            .collect();
+        entries.sort_by(|a, b| {
+            let key = |entry: &Entry| {
+                (
+                    entry.price.is_none(),
+                    entry.price,
+                    entry.spec().accelerator.is_some(),
+                )
+            };
+            key(a).cmp(&key(b)).then_with(|| a.name().cmp(b.name()))
+        });
+        let mut by_accelerator: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+        for (position, entry) in entries.iter().enumerate() {
+            if let Some(accelerator) = &entry.spec().accelerator {
+                by_accelerator
+                    .entry(canonical(&accelerator.name))
+                    .or_default()
+                    .push(position);
+            }
+        }
+        Self {
+            entries,
+            by_accelerator,
+        }
+    }
+
+    /// Every offer, the cheapest first.
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// Those with that accelerator, the cheapest first; all where none is asked for.
+    pub fn with_accelerator<'a>(
+        &'a self,
+        accelerator: Option<&str>,
+    ) -> Box<dyn Iterator<Item = &'a Entry> + 'a> {
+        match accelerator {
+            None => Box::new(self.entries.iter()),
+            Some(name) => Box::new(
+                self.by_accelerator
+                    .get(&canonical(name))
+                    .into_iter()
+                    .flatten()
+                    .filter_map(|position| self.entries.get(*position)),
+            ),
+        }
+    }
+}
+
+/// A name without what people write differently: `rtx-4090` is `RTX_4090`.
+pub fn canonical(name: &str) -> String {
+    name.chars()
+        .filter(char::is_ascii_alphanumeric)
+        .map(|c| c.to_ascii_uppercase())
+        .collect()
+}
+
+/// The offers of every Provider.
+#[derive(Debug, Default)]
+pub struct Offers(Mutex<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    shelves: BTreeMap<String, Shelf>,
+    /// Grows with each change of any of them.
+    version: u64,
+}
+
+#[derive(Debug, Default)]
+struct Shelf {
+    offers: BTreeMap<String, Arc<Offer>>,
+    /// When it changed last.
+    version: u64,
+    /// Made from that version.
+    book: Option<(u64, Arc<Book>)>,
+}
+
+impl Offers {
+    /// The watch shows an Offer.
+    pub fn apply(&self, offer: &Arc<Offer>) {
+        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.version += 1;
+        let version = inner.version;
+        let shelf = inner.shelves.entry(offer.spec.provider.clone()).or_default();
+        shelf.version = version;
+        shelf
+            .offers
+            .insert(offer.metadata.name.clone().unwrap_or_default(), offer.clone());
+    }
+
+    /// The watch shows that an Offer is gone.
+    pub fn remove(&self, offer: &Offer) {
+        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.version += 1;
+        let version = inner.version;
+        let Some(shelf) = inner.shelves.get_mut(&offer.spec.provider) else {
+            return;
+        };
+        shelf.version = version;
+        shelf
+            .offers
+            .remove(offer.metadata.name.as_deref().unwrap_or_default());
+        if shelf.offers.is_empty() {
+            inner.shelves.remove(&offer.spec.provider);
+        }
+    }
+
+    /// The watch began anew with this complete list.
+    pub fn replace(&self, offers: &[Arc<Offer>]) {
+        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.version += 1;
+        let version = inner.version;
+        let mut fresh: BTreeMap<String, Shelf> = BTreeMap::new();
+        for offer in offers {
+            let shelf = fresh.entry(offer.spec.provider.clone()).or_default();
+            shelf.version = version;
+            shelf
+                .offers
+                .insert(offer.metadata.name.clone().unwrap_or_default(), offer.clone());
+        }
+        inner.shelves = fresh;
+    }
+
+    /// The offers of one Provider, as they are now.
+    pub fn of(&self, provider: &str) -> Arc<Book> {
+        let (version, offers) = {
+            let inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let Some(shelf) = inner.shelves.get(provider) else {
+                return Arc::default();
+            };
+            if let Some((version, book)) = &shelf.book
+                && *version == shelf.version
+            {
+                return book.clone();
+            }
+            (shelf.version, shelf.offers.values().cloned().collect::<Vec<_>>())
+        };
+        // Sorted outside the lock: a large catalogue must not hold up the watch.
+        let book = Arc::new(Book::of(offers));
+        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(shelf) = inner.shelves.get_mut(provider)
+            && shelf.version == version
+        {
+            shelf.book = Some((version, book.clone()));
+        }
+        book
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// An Offer of the Provider "local".
+    pub(crate) fn offer(name: &str, spec: serde_json::Value) -> Arc<Offer> {
+        let mut json = serde_json::json!({
+            "provider": "local", "instanceType": name, "vcpus": 4.0, "memoryGB": 8.0,
+            "architecture": "x86_64", "onDemandPrice": "0", "availability": "Yes", "connected": true
+        });
+        if let (Some(all), serde_json::Value::Object(given)) = (json.as_object_mut(), spec) {
+            all.extend(given);
+        }
+        Arc::new(Offer::new(name, serde_json::from_value(json).unwrap()))
+    }
+
+    #[test]
+    fn a_book_is_made_once_after_a_change_and_shared() {
+        let offers = Offers::default();
+        offers.apply(&offer("b", serde_json::json!({ "onDemandPrice": "2" })));
+        offers.apply(&offer("a", serde_json::json!({ "onDemandPrice": "10" })));
+        let book = offers.of("local");
+        let names: Vec<_> = book.entries().iter().map(Entry::name).collect();
+        assert_eq!(names, ["b", "a"], "by price, not by its text");
+        assert!(Arc::ptr_eq(&book, &offers.of("local")));
+        offers.remove(&offer("b", serde_json::json!({})));
+        assert_eq!(offers.of("local").entries().len(), 1);
+        assert!(offers.of("other").entries().is_empty());
+        offers.replace(&[]);
+        assert!(offers.of("local").entries().is_empty());
+    }
+
+    #[test]
+    fn offers_are_found_by_accelerator_however_it_is_spelled() {
+        let gpu = |name: &str, price: &str| {
+            offer(
+                name,
+                serde_json::json!({ "onDemandPrice": price, "accelerator": { "name": "RTX_4090", "count": 1.0 } }),
+            )
+        };
+        let book = Book::of([
+            gpu("dear", "3"),
+            gpu("cheap", "1"),
+            offer("cpu", serde_json::json!({})),
+        ]);
+        let names = |wanted| book.with_accelerator(wanted).map(Entry::name).collect::<Vec<_>>();
+        assert_eq!(names(Some("rtx-4090")), ["cheap", "dear"]);
+        assert_eq!(names(Some("H100")), Vec::<&str>::new());
+        assert_eq!(names(None), ["cpu", "cheap", "dear"]);
+    }
+}

@@ -1,0 +1,310 @@
+//! Stories of what is lost, full or late: one each, without chance.
+
+use super::{world::World, *};
+
+fn run_of(world: &World, uid: &Uid, rank: u32) -> (Place, RunId) {
+    let active = world.active();
+    let found = active.iter().find(|(_, run)| run.uid == *uid && run.rank == rank);
+    found
+        .cloned()
+        .unwrap_or_else(|| panic!("rank {rank} of {uid} does not run: {active:?}"))
+}
+
+fn running(world: &World, uid: &Uid) -> (String, String) {
+    let status = world.status(uid);
+    let condition = condition::find(&status.conditions, condition::RUNNING).unwrap();
+    (status.reason.clone(), condition.message.clone())
+}
+
+#[test]
+fn a_rank_whose_end_left_its_machine_does_not_run_again_although_controller_and_machine_are_lost() {
+    let mut world = World::new(1, 2);
+    world.quiet();
+    let uid = world.create("t", json!("all"));
+    world.quiet();
+    let (place, run) = run_of(&world, &uid, 0);
+    world.finish(place, &run, 0);
+    world.quiet();
+    assert_eq!(
+        world.outcomes.len(),
+        1,
+        "while rank 1 runs, its end is in the store"
+    );
+    // Both at once: nobody who knew it is left.
+    world.lose_machine(place);
+    world.add_machine(place.slot);
+    world.restart();
+    world.quiet();
+    world.pass(10);
+    assert_eq!(
+        (world.status(&uid).attempt, world.status(&uid).interruptions),
+        (1, 0)
+    );
+    let (place, run) = run_of(&world, &uid, 1);
+    world.finish(place, &run, 0);
+    world.quiet();
+    let status = world.status(&uid);
+    assert_eq!((status.phase, status.attempt), (Some(TaskPhase::Succeeded), 1));
+    assert_eq!(status.succeeded_ranks, "0-1");
+    assert_eq!(status.results.len(), 2);
+}
+
+#[test]
+fn what_is_not_known_of_a_lost_machine_is_asked_for_until_the_store_answers() {
+    let mut world = World::new(1, 2);
+    world.quiet();
+    let uid = world.create("t", json!("all"));
+    world.quiet();
+    let (place, run) = run_of(&world, &uid, 0);
+    world.finish(place, &run, 0);
+    world.quiet();
+    world.lose_machine(place);
+    world.add_machine(place.slot);
+    world.restart();
+    world.store_problem = Some(CollectError::Store("input/output error".into()));
+    world.quiet();
+    world.pass(60);
+    assert_eq!(world.status(&uid).attempt, 1, "unknown is not lost");
+    assert_eq!(running(&world, &uid).0, "ResultStoreUnavailable");
+    world.store_problem = None;
+    world.pass(31);
+    assert_eq!(world.status(&uid).interruptions, 0);
+    assert_eq!(running(&world, &uid).0, "Started", "it is said that it goes on");
+    world.calm();
+    assert_eq!(
+        (world.status(&uid).phase, world.status(&uid).attempt),
+        (Some(TaskPhase::Succeeded), 1)
+    );
+}
+
+#[test]
+fn a_run_whose_end_was_told_does_not_run_again_because_its_machine_is_lost_then() {
+    let mut world = World::new(1, 1);
+    world.quiet();
+    let uid = world.create("t", json!("one"));
+    world.quiet();
+    let (place, run) = run_of(&world, &uid, 0);
+    world.finish(place, &run, 0);
+    // The fact arrives; before the rest of the log is fetched, the machine vanishes.
+    while let Some(event) = world.answers.pop_front() {
+        world.tell(event);
+    }
+    world
+        .effects
+        .retain(|effect| !matches!(effect, Effect::Collect(_)));
+    world.answers.push_back(Event::Collected(
+        run,
+        Err(CollectError::Machine("its machine is not connected".into())),
+    ));
+    world.lose_machine(place);
+    world.quiet();
+    world.pass(10);
+    let status = world.status(&uid);
+    assert_eq!(
+        (status.phase, status.attempt, status.interruptions),
+        (Some(TaskPhase::Succeeded), 1, 0)
+    );
+}
+
+#[test]
+fn a_full_store_is_said_loses_nothing_and_is_tried_less_and_less_often() {
+    let mut world = World::new(1, 1);
+    world.quiet();
+    let uid = world.create("t", json!("one"));
+    world.quiet();
+    let (place, run) = run_of(&world, &uid, 0);
+    world.store_problem = Some(CollectError::Full(
+        "the result store is full; enlarge its volume".into(),
+    ));
+    world.finish(place, &run, 0);
+    world.quiet();
+    world.pass(4);
+    assert_eq!(world.writes[&uid], 1, "a moment is not worth a write");
+    world.pass(4);
+    let (reason, message) = running(&world, &uid);
+    assert_eq!(reason, "ResultStoreFull");
+    assert!(
+        message.contains("enlarge its volume") && message.contains("Nothing is lost"),
+        "{message}"
+    );
+    assert!(world.published.contains(&"RunHeldUp"));
+    assert_eq!(world.dispatcher.load().unwrap().unstored, 1);
+    let mut tries = 0;
+    for _ in 0..300 {
+        world.now += Duration::from_secs(1);
+        world.tell(Event::Tick);
+        tries += world
+            .effects
+            .iter()
+            .filter(|effect| matches!(effect, Effect::Collect(_)))
+            .count();
+        world.quiet();
+    }
+    assert!((8..14).contains(&tries), "{tries} tries in five minutes");
+    assert_eq!(world.writes[&uid], 2, "it is said once");
+    assert!(
+        world.machines[&place].runs.contains_key(&run),
+        "the agent keeps it"
+    );
+    // A new leader finds it as it is, and says nothing new.
+    world.restart();
+    world.quiet();
+    world.pass(40);
+    assert_eq!(world.writes[&uid], 2);
+    world.store_problem = None;
+    world.pass(31);
+    let status = world.status(&uid);
+    assert_eq!((status.phase, status.attempt), (Some(TaskPhase::Succeeded), 1));
+    assert!(world.dispatcher.is_empty());
+}
+
+#[test]
+fn the_end_waits_for_what_was_just_being_said() {
+    let mut world = World::new(1, 1);
+    world.quiet();
+    let uid = world.create("t", json!("one"));
+    world.quiet();
+    let (place, run) = run_of(&world, &uid, 0);
+    world.store_problem = Some(CollectError::Full("full".into()));
+    world.finish(place, &run, 0);
+    world.quiet();
+    // The write that says so is under way when there is room again.
+    while !world
+        .effects
+        .iter()
+        .any(|effect| matches!(effect, Effect::Write { .. }))
+    {
+        world.now += Duration::from_secs(1);
+        world.tell(Event::Tick);
+        let others: Vec<Effect> = std::mem::take(&mut world.effects);
+        for effect in others {
+            if matches!(effect, Effect::Write { .. }) {
+                world.effects.push(effect);
+            } else {
+                world.carry_out(effect, false, false);
+            }
+        }
+        while let Some(event) = world.answers.pop_front() {
+            world.tell(event);
+        }
+    }
+    world.store_problem = None;
+    for _ in 0..40 {
+        world.now += Duration::from_secs(1);
+        world.tell(Event::Tick);
+        let waiting: Vec<Effect> = std::mem::take(&mut world.effects);
+        for effect in waiting {
+            if matches!(effect, Effect::Collect(_)) {
+                world.carry_out(effect, false, false);
+            } else {
+                world.effects.push(effect);
+            }
+        }
+        while let Some(event) = world.answers.pop_front() {
+            world.tell(event);
+        }
+    }
+    world.quiet();
+    let status = world.status(&uid);
+    assert_eq!((status.phase, world.ends[&uid]), (Some(TaskPhase::Succeeded), 1));
+    assert!(world.dispatcher.is_empty());
+}
+
+#[test]
+fn a_machine_given_up_is_closed_once_the_dispatcher_saw_that_and_gets_no_run_after() {
+    let mut world = World::new(1, 1);
+    world.quiet();
+    let place = *world.machines.keys().next().unwrap();
+    world.machines.get_mut(&place).unwrap().deleting = true;
+    // Not seen yet: a run may still come to it, so it is not closed.
+    assert!(world.dispatcher.load().unwrap().closed.is_empty());
+    let early = world.create("early", json!("one"));
+    world.quiet();
+    assert_eq!(world.status(&early).phase, Some(TaskPhase::Running));
+    world.show_views();
+    let load = world.dispatcher.load().unwrap();
+    let name = format!("p-{place}");
+    assert!(load.closed.contains(&name), "{load:?}");
+    assert_eq!(
+        load.runs.get(&name),
+        Some(&1),
+        "the run that came in between is counted"
+    );
+    world.create("late", json!("one"));
+    world.quiet();
+    assert_eq!(world.active().len(), 1);
+}
+
+#[test]
+fn a_task_of_an_older_pool_of_that_name_fails_and_clocks_that_differ_do_not_matter() {
+    let mut world = World::new(1, 1);
+    // The API server's clock is ahead of ours by half a minute.
+    world.pool.as_mut().unwrap().created = world.now + Duration::from_secs(30);
+    world.show_views();
+    world.quiet();
+    let uid = world.create("t", json!("one"));
+    world.quiet();
+    assert_eq!(world.status(&uid).phase, Some(TaskPhase::Running));
+    world.restart();
+    world.quiet();
+    world.pass(2);
+    assert_eq!(world.active().len(), 1, "it is not stopped");
+    let second = world.pool.as_mut().unwrap();
+    second.uid = "another".into();
+    second.created = world.now + Duration::from_mins(10);
+    world.show_views();
+    world.quiet();
+    let (place, run) = run_of(&world, &uid, 0);
+    world.finish(place, &run, 143);
+    world.quiet();
+    assert_eq!(world.status(&uid).reason, "PoolDeleted");
+}
+
+#[test]
+fn a_secret_that_went_before_a_later_leader_could_start_the_run_is_named() {
+    let mut world = World::new(1, 1);
+    world.quiet();
+    let uid = world.create("t", json!("one"));
+    // The placement is on record, and the controller dies before it starts anything.
+    while world.status(&uid).phase != Some(TaskPhase::Running) {
+        if let Some(event) = world.watch.pop_front().or_else(|| world.answers.pop_front()) {
+            world.tell(event);
+        } else {
+            let effect = world.effects.remove(0);
+            world.carry_out(effect, false, false);
+        }
+    }
+    world.restart();
+    for _ in 0..12 {
+        world.now += Duration::from_secs(1);
+        world.tell(Event::Tick);
+        for _ in 0..20 {
+            let start = world
+                .effects
+                .iter()
+                .position(|effect| matches!(effect, Effect::Start(_)));
+            if let Some(start) = start {
+                let Effect::Start(order) = world.effects.remove(start) else {
+                    continue;
+                };
+                world.answers.push_back(Event::Started {
+                    run: order.run,
+                    connection: order.connection,
+                    result: Err(StartError::References("there is no Secret \"s\"".into())),
+                });
+            } else if let Some(event) = world.watch.pop_front().or_else(|| world.answers.pop_front()) {
+                world.tell(event);
+            } else if !world.effects.is_empty() {
+                let effect = world.effects.remove(0);
+                world.carry_out(effect, false, false);
+            }
+        }
+    }
+    let (reason, message) = running(&world, &uid);
+    assert_eq!(reason, "ReferenceNotFound");
+    assert!(message.contains("there is no Secret"), "{message}");
+    world.pass(4);
+    assert_eq!(world.active().len(), 1);
+    world.pass(2);
+    assert_eq!(running(&world, &uid).0, "Started");
+}
