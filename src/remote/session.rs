@@ -41,6 +41,8 @@ pub(crate) struct Patience {
     pub(crate) greeting: Duration,
     /// From the agent's start to its first answer.
     pub(crate) agent: Duration,
+    /// Between two looks whether an agent of another version has become idle.
+    pub(crate) outdated: Duration,
 }
 
 impl Default for Patience {
@@ -50,6 +52,7 @@ impl Default for Patience {
             login: Duration::from_secs(30),
             greeting: Duration::from_secs(10),
             agent: Duration::from_secs(10),
+            outdated: Duration::from_secs(5),
         }
     }
 }
@@ -98,6 +101,16 @@ struct Session {
     deadline: Option<Instant>,
     /// How often the machine became Ready.
     readied: u64,
+}
+
+/// An agent that answered.
+struct Attached {
+    agent: Agent,
+    /// Cancelled when it closes the connection.
+    closed: CancellationToken,
+    /// It is of another version than this controller's, and had runs when it was to be
+    /// replaced.
+    outdated: bool,
 }
 
 /// Why a session does not go on as it was.
@@ -209,9 +222,9 @@ impl Session {
                 attached = self.attach(spec, &connection) => attached,
             };
             let interruption = match attached {
-                Ok((agent, closed)) => {
+                Ok(attached) => {
                     attempt = 0;
-                    self.hold(&connection, &agent, &closed).await
+                    self.hold(&connection, &attached).await
                 }
                 Err(interruption) => interruption,
             };
@@ -240,7 +253,7 @@ impl Session {
         &mut self,
         spec: &SessionSpec,
         connection: &Arc<Connection>,
-    ) -> Result<(Agent, CancellationToken), Interruption> {
+    ) -> Result<Attached, Interruption> {
         let shared = self.shared.clone();
         let deadline = *self
             .deadline
@@ -261,7 +274,7 @@ impl Session {
         if prepared.may_run {
             match greet(connection, &prepared, spec).await {
                 Ok((agent, closed, hello)) if hello.agent_digest == prepared.binary.digest => {
-                    return Ok(self.ready(agent, closed, hello));
+                    return Ok(self.ready(agent, closed, hello, &prepared));
                 }
                 Ok(_) => debug!(machine, "the agent is an older one"),
                 Err(Greeting::Refused(failure)) => return Err(Interruption::Failed(failure)),
@@ -275,7 +288,7 @@ impl Session {
         let patience = Instant::now() + self.shared.patience.agent;
         loop {
             match greet(connection, &prepared, spec).await {
-                Ok((agent, closed, hello)) => return Ok(self.ready(agent, closed, hello)),
+                Ok((agent, closed, hello)) => return Ok(self.ready(agent, closed, hello, &prepared)),
                 Err(Greeting::Refused(failure)) => return Err(Interruption::Failed(failure)),
                 Err(Greeting::Silent(why)) if Instant::now() >= patience => {
                     return Err(Interruption::Failed(SessionFailure {
@@ -295,7 +308,9 @@ impl Session {
         agent: Agent,
         closed: CancellationToken,
         hello: HelloReply,
-    ) -> (Agent, CancellationToken) {
+        prepared: &Prepared,
+    ) -> Attached {
+        let outdated = hello.agent_digest != prepared.binary.digest;
         self.deadline = None;
         self.readied += 1;
         let facts = AgentFacts {
@@ -314,22 +329,27 @@ impl Session {
             p.state.stage = Stage::Ready;
             p.agent = Some(published);
         });
-        (agent, closed)
+        Attached {
+            agent,
+            closed,
+            outdated,
+        }
     }
 
     /// Keeps the lease until something breaks.
-    async fn hold(
-        &mut self,
-        connection: &Connection,
-        agent: &Agent,
-        closed: &CancellationToken,
-    ) -> Interruption {
+    async fn hold(&mut self, connection: &Connection, attached: &Attached) -> Interruption {
+        let Attached {
+            agent,
+            closed,
+            outdated,
+        } = attached;
+        let outdated = outdated.then_some(self.shared.patience.outdated);
         let mut spec = self.spec.clone();
         let interruption = tokio::select! {
             biased;
             why = connection.lost() => Interruption::Lost(why),
             () = closed.cancelled() => Interruption::AgentGone("the agent closed the connection".into()),
-            interruption = keep_lease(agent, &mut spec) => interruption,
+            interruption = keep_lease(agent, &mut spec, outdated) => interruption,
         };
         self.publish(|published| published.agent = None);
         interruption
@@ -456,15 +476,25 @@ async fn greet(
     }
 }
 
-/// Renews the lease for as long as the agent takes it.
-async fn keep_lease(agent: &Agent, spec: &mut watch::Receiver<Arc<SessionSpec>>) -> Interruption {
+/// Renews the lease for as long as the agent takes it. One of another version is looked at
+/// that often, and is given up as soon as it runs nothing: to begin anew replaces it.
+async fn keep_lease(
+    agent: &Agent,
+    spec: &mut watch::Receiver<Arc<SessionSpec>>,
+    outdated: Option<Duration>,
+) -> Interruption {
+    let mut first = true;
     loop {
         let lease = spec.borrow_and_update().lease;
         let next = match agent
             .renew_lease(lease.instance_timeout, lease.orphan_timeout)
             .await
         {
-            Ok(_) => lease.interval(),
+            // It was just begun with: that it is still the other one has another reason.
+            Ok(reply) if outdated.is_some() && reply.running == 0 && !first => {
+                return Interruption::AgentGone("it is idle, so its agent is replaced by a newer one".into());
+            }
+            Ok(_) => outdated.map_or(lease.interval(), |look| look.min(lease.interval())),
             Err(AgentError::StaleEpoch) => {
                 return Interruption::Failed(failure(
                     FailureKind::AgentRefused,
@@ -477,6 +507,7 @@ async fn keep_lease(agent: &Agent, spec: &mut watch::Receiver<Arc<SessionSpec>>)
                 lease.interval() / 4
             }
         };
+        first = false;
         tokio::select! {
             () = sleep(next) => {}
             changed = spec.changed() => {

@@ -128,10 +128,18 @@ echo small";
     );
     let done = space.task_ended("bystander").await?.status.unwrap_or_default();
     assert_eq!(done.phase, Some(TaskPhase::Succeeded), "{done:#?}");
-    // Its files went with it: there is room again.
+    // Its files go with it, once its end is on record: there is room again.
     let script = "head -c 20000000 /dev/zero > fill && echo room";
-    let done = run(&space, "again", json!({"script": {"source": script}})).await?;
-    assert_eq!(done.phase, Some(TaskPhase::Succeeded), "{done:#?}");
+    let mut ends = Vec::new();
+    while ends.last() != Some(&Some(TaskPhase::Succeeded)) {
+        assert!(ends.len() < 20, "there is no room again: {ends:?}");
+        let name = format!("again-{}", ends.len());
+        ends.push(
+            run(&space, &name, json!({"script": {"source": script}}))
+                .await?
+                .phase,
+        );
+    }
     next_one_works(&space, "after").await?;
     space.finish().await
 }

@@ -248,7 +248,7 @@ impl Bootstrap<'_> {
     }
 }
 
-/// A script's failure in words for the user.
+/// A script's failure in words for the user; the step is named by whoever shows them.
 fn describe(step: &'static str, error: ScriptError) -> BootstrapError {
     let with_output = |what: String, said: &Said| match said.tail.as_str() {
         "" => what,
@@ -258,15 +258,12 @@ fn describe(step: &'static str, error: ScriptError) -> BootstrapError {
         ScriptError::Lost(why) => BootstrapError::Lost(why),
         ScriptError::Failed { how, said } => BootstrapError::Failed {
             step,
-            message: with_output(format!("step \"{step}\" failed ({how})"), &said),
+            message: with_output(format!("failed ({how})"), &said),
         },
         ScriptError::TimedOut { limit, said } => BootstrapError::TimedOut {
             step,
             message: with_output(
-                format!(
-                    "step \"{step}\" did not end within {} s",
-                    limit.as_secs_f32().round()
-                ),
+                format!("did not end within {} s", limit.as_secs_f32().round()),
                 &said,
             ),
         },

@@ -12,8 +12,9 @@ use crate::{
 };
 
 const COMMON: &str = include_str!("scripts/common.sh");
-/// Last output that is kept of each script.
-const TAIL: usize = 2048;
+/// Last output that is kept of each script: as much as fits into a condition with all that
+/// stands around it, since it would be cut at its end, where the error is.
+const TAIL: usize = 1024;
 /// Room in front of the tail, so that trimming is rare and masking sees whole secrets.
 const SLACK: usize = 16 * 1024;
 /// All that a script may say to the controller.
@@ -273,9 +274,11 @@ impl Listener {
     }
 }
 
-/// Without the control characters that progress bars and colours are made of.
+/// As a terminal would leave it: without control characters, and of a line that was
+/// written over and over, as progress bars do, what came last.
 fn printable(text: &str) -> String {
     let mut result = String::with_capacity(text.len());
+    let mut line = 0;
     let mut chars = text.chars().peekable();
     while let Some(c) = chars.next() {
         match c {
@@ -286,9 +289,14 @@ fn printable(text: &str) -> String {
                     chars.next();
                 }
             }
-            '\r' if chars.peek() == Some(&'\n') => {}
-            '\r' => result.push('\n'),
-            '\n' | '\t' => result.push(c),
+            // In front of the line's end it overwrites nothing.
+            '\r' if chars.peek().is_none_or(|next| matches!(next, '\n' | '\r')) => {}
+            '\r' => result.truncate(line),
+            '\n' => {
+                result.push(c);
+                line = result.len();
+            }
+            '\t' => result.push(c),
             c if c.is_control() => {}
             c => result.push(c),
         }
@@ -296,13 +304,18 @@ fn printable(text: &str) -> String {
     result
 }
 
-/// At most so many bytes from the end, beginning with a whole character.
+/// At most so many bytes from the end, beginning with a whole line, or where lines are
+/// long with a whole character.
 fn last(text: &str, limit: usize) -> &str {
     let mut start = text.len().saturating_sub(limit);
     while !text.is_char_boundary(start) {
         start += 1;
     }
-    &text[start..]
+    let rest = &text[start..];
+    match rest.split_once('\n') {
+        Some((part, lines)) if start > 0 && part.len() <= limit / 4 && !lines.is_empty() => lines,
+        _ => rest,
+    }
 }
 
 #[cfg(test)]
@@ -331,19 +344,31 @@ mod tests {
     }
 
     #[test]
-    fn the_tail_is_the_end_masked_and_printable() {
+    fn the_tail_is_the_end_masked_and_as_a_terminal_shows_it() {
         let long = "x".repeat(100_000);
         let said = heard(&[
             (Output::Err, &long),
-            (Output::Err, "\u{1b}[31mred\u{1b}[0m\r\n50%\r100% canary\n"),
+            (Output::Err, "\u{1b}[31mred\u{1b}[0m\r\n50%\r100% canary\r\n"),
         ]);
         assert_eq!(said.tail.len(), TAIL);
         assert!(
-            said.tail.ends_with("red\n50%\n100% ***"),
+            said.tail.ends_with("red\n100% ***"),
             "{:?}",
             &said.tail[TAIL - 40..]
         );
         assert!(heard(&[(Output::Err, &"ß".repeat(5000))]).tail.len() <= TAIL);
+    }
+
+    #[test]
+    fn a_tail_begins_with_a_whole_line() {
+        let lines = "a line of output\n".repeat(1000) + "error: it broke";
+        let said = heard(&[(Output::Err, &lines)]);
+        assert!(
+            said.tail.len() <= TAIL && said.tail.starts_with("a line of output\n"),
+            "{}",
+            said.tail
+        );
+        assert!(said.tail.ends_with("error: it broke"));
     }
 
     #[test]

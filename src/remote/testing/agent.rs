@@ -1,6 +1,7 @@
 //! The real agent at the other end.
 
 use std::{
+    os::unix::fs::PermissionsExt as _,
     path::PathBuf,
     process::Command,
     time::{Duration, Instant},
@@ -13,6 +14,7 @@ use super::{SOON, is_ready, spec, sshd::Sshd, wait};
 use crate::{
     AgentBinaries, SessionSpec, Sessions,
     protocol::{Command as Work, RunSpec, fact, finished::Ending, run_spec},
+    session::Patience,
     sessions::Stage,
 };
 
@@ -100,21 +102,24 @@ async fn ready(sessions: &Sessions, machine: &Machine) {
     .await;
 }
 
-/// Runs a command and waits for its end; answers with its exit code and the end of its output.
-async fn run(sessions: &Sessions, machine: &Machine, id: &str, script: &str) -> (i32, String) {
-    let agent = sessions.agent(&machine.spec.machine).unwrap();
+fn command(id: &str, script: &str) -> RunSpec {
     let work = run_spec::Work::Command(Work {
         argv: ["/bin/sh", "-c", script].map(String::from).to_vec(),
     });
-    let spec = RunSpec {
+    RunSpec {
         run_id: id.into(),
         namespace: "tests".into(),
         task: "t".into(),
         work: Some(work),
         ..RunSpec::default()
-    };
+    }
+}
+
+/// Runs a command and waits for its end; answers with its exit code and the end of its output.
+async fn run(sessions: &Sessions, machine: &Machine, id: &str, script: &str) -> (i32, String) {
+    let agent = sessions.agent(&machine.spec.machine).unwrap();
     let mut facts = agent.watch(0).await.unwrap();
-    agent.start(spec).await.unwrap();
+    agent.start(command(id, script)).await.unwrap();
     let end = async {
         while let Some(fact) = facts.next().await {
             let fact = fact.unwrap();
@@ -170,6 +175,51 @@ async fn the_real_agent_runs_a_command_with_the_environment_of_its_machine() {
     wait(&sessions, &machine.spec.machine, |state| !is_ready(state)).await;
     ready(&sessions, &machine).await;
     assert_eq!(run(&sessions, &machine, "run-2", "exit 0").await.0, 0);
+    sessions.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_of_another_version_is_replaced_once_it_runs_nothing() {
+    let machine = Machine::new(Sshd::start());
+    let (sessions, _changed) = controller();
+    sessions.ensure(machine.spec.clone());
+    ready(&sessions, &machine).await;
+    let gate = machine.sshd.path("gate");
+    let script = format!("while [ ! -e '{}' ]; do sleep 0.05; done; exit 4", gate.display());
+    let agent = sessions.agent(&machine.spec.machine).unwrap();
+    agent.start(command("long", &script)).await.unwrap();
+    sessions.shutdown().await;
+
+    // The next controller brings another build.
+    let other = machine.sshd.path("other-agent");
+    let mut bytes = std::fs::read(built()).unwrap();
+    bytes.extend(b"another build");
+    std::fs::write(&other, bytes).unwrap();
+    std::fs::set_permissions(&other, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let binaries = AgentBinaries::of_this_architecture(&other).unwrap();
+    let digest = binaries.get(std::env::consts::ARCH).unwrap().digest.clone();
+    let (sender, _changed) = mpsc::channel(64);
+    let patience = Patience {
+        outdated: Duration::from_millis(200),
+        ..Patience::default()
+    };
+    let sessions = Sessions::with_patience(binaries, None, sender, patience);
+    sessions.ensure(SessionSpec {
+        epoch: 8,
+        ..machine.spec.clone()
+    });
+    ready(&sessions, &machine).await;
+    let agent = sessions.agent(&machine.spec.machine).unwrap();
+    let busy = agent.hello().await.unwrap();
+    assert!(busy.agent_digest != digest && busy.running == 1, "{busy:?}");
+
+    std::fs::write(gate, "").unwrap();
+    wait(&sessions, &machine.spec.machine, |state| !is_ready(state)).await;
+    ready(&sessions, &machine).await;
+    let agent = sessions.agent(&machine.spec.machine).unwrap();
+    assert_eq!(agent.hello().await.unwrap().agent_digest, digest);
+    // It knows what became of the other one's run.
+    assert_eq!(run(&sessions, &machine, "long", "echo not again").await.0, 4);
     sessions.shutdown().await;
 }
 

@@ -60,6 +60,7 @@ fn sessions(fake: &FakeAgent) -> (std::sync::Arc<Sessions>, mpsc::Receiver<Machi
         login: Duration::from_millis(300),
         greeting: Duration::from_secs(2),
         agent: Duration::from_secs(2),
+        outdated: Duration::from_millis(200),
         ..Patience::default()
     };
     (

@@ -36,9 +36,19 @@ find_uv() {
   return 1
 }
 
+# Installs Debian packages; what they say is shown only when that fails, because it would
+# hide what the step itself says.
+quiet_apt() {
+  if { as_root apt-get update -q && as_root apt-get install -y -q --no-install-recommends "$@"; } </dev/null >"$home/bootstrap/uv.log" 2>&1; then
+    return 0
+  fi
+  cat "$home/bootstrap/uv.log" >&2
+  return 1
+}
+
 install_uv() {
   if ! have python3 && have apt-get && as_root true; then
-    as_root apt-get update -q </dev/null && as_root apt-get install -y -q --no-install-recommends python3 python3-venv </dev/null || :
+    quiet_apt python3 python3-venv || :
   fi
   have python3 || die 'the machine has neither Python nor uv, so no other Python can be installed. Use an image with Python 3 or with uv'
   rm -rf "$home/uv"
@@ -53,7 +63,7 @@ install_uv() {
     return 1
   fi
   if have apt-get && as_root true; then
-    { as_root apt-get update -q </dev/null && as_root apt-get install -y -q --no-install-recommends python3-venv </dev/null; } || return 1
+    quiet_apt python3-venv || return 1
     python3 -m venv "$home/uv" </dev/null && "$home/uv/bin/python" -m pip install --quiet --disable-pip-version-check uv </dev/null
     return $?
   fi
