@@ -6,8 +6,11 @@
 //! there, and their tests take microseconds. `docs/adding-a-provider.md` is the recipe.
 
 pub mod container;
+pub mod http;
 pub mod instrumented;
 pub mod registry;
+pub mod verda;
+pub mod wire;
 
 pub use instrumented::CallSink;
 pub use registry::{Options, factory};

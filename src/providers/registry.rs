@@ -13,6 +13,7 @@ use skyward_core::{
 use crate::{
     container,
     instrumented::{CallSink, Instrumented},
+    verda,
 };
 
 /// What every kind of provider may need besides its Provider object.
@@ -74,7 +75,7 @@ const fn cloud<K: Kind>() -> Cloud {
 }
 
 /// The list.
-const CLOUDS: &[Cloud] = &[];
+const CLOUDS: &[Cloud] = &[cloud::<verda::VerdaKind>()];
 
 /// Every kind that is reached over HTTP.
 pub fn clouds() -> &'static [Cloud] {

@@ -94,6 +94,9 @@ impl Live {
                 image_pull_policy: Some(PullPolicy::Never),
                 ..settings
             }),
+            clouds: BTreeMap::new(),
+            credentials_secret_ref: None,
+            overridable: Vec::new(),
             allowed_namespaces: Default::default(),
             limits: None,
             host_key_policy: None,

@@ -1,0 +1,212 @@
+//! What came back: status, body, and how long the cloud wants to be left alone.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use reqwest::{RequestBuilder, StatusCode, header::RETRY_AFTER};
+use serde::de::DeserializeOwned;
+use skyward_core::{ErrorKind, ProviderError};
+
+use super::Effect;
+
+/// Longest `Retry-After` that is believed.
+const LONGEST_RETRY_AFTER: Duration = Duration::from_hours(1);
+
+/// An answer of a cloud. `Debug` shows no body: it may hold tokens and keys.
+pub struct Answer {
+    /// Its status.
+    pub status: StatusCode,
+    /// How long to wait, if it said so.
+    pub retry_after: Option<Duration>,
+    body: Vec<u8>,
+    operation: &'static str,
+    effect: Effect,
+    cloud: &'static str,
+}
+
+impl std::fmt::Debug for Answer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Answer")
+            .field("status", &self.status)
+            .field("bytes", &self.body.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Answer {
+    /// An answer by itself, for tests of what reads it.
+    pub fn new(
+        operation: &'static str,
+        effect: Effect,
+        cloud: &'static str,
+        status: u16,
+        body: &str,
+    ) -> Self {
+        Self {
+            status: StatusCode::from_u16(status).unwrap_or(StatusCode::IM_A_TEAPOT),
+            retry_after: None,
+            body: body.as_bytes().to_vec(),
+            operation,
+            effect,
+            cloud,
+        }
+    }
+
+    /// Which call it answers, in words.
+    pub fn operation(&self) -> &'static str {
+        self.operation
+    }
+
+    /// What the call did.
+    pub fn effect(&self) -> Effect {
+        self.effect
+    }
+
+    /// Its body as text.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    /// Whether it says that all went well.
+    pub fn is_success(&self) -> bool {
+        self.status.is_success()
+    }
+
+    /// Its body as a type. The error names the place, never the content.
+    pub fn json<T: DeserializeOwned>(&self) -> Result<T, ProviderError> {
+        let mut reader = serde_json::Deserializer::from_slice(&self.body);
+        serde_path_to_error::deserialize(&mut reader).map_err(|error| {
+            let what = match error.inner().classify() {
+                serde_json::error::Category::Data => "something unexpected",
+                serde_json::error::Category::Syntax => "no JSON",
+                serde_json::error::Category::Eof | serde_json::error::Category::Io => "an incomplete answer",
+            };
+            self.error(
+                self.lost(),
+                format!(
+                    "{} answered {what} (HTTP {}, at {}). If it stays so, its API changed: upgrade the operator",
+                    self.cloud,
+                    self.status.as_u16(),
+                    error.path()
+                ),
+            )
+        })
+    }
+
+    /// Its body as a type, or nothing when it is something else: for bodies of errors.
+    pub fn maybe<T: DeserializeOwned>(&self) -> Option<T> {
+        serde_json::from_slice(&self.body).ok()
+    }
+
+    /// What an answer that cannot be understood means for the call.
+    pub fn lost(&self) -> ErrorKind {
+        match self.effect {
+            Effect::Repeatable => ErrorKind::Transient,
+            Effect::Creates => ErrorKind::Indeterminate,
+        }
+    }
+
+    /// An error of this call.
+    pub fn error(&self, kind: ErrorKind, message: impl Into<String>) -> ProviderError {
+        ProviderError::new(kind, self.operation, message)
+    }
+}
+
+/// Why there is no answer.
+pub(super) enum Broken {
+    Way(reqwest::Error),
+    TooLong,
+}
+
+/// Sends and reads to the end.
+pub(super) async fn read(
+    request: RequestBuilder,
+    operation: &'static str,
+    effect: Effect,
+    cloud: &'static str,
+    max: usize,
+) -> Result<Answer, Broken> {
+    let mut response = request.send().await.map_err(Broken::Way)?;
+    let status = response.status();
+    let retry_after = response
+        .headers()
+        .get(RETRY_AFTER)
+        .and_then(|value| value.to_str().ok())
+        .and_then(|text| retry_after(text, Timestamp::now()));
+    let mut body = Vec::new();
+    while let Some(chunk) = response.chunk().await.map_err(Broken::Way)? {
+        if body.len() + chunk.len() > max {
+            return Err(Broken::TooLong);
+        }
+        body.extend_from_slice(&chunk);
+    }
+    Ok(Answer {
+        status,
+        retry_after,
+        body,
+        operation,
+        effect,
+        cloud,
+    })
+}
+
+/// `Retry-After`: seconds, or a date.
+fn retry_after(text: &str, now: Timestamp) -> Option<Duration> {
+    let text = text.trim();
+    let wait = match text.parse::<f64>() {
+        Ok(seconds) => Duration::try_from_secs_f64(seconds).ok()?,
+        Err(_) => {
+            let at = jiff::fmt::rfc2822::parse(text).ok()?.timestamp();
+            Duration::try_from(at.duration_since(now)).unwrap_or(Duration::ZERO)
+        }
+    };
+    Some(wait.min(LONGEST_RETRY_AFTER))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn retry_after_is_read_as_seconds_and_as_a_date() {
+        let now: Timestamp = "2026-11-20T10:00:00Z".parse().unwrap();
+        assert_eq!(retry_after("7", now), Some(Duration::from_secs(7)));
+        assert_eq!(retry_after("0.5", now), Some(Duration::from_millis(500)));
+        assert_eq!(
+            retry_after("Fri, 20 Nov 2026 10:00:30 GMT", now),
+            Some(Duration::from_secs(30))
+        );
+        // A date that is over means now, and nobody waits for a day.
+        assert_eq!(
+            retry_after("Fri, 20 Nov 2026 09:00:00 GMT", now),
+            Some(Duration::ZERO)
+        );
+        assert_eq!(retry_after("86400", now), Some(LONGEST_RETRY_AFTER));
+        assert_eq!(retry_after("soon", now), None);
+        assert_eq!(retry_after("-1", now), None);
+    }
+
+    #[test]
+    fn an_answer_that_cannot_be_read_names_the_place_and_not_the_content() {
+        #[derive(serde::Deserialize, Debug)]
+        struct Shape {
+            #[expect(dead_code, reason = "only its type matters")]
+            items: Vec<u32>,
+        }
+        let answer = Answer::new(
+            "look",
+            Effect::Repeatable,
+            "Somewhere",
+            200,
+            r#"{"items":[1,"canary"]}"#,
+        );
+        let error = answer.json::<Shape>().unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Transient);
+        assert!(error.message.contains("items[1]"), "{error}");
+        assert!(!error.message.contains("canary"), "{error}");
+        assert!(!format!("{answer:?}").contains("canary"));
+        // After an order it says nothing about whether it was taken.
+        let answer = Answer::new("order", Effect::Creates, "Somewhere", 201, "<html>");
+        assert_eq!(answer.json::<Shape>().unwrap_err().kind, ErrorKind::Indeterminate);
+    }
+}

@@ -1,0 +1,505 @@
+//! The one way to a cloud over HTTP: deadlines, limits of rate, repetition where that is
+//! safe, authorisation, and errors that show nothing secret (P9).
+//!
+//! It knows no cloud. What a status or a body means is the business of each `errors.rs`;
+//! here are only the failures of the way itself. [`limits`] decides when a call may go,
+//! [`auth`] what it shows, [`answer`] is what came back, [`batched`] lets many callers
+//! share one look.
+//!
+//! A call is repeated when it changes nothing (or the caller says that repeating is
+//! harmless), or when the cloud surely did nothing: 429, 401, no connection. After
+//! anything else that was sent and may have had an effect the answer is `Indeterminate`
+//! (P3): the next look decides.
+
+pub mod answer;
+pub mod auth;
+pub mod batched;
+#[cfg(test)]
+pub(crate) mod fixtures;
+pub mod limits;
+
+use std::{error::Error as _, future::Future, sync::Arc, time::Duration};
+
+use reqwest::{
+    Method, StatusCode,
+    header::{AUTHORIZATION, HeaderValue},
+};
+use skyward_core::{ErrorKind, ProviderError};
+use tokio::time::{Instant, sleep, timeout};
+use tracing::Instrument as _;
+
+pub use answer::Answer;
+pub use auth::Auth;
+pub use batched::Batched;
+pub use limits::{Limits, Rate, Rule};
+
+/// Longest wait for a connection.
+const CONNECT: Duration = Duration::from_secs(10);
+/// First delay between two tries; it doubles each time.
+const FIRST_DELAY: Duration = Duration::from_millis(500);
+/// Longest delay between two tries.
+const LONGEST_DELAY: Duration = Duration::from_secs(20);
+/// Tries of one call that fails in ways that pass by themselves.
+const TRIES: u32 = 4;
+/// Largest answer that is read.
+const MAX_BODY: usize = 64 << 20;
+
+tokio::task_local! {
+    /// When the operation around the calls must have ended.
+    static UNTIL: Instant;
+}
+
+/// Runs one operation of the contract: no call inside it begins, waits or repeats past
+/// `limit`. The future itself is never dropped, so that a call that was sent ends with
+/// an error that says so.
+pub async fn operation<T>(limit: Duration, work: impl Future<Output = T>) -> T {
+    UNTIL.scope(Instant::now() + limit, work).await
+}
+
+/// What a call does at the cloud.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// It only reads, or doing it twice is the same as doing it once.
+    Repeatable,
+    /// It makes something; doing it twice would make two.
+    Creates,
+}
+
+/// One call.
+#[derive(Clone)]
+pub struct Call {
+    operation: &'static str,
+    method: Method,
+    pattern: &'static str,
+    path: String,
+    query: Vec<(&'static str, String)>,
+    body: Option<serde_json::Value>,
+    effect: Effect,
+    unauthorised: bool,
+}
+
+impl Call {
+    /// A call that only reads. `operation` in words, for errors: `list the instances`;
+    /// `pattern` is the path with names instead of values, for limits and spans.
+    pub fn get(operation: &'static str, pattern: &'static str) -> Self {
+        Self::new(operation, Method::GET, pattern, Effect::Repeatable)
+    }
+
+    /// Any other call.
+    pub fn new(operation: &'static str, method: Method, pattern: &'static str, effect: Effect) -> Self {
+        Self {
+            operation,
+            method,
+            pattern,
+            path: pattern.to_owned(),
+            query: Vec::new(),
+            body: None,
+            effect,
+            unauthorised: false,
+        }
+    }
+
+    /// Fills the one `{…}` of the pattern in.
+    #[must_use]
+    pub fn with(mut self, value: impl AsRef<str>) -> Self {
+        if let (Some(from), Some(to)) = (self.path.find('{'), self.path.find('}')) {
+            let escaped = escaped(value.as_ref());
+            self.path.replace_range(from..=to, &escaped);
+        }
+        self
+    }
+
+    /// One more parameter of the query.
+    #[must_use]
+    pub fn query(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.query.push((name, value.into()));
+        self
+    }
+
+    /// The body.
+    #[must_use]
+    pub fn json(mut self, body: serde_json::Value) -> Self {
+        self.body = Some(body);
+        self
+    }
+
+    /// Without credentials.
+    #[must_use]
+    pub fn unauthorised(mut self) -> Self {
+        self.unauthorised = true;
+        self
+    }
+}
+
+/// One part of a path, with everything escaped that is not plain.
+fn escaped(text: &str) -> String {
+    use std::fmt::Write as _;
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~') {
+            out.push(byte as char);
+        } else {
+            // Writing to a String cannot fail.
+            let _ = write!(out, "%{byte:02X}");
+        }
+    }
+    out
+}
+
+/// How a client is made.
+pub struct Setup {
+    /// The cloud's name, for people.
+    pub cloud: &'static str,
+    /// Where its API is.
+    pub base: String,
+    /// What calls show.
+    pub auth: Auth,
+    /// How often calls may go.
+    pub limits: Limits,
+    /// Longest wait for one answer.
+    pub request_timeout: Duration,
+}
+
+/// The way to one account of one cloud. Clones share limits and tokens.
+#[derive(Clone)]
+pub struct Http {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    client: reqwest::Client,
+    setup: Setup,
+}
+
+impl std::fmt::Debug for Http {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Http")
+            .field("cloud", &self.inner.setup.cloud)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Http {
+    /// Makes the client; nothing is sent yet.
+    pub fn new(setup: Setup) -> Result<Self, ProviderError> {
+        let failed = |what: String| ProviderError::new(ErrorKind::Unsupported, "make the HTTP client", what);
+        let base = reqwest::Url::parse(&setup.base).map_err(|_| {
+            failed(format!(
+                "the address for {} is not a URL; correct the operator's --endpoint flag",
+                setup.cloud
+            ))
+        })?;
+        let mut builder = reqwest::Client::builder()
+            .user_agent(concat!("skyward/", env!("CARGO_PKG_VERSION")))
+            .connect_timeout(CONNECT.min(setup.request_timeout))
+            .pool_idle_timeout(Duration::from_secs(30))
+            // A redirect could carry the credentials elsewhere, and loses the body of a PUT.
+            .redirect(reqwest::redirect::Policy::none());
+        // What listens on this machine is never behind a proxy.
+        if matches!(base.host_str(), Some("localhost" | "127.0.0.1" | "[::1]")) {
+            builder = builder.no_proxy();
+        }
+        let client = builder.build().map_err(|error| {
+            failed(format!(
+                "{}. The image of the operator needs the certificates of the public authorities (package ca-certificates)",
+                chain(&error.without_url())
+            ))
+        })?;
+        Ok(Self {
+            inner: Arc::new(Inner { client, setup }),
+        })
+    }
+
+    /// The cloud's name, for people.
+    pub fn cloud(&self) -> &'static str {
+        self.inner.setup.cloud
+    }
+
+    /// Sends a call and repeats it while that is safe and there is time. Any status is an
+    /// answer, also one of failure: what it means is up to the caller.
+    pub async fn send(&self, call: Call) -> Result<Answer, ProviderError> {
+        let span = tracing::debug_span!(
+            "cloud",
+            cloud = self.inner.setup.cloud,
+            operation = call.operation,
+            method = call.method.as_str(),
+            pattern = call.pattern,
+        );
+        self.sent(&call).instrument(span).await
+    }
+
+    async fn sent(&self, call: &Call) -> Result<Answer, ProviderError> {
+        let until = UNTIL
+            .try_with(|until| *until)
+            .unwrap_or_else(|_| Instant::now() + self.inner.setup.request_timeout * 2);
+        let mut tries = 0;
+        let mut slowed = 0;
+        let mut renewed = false;
+        loop {
+            self.turn(call, until).await?;
+            let token = self.token(call, until).await?;
+            let outcome = self.once(call, token.as_ref(), until).await;
+            let wait = match outcome {
+                Ok(answer) if answer.status == StatusCode::TOO_MANY_REQUESTS => {
+                    slowed += 1;
+                    let wait = answer
+                        .retry_after
+                        .unwrap_or_else(|| delay(slowed + 1))
+                        .max(FIRST_DELAY / 2);
+                    self.inner
+                        .setup
+                        .limits
+                        .block(&call.method, call.pattern, Instant::now() + wait);
+                    if Instant::now() + wait >= until {
+                        return Err(self.error(
+                            ErrorKind::RateLimited(Some(wait)),
+                            call,
+                            format!("{} wants fewer calls (HTTP 429)", self.inner.setup.cloud),
+                        ));
+                    }
+                    continue;
+                }
+                // The cloud did nothing, so even an order may go again with a new token.
+                Ok(answer) if answer.status == StatusCode::UNAUTHORIZED && !renewed && !call.unauthorised => {
+                    renewed = true;
+                    if self.inner.setup.auth.renew(token.as_ref()) {
+                        continue;
+                    }
+                    return Ok(answer);
+                }
+                Ok(answer) if call.effect == Effect::Repeatable && passes(answer.status) => {
+                    tries += 1;
+                    let wait = answer.retry_after.unwrap_or_else(|| delay(tries));
+                    if tries >= TRIES || Instant::now() + wait >= until {
+                        return Ok(answer);
+                    }
+                    wait
+                }
+                Ok(answer) => return Ok(answer),
+                Err(Failure { error, safe }) => {
+                    tries += 1;
+                    let wait = delay(tries);
+                    if !safe || tries >= TRIES || Instant::now() + wait >= until {
+                        return Err(error);
+                    }
+                    wait
+                }
+            };
+            sleep(wait).await;
+        }
+    }
+
+    /// Waits until the limits let the call go.
+    async fn turn(&self, call: &Call, until: Instant) -> Result<(), ProviderError> {
+        loop {
+            let now = Instant::now();
+            match self
+                .inner
+                .setup
+                .limits
+                .reserve(&call.method, call.pattern, now, until)
+            {
+                limits::Turn::Now => return Ok(()),
+                limits::Turn::At(at) => {
+                    sleep(at.saturating_duration_since(now)).await;
+                    // A 429 for another call may have closed the way meanwhile.
+                    match self
+                        .inner
+                        .setup
+                        .limits
+                        .blocked(&call.method, call.pattern, Instant::now())
+                    {
+                        None => return Ok(()),
+                        Some(_) => continue,
+                    }
+                }
+                limits::Turn::TooLate(after) => {
+                    return Err(self.error(
+                        ErrorKind::RateLimited(Some(after)),
+                        call,
+                        format!("too many calls to {} wait for their turn", self.inner.setup.cloud),
+                    ));
+                }
+            }
+        }
+    }
+
+    async fn token(&self, call: &Call, until: Instant) -> Result<Option<HeaderValue>, ProviderError> {
+        if call.unauthorised {
+            return Ok(None);
+        }
+        let left = until.saturating_duration_since(Instant::now());
+        let limit = self.inner.setup.request_timeout.min(left);
+        self.inner
+            .setup
+            .auth
+            .header(self, call.operation, limit)
+            .await
+            .map(Some)
+    }
+
+    /// One try.
+    async fn once(
+        &self,
+        call: &Call,
+        token: Option<&HeaderValue>,
+        until: Instant,
+    ) -> Result<Answer, Failure> {
+        let setup = &self.inner.setup;
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(Failure {
+                error: self.error(
+                    ErrorKind::Transient,
+                    call,
+                    "there was no time left to ask".to_owned(),
+                ),
+                safe: false,
+            });
+        }
+        let limit = setup.request_timeout.min(left);
+        let mut request = self
+            .inner
+            .client
+            .request(call.method.clone(), format!("{}{}", setup.base, call.path));
+        if !call.query.is_empty() {
+            request = request.query(&call.query);
+        }
+        if let Some(body) = &call.body {
+            request = request.json(body);
+        }
+        if let Some(token) = token {
+            request = request.header(AUTHORIZATION, token.clone());
+        }
+        match timeout(
+            limit,
+            answer::read(request, call.operation, call.effect, setup.cloud, MAX_BODY),
+        )
+        .await
+        {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(answer::Broken::Way(error))) => Err(self.broken(call, &error.without_url())),
+            Ok(Err(answer::Broken::TooLong)) => Err(Failure {
+                error: self.error(
+                    self.lost(call),
+                    call,
+                    format!(
+                        "the answer of {} was longer than {} MiB",
+                        setup.cloud,
+                        MAX_BODY >> 20
+                    ),
+                ),
+                safe: false,
+            }),
+            Err(_) => Err(Failure {
+                error: self.error(
+                    self.lost(call),
+                    call,
+                    format!(
+                        "{} did not answer within {} s",
+                        setup.cloud,
+                        limit.as_secs_f32().ceil()
+                    ),
+                ),
+                safe: call.effect == Effect::Repeatable,
+            }),
+        }
+    }
+
+    /// What a broken connection means.
+    fn broken(&self, call: &Call, error: &reqwest::Error) -> Failure {
+        if error.is_builder() {
+            return Failure {
+                error: self.error(
+                    ErrorKind::InvalidOrder,
+                    call,
+                    "the call could not be written".to_owned(),
+                ),
+                safe: false,
+            };
+        }
+        // Nothing was sent yet.
+        if error.is_connect() {
+            return Failure {
+                error: self.error(
+                    ErrorKind::Transient,
+                    call,
+                    format!(
+                        "{} cannot be reached ({}). Check that the operator may connect to the internet",
+                        self.inner.setup.cloud,
+                        root(error)
+                    ),
+                ),
+                safe: true,
+            };
+        }
+        Failure {
+            error: self.error(
+                self.lost(call),
+                call,
+                format!(
+                    "the connection to {} broke before its answer ({})",
+                    self.inner.setup.cloud,
+                    root(error)
+                ),
+            ),
+            safe: call.effect == Effect::Repeatable,
+        }
+    }
+
+    fn lost(&self, call: &Call) -> ErrorKind {
+        match call.effect {
+            Effect::Repeatable => ErrorKind::Transient,
+            Effect::Creates => ErrorKind::Indeterminate,
+        }
+    }
+
+    fn error(&self, kind: ErrorKind, call: &Call, message: String) -> ProviderError {
+        ProviderError::new(kind, call.operation, message)
+    }
+}
+
+struct Failure {
+    error: ProviderError,
+    /// Whether another try can do no harm.
+    safe: bool,
+}
+
+/// Statuses that pass by themselves.
+fn passes(status: StatusCode) -> bool {
+    matches!(status.as_u16(), 408 | 500 | 502 | 503 | 504)
+}
+
+/// Delay before the next try: doubled each time, with jitter so that many do not come
+/// together.
+fn delay(tries: u32) -> Duration {
+    let longest = FIRST_DELAY
+        .saturating_mul(1 << tries.saturating_sub(1).min(10))
+        .min(LONGEST_DELAY);
+    longest.mul_f64(rand::random_range(0.5..1.0))
+}
+
+/// The innermost cause: `connection refused`. The outer ones name addresses.
+fn root(error: &reqwest::Error) -> String {
+    let mut text = "no cause given".to_owned();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        text = inner.to_string();
+        cause = inner.source();
+    }
+    text
+}
+
+fn chain(error: &reqwest::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        text = format!("{text}: {inner}");
+        cause = inner.source();
+    }
+    text
+}
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;

@@ -1,0 +1,333 @@
+//! The way itself, against a small server that answers what a test says.
+
+use std::sync::{
+    Mutex,
+    atomic::{AtomicUsize, Ordering},
+};
+
+use rstest::rstest;
+use serde_json::json;
+use skyward_core::Secret;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream},
+};
+
+use super::*;
+
+const CANARY: &str = "canary-secret-4711";
+
+/// What the server does with one request.
+#[derive(Clone)]
+enum Act {
+    /// Answers with status, headers and body.
+    Say(u16, &'static str, String),
+    /// Reads the request and closes the connection.
+    Cut,
+    /// Reads the request and says nothing.
+    Hang,
+}
+
+fn say(status: u16, body: &str) -> Act {
+    Act::Say(status, "", body.to_owned())
+}
+
+struct Server {
+    address: String,
+    heard: Arc<Mutex<Vec<String>>>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Server {
+    /// Acts in this order, and the last one for ever.
+    async fn start(acts: Vec<Act>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = format!("http://{}", listener.local_addr().unwrap());
+        let heard = Arc::new(Mutex::new(Vec::new()));
+        let (inner, next) = (heard.clone(), Arc::new(AtomicUsize::new(0)));
+        let task = tokio::spawn(async move {
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                tokio::spawn(serve(stream, acts.clone(), next.clone(), inner.clone()));
+            }
+        });
+        Self { address, heard, task }
+    }
+
+    fn heard(&self) -> Vec<String> {
+        self.heard.lock().unwrap().clone()
+    }
+}
+
+async fn serve(
+    mut stream: TcpStream,
+    acts: Vec<Act>,
+    next: Arc<AtomicUsize>,
+    heard: Arc<Mutex<Vec<String>>>,
+) {
+    loop {
+        let mut text = String::new();
+        let mut buffer = [0; 4096];
+        loop {
+            let read = stream.read(&mut buffer).await.unwrap_or(0);
+            if read == 0 {
+                return;
+            }
+            text.push_str(&String::from_utf8_lossy(&buffer[..read]));
+            if let Some(head) = text.find("\r\n\r\n") {
+                let length = text
+                    .lines()
+                    .find_map(|line| {
+                        line.to_lowercase()
+                            .strip_prefix("content-length: ")
+                            .map(str::to_owned)
+                    })
+                    .and_then(|length| length.trim().parse::<usize>().ok())
+                    .unwrap_or(0);
+                if text.len() >= head + 4 + length {
+                    break;
+                }
+            }
+        }
+        heard.lock().unwrap().push(text);
+        let number = next.fetch_add(1, Ordering::SeqCst);
+        match acts.get(number).or(acts.last()).unwrap() {
+            Act::Say(status, headers, body) => {
+                let answer = format!(
+                    "HTTP/1.1 {status} X\r\nContent-Length: {}\r\n{headers}\r\n{body}",
+                    body.len()
+                );
+                stream.write_all(answer.as_bytes()).await.unwrap();
+            }
+            Act::Cut => return,
+            Act::Hang => futures::future::pending().await,
+        }
+    }
+}
+
+fn client(address: &str, auth: Auth, limits: Limits) -> Http {
+    // A second call finds it installed.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    Http::new(Setup {
+        cloud: "Somewhere",
+        base: address.to_owned(),
+        auth,
+        limits,
+        request_timeout: Duration::from_millis(700),
+    })
+    .unwrap()
+}
+
+fn plain(address: &str) -> Http {
+    client(address, Auth::Bearer(Secret::new(CANARY)), Limits::default())
+}
+
+fn read() -> Call {
+    Call::get("look at it", "/things/{id}")
+        .with("a b")
+        .query("secret", CANARY)
+}
+
+fn order() -> Call {
+    Call::new("order it", Method::POST, "/things", Effect::Creates).json(json!({ "key": CANARY }))
+}
+
+#[tokio::test]
+async fn a_call_carries_key_user_agent_query_and_an_escaped_path() {
+    let server = Server::start(vec![say(200, "{}")]).await;
+    plain(&server.address).send(read()).await.unwrap();
+    let heard = &server.heard()[0];
+    assert!(
+        heard.starts_with(&format!("GET /things/a%20b?secret={CANARY} HTTP/1.1")),
+        "{heard}"
+    );
+    assert!(
+        heard.contains(&format!("authorization: Bearer {CANARY}")),
+        "{heard}"
+    );
+    assert!(heard.contains("user-agent: skyward/"), "{heard}");
+}
+
+#[rstest]
+#[case::server_error(say(500, ""))]
+#[case::unavailable(say(503, ""))]
+#[case::cut(Act::Cut)]
+#[case::hangs(Act::Hang)]
+#[tokio::test]
+async fn a_call_that_changes_nothing_is_repeated(#[case] first: Act) {
+    let server = Server::start(vec![first, say(200, "true")]).await;
+    let http = plain(&server.address);
+    let answer = operation(Duration::from_secs(10), http.send(read()))
+        .await
+        .unwrap();
+    assert!(answer.json::<bool>().unwrap());
+    assert_eq!(server.heard().len(), 2);
+}
+
+#[rstest]
+#[case::cut(Act::Cut)]
+#[case::hangs(Act::Hang)]
+#[tokio::test]
+async fn an_order_whose_answer_is_lost_is_indeterminate_and_never_repeated(#[case] act: Act) {
+    let server = Server::start(vec![act, say(201, "{}")]).await;
+    let http = plain(&server.address);
+    let error = operation(Duration::from_secs(10), http.send(order()))
+        .await
+        .unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Indeterminate);
+    assert_eq!(server.heard().len(), 1);
+}
+
+#[tokio::test]
+async fn a_failure_of_the_cloud_while_ordering_is_left_to_the_caller() {
+    let server = Server::start(vec![say(500, "broken"), say(201, "{}")]).await;
+    let answer = plain(&server.address).send(order()).await.unwrap();
+    assert_eq!((answer.status.as_u16(), answer.text().as_str()), (500, "broken"));
+    assert_eq!(server.heard().len(), 1);
+}
+
+#[tokio::test]
+async fn without_a_connection_nothing_was_ordered() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = format!("http://{}", listener.local_addr().unwrap());
+    drop(listener);
+    let error = operation(Duration::from_millis(600), plain(&address).send(order()))
+        .await
+        .unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Transient);
+    assert!(error.message.contains("cannot be reached"), "{error}");
+}
+
+#[tokio::test]
+async fn too_many_requests_waits_as_told_even_for_an_order() {
+    let slow = Act::Say(429, "Retry-After: 1\r\n", String::new());
+    let server = Server::start(vec![slow, say(201, "{}")]).await;
+    let http = plain(&server.address);
+    let began = Instant::now();
+    let answer = operation(Duration::from_secs(10), http.send(order()))
+        .await
+        .unwrap();
+    assert_eq!(answer.status.as_u16(), 201);
+    assert!(
+        began.elapsed() >= Duration::from_millis(990),
+        "{:?}",
+        began.elapsed()
+    );
+}
+
+#[tokio::test]
+async fn too_many_requests_past_the_deadline_says_when_to_come_again() {
+    let slow = Act::Say(429, "Retry-After: 60\r\n", String::new());
+    let server = Server::start(vec![slow]).await;
+    let http = plain(&server.address);
+    let error = operation(Duration::from_secs(5), http.send(read()))
+        .await
+        .unwrap_err();
+    assert_eq!(error.kind, ErrorKind::RateLimited(Some(Duration::from_secs(60))));
+    // The others do not even ask.
+    let error = operation(Duration::from_secs(5), http.send(read()))
+        .await
+        .unwrap_err();
+    assert!(matches!(error.kind, ErrorKind::RateLimited(Some(_))), "{error}");
+    assert_eq!(server.heard().len(), 1);
+}
+
+#[tokio::test]
+async fn clones_share_one_limit_and_are_served_one_after_the_other() {
+    let server = Server::start(vec![say(200, "{}")]).await;
+    let limits = Limits::new(vec![Rule::each(Rate::every(Duration::from_millis(100)))]);
+    let http = client(&server.address, Auth::Bearer(Secret::new("k")), limits);
+    let began = Instant::now();
+    let calls = (0..4).map(|_| {
+        let http = http.clone();
+        async move {
+            operation(Duration::from_secs(5), http.send(read()))
+                .await
+                .map(|_| ())
+        }
+    });
+    for result in futures::future::join_all(calls).await {
+        result.unwrap();
+    }
+    assert!(
+        began.elapsed() >= Duration::from_millis(300),
+        "{:?}",
+        began.elapsed()
+    );
+    assert_eq!(server.heard().len(), 4);
+}
+
+fn token(name: &str) -> Act {
+    say(
+        200,
+        &json!({ "access_token": name, "expires_in": 3600 }).to_string(),
+    )
+}
+
+fn oauth() -> Auth {
+    Auth::client(
+        "/token",
+        "me".into(),
+        Secret::new(CANARY),
+        "Write it into the Secret again",
+    )
+}
+
+#[tokio::test]
+async fn many_calls_log_in_once() {
+    let server = Server::start(vec![token("t1"), say(200, "{}")]).await;
+    let http = client(&server.address, oauth(), Limits::default());
+    let calls = (0..8).map(|_| operation(Duration::from_secs(5), http.send(read())));
+    for result in futures::future::join_all(calls).await {
+        result.unwrap();
+    }
+    let logins = server
+        .heard()
+        .iter()
+        .filter(|text| text.starts_with("POST /token"))
+        .count();
+    assert_eq!((logins, server.heard().len()), (1, 9));
+}
+
+#[tokio::test]
+async fn a_token_that_is_refused_is_renewed_once_also_for_an_order() {
+    let server = Server::start(vec![token("t1"), say(401, ""), token("t2"), say(201, "{}")]).await;
+    let http = client(&server.address, oauth(), Limits::default());
+    let answer = operation(Duration::from_secs(5), http.send(order()))
+        .await
+        .unwrap();
+    assert_eq!(answer.status.as_u16(), 201);
+    assert!(server.heard()[3].contains("Bearer t2"));
+    let server = Server::start(vec![token("t1"), say(401, ""), token("t2"), say(401, "")]).await;
+    let http = client(&server.address, oauth(), Limits::default());
+    let answer = operation(Duration::from_secs(5), http.send(order()))
+        .await
+        .unwrap();
+    assert_eq!((answer.status.as_u16(), server.heard().len()), (401, 4));
+}
+
+#[tokio::test]
+async fn credentials_queries_and_bodies_appear_in_no_error() {
+    let body = format!("{{\"oops\":\"{CANARY}\"}}");
+    for act in [Act::Cut, Act::Hang, say(401, &body), say(200, &body)] {
+        let server = Server::start(vec![act]).await;
+        for auth in [Auth::Bearer(Secret::new(CANARY)), oauth()] {
+            let http = client(&server.address, auth, Limits::default());
+            for call in [read(), order()] {
+                let result = operation(Duration::from_secs(1), http.send(call)).await;
+                let text = match result {
+                    Ok(answer) => format!("{answer:?} {:?}", answer.json::<u32>().unwrap_err()),
+                    Err(error) => format!("{error} {error:?}"),
+                };
+                assert!(!text.contains(CANARY), "{text}");
+            }
+            assert!(!format!("{http:?}").contains(CANARY));
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! Settings of a Verda account and what its Secret holds.
+
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use skyward_api::Duration as Lasting;
+use skyward_core::{Account, CredentialKey, ProviderError, Secret};
+
+/// Key of the client id.
+pub const CLIENT_ID: &str = "VERDA_CLIENT_ID";
+/// Key of the client secret.
+pub const CLIENT_SECRET: &str = "VERDA_CLIENT_SECRET";
+
+/// Keys of the Secret.
+pub const CREDENTIALS: &[CredentialKey] = &[
+    CredentialKey {
+        name: CLIENT_ID,
+        required: true,
+        what: "client id of a Cloud API credential (console of Verda, Keys, Cloud API Credentials)",
+    },
+    CredentialKey {
+        name: CLIENT_SECRET,
+        required: true,
+        what: "secret of the same credential; the console shows it once",
+    },
+];
+
+/// Machines of Verda (formerly DataCrunch): virtual machines in Finland and elsewhere,
+/// on demand and spot.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Settings {
+    /// Location that is preferred where prices are equal, as Verda writes it. Others are
+    /// offered too; a Pool chooses with `region`. Default `FIN-01`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 32))]
+    pub region: Option<String>,
+    /// Operating system image, by `image_type` or id of Verda. Default: the newest Ubuntu
+    /// that the machine type supports, with CUDA where it has GPUs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 128))]
+    pub image: Option<String>,
+    /// Size in GB of the disk of machines whose Pool names none. Default 100.
+    #[serde(default, rename = "diskGB", skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 50, max = 20_000))]
+    pub disk_gb: Option<u32>,
+    /// How long a machine whose controller is gone and that runs nothing waits before it
+    /// shuts down. Verda bills it on: the sweep is what ends that. Default `300s`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instance_timeout: Option<Lasting>,
+    /// Longest wait for one answer of Verda's API. Default `30s`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_timeout: Option<Lasting>,
+}
+
+impl Settings {
+    /// The preferred location.
+    pub fn region(&self) -> &str {
+        self.region.as_deref().unwrap_or("FIN-01")
+    }
+
+    /// Size of the disk where the Pool names none.
+    pub fn disk_gb(&self) -> u32 {
+        self.disk_gb.unwrap_or(100)
+    }
+
+    /// Longest wait for one answer.
+    pub fn request_timeout(&self) -> Duration {
+        Lasting::or(self.request_timeout.as_ref(), Duration::from_secs(30))
+    }
+}
+
+/// The client of the account, as OAuth2 has it.
+pub fn client(account: &Account<Settings>) -> Result<(String, Secret), ProviderError> {
+    let id = account.credentials.require(CLIENT_ID)?.expose().trim().to_owned();
+    let secret = account.credentials.require(CLIENT_SECRET)?;
+    Ok((id, Secret::new(secret.expose().trim())))
+}

@@ -1,0 +1,103 @@
+//! What Verda answers instead of what was asked for becomes a kind of the contract. Pure.
+
+use skyward_core::{ErrorKind, ProviderError};
+
+use super::wire::Failure;
+use crate::{
+    http::{Answer, Effect},
+    wire::said,
+};
+
+/// The error of an answer that is none of success.
+pub fn provider_error(answer: &Answer) -> ProviderError {
+    let failure: Failure = answer.maybe().unwrap_or_default();
+    let (kind, remedy) = judge(answer.status.as_u16(), answer.effect(), &failure.message);
+    let mut message = if failure.message.is_empty() {
+        format!("Verda answered HTTP {}", answer.status.as_u16())
+    } else {
+        said(&failure.message)
+    };
+    if let Some(remedy) = remedy {
+        message = format!("{message}. {remedy}");
+    }
+    ProviderError {
+        kind,
+        operation: answer.operation(),
+        code: (!failure.code.is_empty()).then_some(failure.code),
+        message,
+    }
+}
+
+/// Kind and remedy.
+fn judge(status: u16, effect: Effect, message: &str) -> (ErrorKind, Option<&'static str>) {
+    let lower = message.to_lowercase();
+    let says = |words: &[&str]| words.iter().any(|word| lower.contains(word));
+    let creates = effect == Effect::Creates;
+    match status {
+        // Verda tells of a machine that is not there in this way too.
+        400 if says(&["invalid instance id"]) => (ErrorKind::NotFound, None),
+        400 if says(&["quota", "limit reached", "limit exceeded"]) => (
+            ErrorKind::Quota(said(message)),
+            Some("Return what is not needed, or ask Verda to raise the quota of the project"),
+        ),
+        400 if says(&["operating system is not valid"]) => (
+            ErrorKind::InvalidOrder,
+            Some(
+                "Write an image that this machine type supports into verda.image of the Provider, or leave it out",
+            ),
+        ),
+        400 | 404 | 422 if creates => (
+            ErrorKind::InvalidOrder,
+            Some("Correct the verda settings of the Provider, or what its Pool overrides"),
+        ),
+        400 | 422 => (ErrorKind::InvalidOrder, None),
+        401 => (
+            ErrorKind::Credentials,
+            Some(
+                "Make a Cloud API credential in the console of Verda and write VERDA_CLIENT_ID and VERDA_CLIENT_SECRET into the Provider's Secret",
+            ),
+        ),
+        402 => (
+            ErrorKind::Quota("balance".to_owned()),
+            Some("Add credit to the Verda project"),
+        ),
+        403 => (
+            ErrorKind::Permission,
+            Some("Give the Cloud API credential the rights to instances, volumes, SSH keys and scripts"),
+        ),
+        404 => (ErrorKind::NotFound, None),
+        409 => (ErrorKind::AlreadyExists, None),
+        429 => (ErrorKind::RateLimited(None), None),
+        // The same status as of a server in trouble, but these words mean that nothing was made.
+        503 if creates && says(&["capacity"]) => (ErrorKind::NoCapacity, None),
+        _ if creates => (ErrorKind::Indeterminate, None),
+        _ => (ErrorKind::Transient, None),
+    }
+}
+
+/// What a refusal to delete means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// There is nothing to delete any more.
+    Gone,
+    /// Not yet: it is being made.
+    NotYet,
+    /// Anything else.
+    Other,
+}
+
+/// Verda has no codes for these, only words.
+pub fn refusal(message: &str) -> Refusal {
+    let lower = message.to_lowercase();
+    if lower.contains("discontinued instance") || lower.contains("invalid instance id") {
+        Refusal::Gone
+    } else if lower.contains("provisioning instance") {
+        Refusal::NotYet
+    } else {
+        Refusal::Other
+    }
+}
+
+#[cfg(test)]
+#[path = "tests/errors.rs"]
+mod tests;

@@ -1,0 +1,219 @@
+//! An order becomes a request to Verda, an instance becomes a machine. Pure.
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use skyward_core::{
+    Mark, Market, Order, ProviderMachine, ProviderPhase,
+    machine::{Dial, Endpoint, Failure, FailureKind, Rental},
+};
+
+use super::{
+    config::Settings,
+    wire::{Instance, InstanceType, Tag},
+};
+use crate::wire::{cut, digest, dns_label};
+
+/// Longest value of a tag.
+const TAG_VALUE: usize = 127;
+/// User of every image.
+const USER: &str = "root";
+
+/// Tags of a machine; their keys are in lower case, as Verda would make them anyway.
+pub fn tags(mark: &Mark) -> Vec<(&'static str, String)> {
+    let text = |text: &str| cut(text, TAG_VALUE).to_owned();
+    vec![
+        ("skyward-cluster", text(&mark.cluster)),
+        ("skyward-namespace", text(&mark.namespace)),
+        // A name of more than 127 characters is cut; the UID beside it is what counts.
+        ("skyward-pool", text(&mark.pool)),
+        ("skyward-pool-uid", text(&mark.pool_uid)),
+        ("skyward-machine", text(&mark.machine)),
+        ("skyward-machine-uid", text(&mark.machine_uid)),
+        ("skyward-slot", mark.slot.to_string()),
+        ("skyward-attempt", mark.attempt.to_string()),
+    ]
+}
+
+/// Whose something with these tags is, if it is ours.
+pub fn mark(tags: &[Tag]) -> Option<Mark> {
+    let value = |key: &str| {
+        tags.iter()
+            .find(|tag| tag.key == key)
+            .and_then(|tag| tag.value.clone())
+    };
+    Some(Mark {
+        cluster: value("skyward-cluster")?,
+        namespace: value("skyward-namespace").unwrap_or_default(),
+        pool: value("skyward-pool").unwrap_or_default(),
+        pool_uid: value("skyward-pool-uid")?,
+        machine: value("skyward-machine").unwrap_or_default(),
+        machine_uid: value("skyward-machine-uid")?,
+        slot: value("skyward-slot")?.parse().ok()?,
+        attempt: value("skyward-attempt")?.parse().ok()?,
+    })
+}
+
+/// Beginning of the names of things that Pools of this installation share.
+fn prefix(cluster: &str) -> String {
+    format!("skyward-{}-", digest(cluster, 8))
+}
+
+/// Name of the key of a Pool.
+pub fn key_name(cluster: &str, pool_uid: &str) -> String {
+    format!("{}{pool_uid}", prefix(cluster))
+}
+
+/// Name of a start-up script of a Pool: by its content, so that one is made for all its
+/// machines and a changed one is another.
+pub fn script_name(cluster: &str, pool_uid: &str, script: &str) -> String {
+    format!("{}{pool_uid}.{}", prefix(cluster), digest(script, 12))
+}
+
+/// UID of the Pool that a key or script of this name is of, if it is ours.
+pub fn pool_of(cluster: &str, name: &str) -> Option<String> {
+    let rest = name.strip_prefix(&prefix(cluster))?;
+    let uid = rest.split_once('.').map_or(rest, |(uid, _)| uid);
+    (!uid.is_empty()).then(|| uid.to_owned())
+}
+
+/// The body that orders a machine.
+pub fn body(order: &Order, settings: &Settings, image: &str, key: &str, script: Option<&str>) -> Value {
+    let tags: Vec<Value> = tags(&order.mark)
+        .into_iter()
+        .map(|(key, value)| json!({ "key": key, "value": value }))
+        .collect();
+    let hostname = dns_label(&format!("skyward-{}", order.mark.machine));
+    let spot = order.market == Market::Spot;
+    let mut volume = json!({
+        "name": format!("{hostname}-os"),
+        "size": order.disk_gb.unwrap_or_else(|| settings.disk_gb()),
+        "tags": tags,
+    });
+    if spot {
+        // Otherwise the disk of an evicted machine is kept, and billed.
+        volume["on_spot_discontinue"] = "delete_permanently".into();
+    }
+    let mut body = json!({
+        "instance_type": order.instance_type,
+        "image": image,
+        "hostname": hostname,
+        "description": cut(&format!("Skyward: Pool {}/{}", order.mark.namespace, order.mark.pool), 200),
+        "location_code": order.region,
+        "ssh_key_ids": [key],
+        "is_spot": spot,
+        "os_volume": volume,
+        "tags": tags,
+    });
+    if let Some(script) = script {
+        body["startup_script_id"] = script.into();
+    }
+    body
+}
+
+/// The image of a machine type: the newest Ubuntu that it supports, with CUDA and the
+/// open driver where it has GPUs.
+pub fn image(kind: &InstanceType) -> String {
+    let gpus = kind.gpu.number_of_gpus > 0.0;
+    let newest = |accepts: &dyn Fn(&str) -> bool| {
+        let fits = kind
+            .supported_os
+            .iter()
+            .map(String::as_str)
+            .filter(|os| accepts(os));
+        fits.max_by(|a, b| numbers(a).cmp(&numbers(b))).map(str::to_owned)
+    };
+    let plain = |os: &str| os.starts_with("ubuntu-") && !os.contains("docker") && !os.contains("jupyter");
+    let cuda = |os: &str| plain(os) && os.contains("cuda");
+    let open = |os: &str| cuda(os) && os.ends_with("-open");
+    if gpus {
+        newest(&open)
+            .or_else(|| newest(&cuda))
+            .unwrap_or_else(|| "ubuntu-24.04-cuda-13.0-open".to_owned())
+    } else {
+        newest(&|os| plain(os) && !os.contains("cuda")).unwrap_or_else(|| "ubuntu-24.04".to_owned())
+    }
+}
+
+/// The numbers in a name, for what is newer.
+fn numbers(name: &str) -> Vec<u32> {
+    name.split(|c: char| !c.is_ascii_digit())
+        .filter_map(|digits| digits.parse().ok())
+        .collect()
+}
+
+/// Whether the instance exists no more; lists may show it for a while.
+pub fn gone(instance: &Instance) -> bool {
+    matches!(instance.status.as_str(), "discontinued" | "notfound" | "deleted")
+}
+
+/// The machine that an instance is; `None` when it does not carry our mark.
+pub fn machine(instance: &Instance) -> Option<ProviderMachine> {
+    let mark = mark(&instance.tags)?;
+    let address = instance.ip.clone().filter(|ip| !ip.trim().is_empty());
+    let endpoint = address
+        .as_deref()
+        .and_then(|ip| ip.trim().parse::<std::net::IpAddr>().ok())
+        .map(|ip| Endpoint {
+            dial: Dial::Address((ip, 22).into()),
+            user: USER.to_owned(),
+        });
+    Some(ProviderMachine {
+        id: instance.id.clone(),
+        mark,
+        phase: phase(instance, endpoint.is_some()),
+        endpoint,
+        // Verda has no network of a Pool's own: its machines reach each other by these.
+        private_address: address,
+        host_key: None,
+        rental: Rental {
+            region: instance.location.clone(),
+            hourly_price: instance.price_per_hour.map(|amount| amount.0),
+            billed_since: instance
+                .created_at
+                .as_deref()
+                .and_then(|at| at.parse::<Timestamp>().ok()),
+            reclaim_at: None,
+        },
+    })
+}
+
+fn phase(instance: &Instance, reachable: bool) -> ProviderPhase {
+    let failed = |kind, message: &str| {
+        ProviderPhase::Failed(Failure {
+            kind,
+            message: message.to_owned(),
+        })
+    };
+    match instance.status.as_str() {
+        "running" if reachable => ProviderPhase::Running,
+        "running" => ProviderPhase::Starting(Some("waits for its address".to_owned())),
+        "offline" => {
+            ProviderPhase::Stopped("it was shut down; Verda bills it until it is deleted".to_owned())
+        }
+        "no_capacity" => failed(
+            FailureKind::NoCapacity,
+            "Verda accepted the order but had no such machine",
+        ),
+        "installation_failed" => failed(
+            FailureKind::Other,
+            "Verda could not install the image on the machine",
+        ),
+        "error" => failed(FailureKind::Other, "Verda reports an error of the machine"),
+        "starting_hibernation" | "hibernating" | "restoring" => {
+            failed(FailureKind::Lost, "somebody hibernated the machine")
+        }
+        "deleting" => ProviderPhase::Stopping,
+        "discontinued" | "notfound" | "deleted" if instance.is_spot => {
+            failed(FailureKind::Reclaimed, "Verda took the spot machine back")
+        }
+        "discontinued" | "notfound" | "deleted" => {
+            failed(FailureKind::Lost, "the machine was deleted at Verda")
+        }
+        // New values may come, says Verda; the Machine's own timeout ends the wait.
+        other => ProviderPhase::Starting(Some(format!("Verda: {other}"))),
+    }
+}
+
+#[cfg(test)]
+#[path = "tests/map.rs"]
+mod tests;

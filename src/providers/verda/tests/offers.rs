@@ -1,0 +1,66 @@
+use crate::wire::dec;
+use serde::Deserialize;
+
+use super::*;
+
+#[derive(Deserialize)]
+struct Recorded {
+    types: Vec<InstanceType>,
+    locations: Vec<Location>,
+    on_demand: Vec<Stock>,
+    spot: Vec<Stock>,
+}
+
+fn all(preferred: &str) -> Vec<Offer> {
+    let recorded: Recorded =
+        serde_json::from_str(include_str!("../../tests/fixtures/verda/catalogue.json")).unwrap();
+    let catalogue = Catalogue {
+        types: &recorded.types,
+        locations: &recorded.locations,
+        on_demand: &recorded.on_demand,
+        spot: &recorded.spot,
+    };
+    offers(&catalogue, preferred)
+}
+
+fn find(id: &str) -> Offer {
+    all("FIN-01").into_iter().find(|offer| offer.id == id).unwrap()
+}
+
+#[test]
+fn each_type_is_offered_at_each_location_the_preferred_one_first() {
+    let ids: Vec<String> = all("ICE-01").into_iter().map(|offer| offer.id).collect();
+    assert_eq!(ids.len(), 8);
+    assert!(ids[..4].iter().all(|id| id.ends_with("-ice-01")), "{ids:?}");
+    assert!(all("NOWHERE")[0].id.ends_with("-fin-01"));
+}
+
+#[test]
+fn prices_are_those_of_the_market_that_has_stock() {
+    let h100 = find("1h100-80s-22v-fin-01");
+    assert_eq!((h100.on_demand, h100.spot), (Some(dec("3.17")), None));
+    assert_eq!(h100.availability, Availability::Yes);
+    let a100 = find("8a100-22v-ice-01");
+    assert_eq!((a100.on_demand, a100.spot), (None, Some(dec("5.16"))));
+    let cpu = find("cpu-4v-16g-fin-01");
+    assert_eq!(
+        (cpu.on_demand, cpu.spot),
+        (Some(dec("0.0279")), Some(dec("0.0112")))
+    );
+    // Nothing there: what it would cost is still worth knowing, and a price of 0 is none.
+    let gb200 = find("4gb200-180v-fin-01");
+    assert_eq!((gb200.on_demand, gb200.spot), (Some(dec("19.96")), None));
+    assert_eq!(gb200.availability, Availability::No);
+}
+
+#[test]
+fn accelerators_have_canonical_names_and_memory_of_one() {
+    let a100 = find("8a100-22v-fin-01").accelerators.unwrap();
+    assert_eq!(
+        (a100.name.as_str(), a100.count, a100.memory_gb),
+        ("A100", 8.0, Some(80.0))
+    );
+    assert!(find("cpu-4v-16g-fin-01").accelerators.is_none());
+    assert_eq!(find("4gb200-180v-fin-01").architecture, Architecture::Arm64);
+    assert_eq!(find("8a100-22v-fin-01").architecture, Architecture::X86_64);
+}
