@@ -31,31 +31,31 @@
 //! root volumes of running instances are not on the bill, RSA fingerprints are not
 //! MD5, fleets are of the type instant only.
 
-mod catalogue;
-mod context;
-mod failure;
-mod fleet;
-mod images;
-mod imds;
-mod input;
-mod instances;
-mod json;
-mod keys;
-mod launch;
+pub mod catalogue;
+pub mod context;
+pub mod failure;
+pub mod fleet;
+pub mod images;
+pub mod imds;
+pub mod input;
+pub mod instances;
+pub mod json;
+pub mod keys;
+pub mod launch;
 pub mod model;
-mod network;
-mod offers;
-mod query;
-mod run;
-mod service;
-mod sigv4;
-mod spot;
-mod sts;
-mod templates;
+pub mod network;
+pub mod offers;
+pub mod query;
+pub mod run;
+pub mod service;
+pub mod sigv4;
+pub mod spot;
+pub mod sts;
+pub mod templates;
 #[cfg(test)]
 mod tests;
-mod throttle;
-mod xml;
+pub mod throttle;
+pub mod xml;
 
 use std::collections::BTreeMap;
 

@@ -68,6 +68,8 @@ pub enum Command {
     End(MachineId),
     /// The guest is to be told when it will be taken back (metadata service).
     Notice(MachineId, jiff::Timestamp),
+    /// One more public key for its `authorized_keys`, while it runs.
+    Authorize(MachineId, String),
 }
 
 /// What a back end tells.

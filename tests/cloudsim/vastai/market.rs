@@ -372,7 +372,8 @@ impl Market {
             Offering::Bid => min_bid,
         };
         let disk = self.disk_price(ask.machine_id, storage);
-        let offer = json!({
+        // In two parts: one would be too long for the macro.
+        let mut offer = json!({
             "id": ask.id,
             "ask_contract_id": ask.id,
             "bundle_id": ask.machine_id * 100 + i64::from(ask.gpus),
@@ -397,6 +398,8 @@ impl Market {
             "storage_total_cost": number(disk),
             "min_bid": number(min_bid),
             "is_bid": offering == Offering::Bid,
+        });
+        let rest = json!({
             "cuda_max_good": number(host.cuda),
             "driver_version": "570.86.15",
             "reliability": number(host.reliability),
@@ -429,10 +432,10 @@ impl Market {
                 "totalHour": number(base + disk),
             },
         });
-        match offer {
-            Value::Object(offer) => Some(offer),
-            _ => None,
+        if let (Value::Object(offer), Value::Object(rest)) = (&mut offer, rest) {
+            offer.extend(rest);
         }
+        offer.as_object().cloned()
     }
 }
 

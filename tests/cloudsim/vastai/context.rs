@@ -1,0 +1,95 @@
+//! What calls work on.
+
+use std::collections::BTreeMap;
+
+use rust_decimal::Decimal;
+use serde_json::{Map, Value};
+
+use super::market::Market;
+use super::reply::Failure;
+use crate::core::billing::Billing;
+use crate::core::cloud::Visit;
+use crate::core::machine::{BootPlan, Cause, Machine, Phase};
+use crate::core::world::World;
+
+/// What the service remembers besides machines and resources.
+#[derive(Debug, Default)]
+pub struct State {
+    /// Hosts, offers and who has them.
+    pub market: Market,
+    /// Keys that containers carry, with account and instance.
+    pub container_keys: BTreeMap<String, (String, String)>,
+    /// Hosts that refuse the next contract with a friendly status.
+    pub refusing: Vec<i64>,
+    /// The last number that was given to something.
+    pub last_id: i64,
+}
+
+/// What calls work on.
+pub struct Context<'a, 'w> {
+    /// What is remembered.
+    pub state: &'a mut State,
+    /// The call and the world.
+    pub visit: &'a mut Visit<'w>,
+}
+
+impl Context<'_, '_> {
+    /// A new number for something.
+    pub fn number(&mut self) -> i64 {
+        self.state.last_id += 1 + self.visit.world.chance.below(9) as i64;
+        self.state.last_id
+    }
+
+    /// The body, as an object.
+    pub fn body(&self) -> Result<Map<String, Value>, Failure> {
+        match self.visit.request.json() {
+            Ok(Value::Object(body)) => Ok(body),
+            Ok(other) => Err(Failure::arguments(format!("expected an object, got {other}"))),
+            Err(error) => Err(Failure::arguments(error)),
+        }
+    }
+
+    /// An instance of the account that still exists.
+    pub fn instance(&self, id: &str) -> Result<&Machine, Failure> {
+        if id.parse::<i64>().is_err() {
+            return Err(Failure::arguments("invalid instance_id"));
+        }
+        self.visit
+            .world
+            .machines
+            .get(id)
+            .filter(|machine| machine.account == self.visit.account && machine.exists())
+            .ok_or_else(|| Failure::no_instance(id))
+    }
+
+    /// Lets the market decide anew, and instances follow.
+    pub fn settle(&mut self) {
+        let plan = self.visit.boot.clone();
+        settle(self.state, self.visit.world, &plan);
+    }
+}
+
+/// Lets the market decide anew, and instances follow: who loses is paused, who wins
+/// again resumes by itself.
+pub fn settle(state: &mut State, world: &mut World, plan: &BootPlan) {
+    for (id, wins) in state.market.settle() {
+        let Some(machine) = world.machines.get(&id) else { continue };
+        match (wins, machine.phase) {
+            (true, Phase::Halted) => world.resume(&id, plan.clone()),
+            (false, Phase::Pending | Phase::Running) => {
+                let wanted = state.market.rental(&id).is_some_and(|rental| rental.wanted);
+                world.halt(&id, if wanted { Cause::Reclaimed } else { Cause::Asked });
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Gives an instance another price from now on.
+pub fn reprice(world: &mut World, billing: &Billing, id: &str, price: Decimal) {
+    let now = world.now();
+    if let Some(machine) = world.machines.get_mut(id) {
+        machine.price = price;
+        machine.tab.charge(now, billing.rate(machine.phase, machine.price, machine.disk_price));
+    }
+}
