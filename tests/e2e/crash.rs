@@ -262,6 +262,8 @@ async fn an_evicted_pod_and_one_whose_first_process_dies_are_replaced() -> Resul
 #[tokio::test]
 async fn what_people_write_into_the_status_of_a_task_does_not_last() -> Result {
     let space = story("task-by-hand").await?;
+    // A controller that starts anew has nothing but the status to believe.
+    let _turn = KILLING.lock().await;
     space.pool("p", 1, json!({"worker": {"concurrency": 2}})).await?;
     space.pool_ready("p").await?;
     let wait = json!({"script": {"source": "while [ ! -e /tmp/go ]; do sleep 0.1; done; exit 3"}});

@@ -1,5 +1,5 @@
-//! Stories of users on a real cluster: `make e2e`, or one alone with
-//! `make e2e STORY=name`. Each has a namespace of its own and waits for conditions.
+//! Stories of users on a real cluster: `make e2e`, or one alone as `hack/test-env.sh`
+//! says. Each has a namespace of its own and waits for conditions.
 //!
 //! - [`samples`]: every file of `config/samples/` does what its comment says.
 //! - [`tasks`]: commands, scripts, functions, placement, queue, cancel, suspend.
@@ -13,7 +13,8 @@
 //! - [`view`]: columns, autoscalers, long names; what a Task sees of itself.
 //! - [`crash`]: what is killed must not lose, double or leak anything.
 //!
-//! Stories that take the operator away for a while are in `operator.rs`.
+//! Stories that nothing else can run beside are in `chart.rs`, `leadership.rs` and
+//! `operator.rs`.
 
 mod crash;
 mod logs;
