@@ -5,8 +5,12 @@
 //! It is written from the descriptions and from facts about the clouds, never from the
 //! clients in `src/providers`: it must be able to find them wrong.
 
+pub mod aws;
 pub mod backend;
 pub mod core;
+pub mod vastai;
+pub mod runpod;
+pub mod verda;
 
 pub use crate::core::account::Account;
 pub use crate::core::clock::Clock;
@@ -20,11 +24,16 @@ pub use crate::core::world::Happening;
 use crate::core::cloud::Cloud;
 
 /// The clouds that there are.
-pub const CLOUDS: [&str; 0] = [];
+pub const CLOUDS: &[&str] = &["aws", "vastai", "runpod", "verda"];
 
 /// A cloud by its name.
 pub fn cloud(name: &str) -> Option<Box<dyn Cloud>> {
     match name {
+        // Without its models there is no AWS; the missing folder is told on the way.
+        "aws" => aws::Aws::from_environment().map(|cloud| Box::new(cloud) as Box<dyn Cloud>),
+        "vastai" => Some(Box::new(vastai::Vastai::new())),
+        "runpod" => Some(Box::new(runpod::Runpod::new())),
+        "verda" => Some(Box::new(verda::Verda::new())),
         _ => None,
     }
 }

@@ -73,6 +73,8 @@ mod tests {
         let clock = Clock::manual(Timestamp::UNIX_EPOCH);
         let sleeper = clock.clone();
         let task = tokio::spawn(async move { sleeper.sleep(Duration::from_secs(60)).await });
+        // It has to be asleep before time passes.
+        tokio::task::yield_now().await;
         clock.advance(SignedDuration::from_secs(59));
         tokio::task::yield_now().await;
         assert!(!task.is_finished());

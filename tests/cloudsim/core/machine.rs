@@ -181,6 +181,8 @@ pub struct Machine {
     pub noticed: Option<Timestamp>,
     /// Where SSH answers, once its back end says so.
     pub endpoint: Option<Endpoint>,
+    /// Whether it holds one of the stock of its shelf.
+    pub holds_stock: bool,
     /// Whether the scripted boot time is over.
     pub booted: bool,
     /// What boots.

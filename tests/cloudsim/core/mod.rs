@@ -3,6 +3,7 @@
 pub mod account;
 pub mod billing;
 pub mod chance;
+pub mod client;
 pub mod clock;
 pub mod cloud;
 pub mod control;

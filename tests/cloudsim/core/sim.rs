@@ -194,7 +194,10 @@ impl Sim {
         };
         let mut outcome = match inner.cloud.recognise(request) {
             None => {
-                inner.violation(request, "the official description has no such call".to_owned());
+                inner.violation(
+                    request,
+                    "there is no such call, or the simulator does not have it".to_owned(),
+                );
                 Outcome::Answer(inner.cloud.refuse(&Refusal::UnknownCall, request, None))
             }
             Some(call) => {

@@ -177,6 +177,33 @@ impl World {
         self.stock.take(&Shelf::new(instance_type, region, market))
     }
 
+    /// A halted machine gives its place back, as at clouds where it may not get it again.
+    pub fn release_stock(&mut self, id: &str) {
+        if let Some(machine) = self.machines.get_mut(id).filter(|machine| machine.holds_stock) {
+            machine.holds_stock = false;
+            self.stock.put_back(&Shelf::new(
+                &machine.instance_type,
+                &machine.region,
+                machine.market,
+            ));
+        }
+    }
+
+    /// A halted machine takes a place again; false when there is none left.
+    pub fn hold_stock(&mut self, id: &str) -> bool {
+        let Some(machine) = self.machines.get_mut(id) else {
+            return false;
+        };
+        if !machine.holds_stock {
+            machine.holds_stock = self.stock.take(&Shelf::new(
+                &machine.instance_type,
+                &machine.region,
+                machine.market,
+            ));
+        }
+        machine.holds_stock
+    }
+
     /// Makes a machine: it costs from now on as the billing rules say, and boots.
     pub fn create(&mut self, new: NewMachine) -> MachineId {
         let mut machine = Machine {
@@ -195,6 +222,7 @@ impl World {
             reclaim_at: None,
             noticed: None,
             endpoint: None,
+            holds_stock: true,
             booted: false,
             boot: new.boot,
             detail: new.detail,
@@ -266,6 +294,15 @@ impl World {
         }
     }
 
+    /// Puts one more public key on a machine.
+    pub fn authorize(&mut self, id: &str, key: &str) {
+        if let Some(machine) = self.machines.get_mut(id) {
+            machine.boot.authorized_keys.push(key.to_owned());
+            self.commands
+                .push(Command::Authorize(id.to_owned(), key.to_owned()));
+        }
+    }
+
     /// Decides that a spot machine is taken back after `notice`; the guest may know from now on.
     pub fn reclaim(&mut self, id: &str, notice: SignedDuration) {
         let at = self.now.saturating_add(notice).unwrap_or(self.now);
@@ -278,6 +315,17 @@ impl World {
             self.happened.push_back(Happening::Noticed(id.to_owned()));
         }
         self.after(notice, Due::Happens(Happening::Reclaimed(id.to_owned())));
+    }
+
+    /// Changes the price of an hour of a machine from now on.
+    pub fn reprice(&mut self, id: &str, price: Decimal) {
+        let (now, billing) = (self.now, self.billing);
+        if let Some(machine) = self.machines.get_mut(id) {
+            machine.price = price;
+            machine
+                .tab
+                .charge(now, billing.rate(machine.phase, price, machine.disk_price));
+        }
     }
 
     /// Something happens to the cloud's own module after a time.
@@ -446,9 +494,8 @@ impl World {
         machine
             .tab
             .charge(now, billing.rate(phase, machine.price, machine.disk_price));
-        if matches!(phase, Phase::Ended) {
-            let shelf = Shelf::new(&machine.instance_type, &machine.region, machine.market);
-            self.stock.put_back(&shelf);
+        if phase == Phase::Ended {
+            self.release_stock(id);
         }
     }
 

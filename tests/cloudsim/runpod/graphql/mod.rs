@@ -1,0 +1,185 @@
+//! RunPod's GraphQL: a query is parsed, checked against the types of `schema.rs`, carried out
+//! field by field, and answered with what it selects.
+//!
+//! Errors that the schema does not allow are HTTP 400; refusals are HTTP 200 with `errors`.
+
+mod answers;
+mod check;
+mod schema;
+
+use async_graphql_parser::types::{Field, OperationType, Selection, SelectionSet};
+use async_graphql_value::Value as Given;
+use serde_json::{Map, Value, json};
+
+use self::check::{Query, parse};
+use super::Runpod;
+use crate::core::cloud::{Call, Effect, Refusal, Visit};
+use crate::core::http::{Answer, Request};
+
+/// Which call it is: by its first field.
+pub(super) fn call(request: &Request) -> Call {
+    let query = parse(request).ok();
+    let first = query
+        .as_ref()
+        .and_then(|query| query.fields().next().map(|field| field.name.node.to_string()));
+    let (name, effect) = match first.as_deref() {
+        Some("gpuTypes") => ("graphql.gpuTypes", Effect::Read),
+        Some("myself") => ("graphql.myself", Effect::Read),
+        Some("pod") => ("graphql.pod", Effect::Read),
+        Some("podFindAndDeployOnDemand") => ("graphql.podFindAndDeployOnDemand", Effect::Create),
+        Some("podRentInterruptable") => ("graphql.podRentInterruptable", Effect::Create),
+        Some("deployCpuPod") => ("graphql.deployCpuPod", Effect::Create),
+        Some("podBidResume") => ("graphql.podBidResume", Effect::Change),
+        Some("podTerminate") => ("graphql.podTerminate", Effect::Delete),
+        _ => ("graphql", Effect::Read),
+    };
+    Call::new(name, effect)
+}
+
+/// What the schema does not allow in a request.
+pub(super) fn check(request: &Request) -> Vec<String> {
+    match parse(request) {
+        Ok(query) => query.check(),
+        Err(error) => vec![error],
+    }
+}
+
+/// A refusal in the words of GraphQL.
+pub(super) fn refuse(refusal: &Refusal, call: &str) -> Answer {
+    let field = call.strip_prefix("graphql.").unwrap_or("data");
+    let errors = |message: &str, code: &str| {
+        let extensions = if code.is_empty() {
+            json!({})
+        } else {
+            json!({ "code": code })
+        };
+        Answer::json(
+            200,
+            &json!({"errors": [{"message": message, "path": [field], "extensions": extensions}], "data": {field: null}}),
+        )
+    };
+    let plain = |status: u16, message: &str| Answer::json(status, &json!({"errors": [{"message": message}]}));
+    match refusal {
+        Refusal::TooMany { retry_after } => {
+            plain(429, "Too many requests").with("retry-after", retry_after.unwrap_or(1).to_string())
+        }
+        Refusal::Server(status) => Answer::new(*status, "text/html", "<html>upstream error</html>"),
+        Refusal::NoCapacity => errors(
+            "There are no longer any instances available with the requested specifications. Please refresh and try again.",
+            "SUPPLY_CONSTRAINT",
+        ),
+        Refusal::Quota(what) => errors(&format!("You have reached your limit of {what}"), "BAD_REQUEST"),
+        Refusal::Funds => errors("Your account balance is too low to rent this pod", "BAD_REQUEST"),
+        Refusal::Unauthorized | Refusal::Expired => plain(401, "Unauthorized"),
+        Refusal::Forbidden => errors("You do not have permission to do this", "FORBIDDEN"),
+        Refusal::Invalid(what) => {
+            let all: Vec<Value> = what
+                .iter()
+                .map(|what| json!({"message": what, "extensions": {"code": "GRAPHQL_VALIDATION_FAILED"}}))
+                .collect();
+            Answer::json(400, &json!({ "errors": all }))
+        }
+        Refusal::Bad(what) => errors(what, "BAD_REQUEST"),
+        Refusal::NotFound(what) => errors(what, "NOT_FOUND"),
+        Refusal::UnknownCall => plain(400, "Cannot query this field"),
+        Refusal::Answer(answer) => answer.clone(),
+    }
+}
+
+impl Runpod {
+    pub(super) fn answer_graphql(&mut self, visit: &mut Visit<'_>) -> Result<Answer, Refusal> {
+        let query = parse(visit.request).map_err(|error| Refusal::Invalid(vec![error]))?;
+        let mut data = Map::new();
+        for field in query.fields() {
+            let value = match self.carry_out(visit, &query, field) {
+                // Clients have met the lack of a machine with a code and without one.
+                Err(Refusal::NoCapacity) if visit.world.chance.hits(0.5) => {
+                    let message = "There are no longer any instances available with enough disk space.";
+                    return Ok(Answer::json(
+                        200,
+                        &json!({"errors": [{"message": message}], "data": null}),
+                    ));
+                }
+                result => result?,
+            };
+            data.insert(key(field), value);
+        }
+        Ok(Answer::json(200, &json!({ "data": data })))
+    }
+
+    fn carry_out(&mut self, visit: &mut Visit<'_>, query: &Query, field: &Field) -> Result<Value, Refusal> {
+        let input = query.argument(field, "input");
+        let mutates = query.operation().ty == OperationType::Mutation;
+        let value = match (mutates, field.name.node.as_str()) {
+            (false, "gpuTypes") => answers::gpu_types(visit, &input),
+            (false, "myself") => self.myself(visit),
+            (false, "pod") => self.one_pod(visit, &input)?,
+            (true, "podFindAndDeployOnDemand") => self.deploy(visit, &input, false)?,
+            (true, "podRentInterruptable") => self.deploy(visit, &input, true)?,
+            (true, "deployCpuPod") => self.deploy_cpu(visit, &input)?,
+            (true, "podBidResume") => self.bid_resume(visit, &input)?,
+            (true, "podTerminate") => self.terminate_by_graphql(visit, &input)?,
+            _ => return Err(Refusal::UnknownCall),
+        };
+        Ok(select(visit, query, &value, &field.selection_set.node))
+    }
+}
+
+/// The name under which a field is answered.
+fn key(field: &Field) -> String {
+    field.alias.as_ref().unwrap_or(&field.name).node.to_string()
+}
+
+/// What a query selects of a value.
+fn select(visit: &Visit<'_>, query: &Query, value: &Value, selection: &SelectionSet) -> Value {
+    if selection.items.is_empty() {
+        return value.clone();
+    }
+    match value {
+        Value::Array(items) => items
+            .iter()
+            .map(|item| select(visit, query, item, selection))
+            .collect(),
+        Value::Object(fields) => {
+            let mut out = Map::new();
+            for item in &selection.items {
+                let Selection::Field(field) = &item.node else {
+                    continue;
+                };
+                let field = &field.node;
+                let name = field.name.node.as_str();
+                let inner = match name {
+                    // The one field that takes arguments.
+                    "lowestPrice" => answers::lowest_price(visit, fields, &query.argument(field, "input")),
+                    "__typename" => Value::from("Object"),
+                    name => fields.get(name).cloned().unwrap_or(Value::Null),
+                };
+                out.insert(
+                    key(field),
+                    select(visit, query, &inner, &field.selection_set.node),
+                );
+            }
+            Value::Object(out)
+        }
+        other => other.clone(),
+    }
+}
+
+/// A value of a query as JSON, its variables filled in.
+fn plain(given: &Given, variables: &Map<String, Value>) -> Value {
+    match given {
+        Given::Variable(name) => variables.get(name.as_str()).cloned().unwrap_or(Value::Null),
+        Given::Null | Given::Binary(_) => Value::Null,
+        Given::Number(number) => Value::Number(number.clone()),
+        Given::String(text) => Value::from(text.clone()),
+        Given::Boolean(value) => Value::Bool(*value),
+        Given::Enum(name) => Value::from(name.to_string()),
+        Given::List(items) => items.iter().map(|item| plain(item, variables)).collect(),
+        Given::Object(fields) => Value::Object(
+            fields
+                .iter()
+                .map(|(name, item)| (name.to_string(), plain(item, variables)))
+                .collect(),
+        ),
+    }
+}

@@ -1,0 +1,349 @@
+//! RunPod: REST v2 and GraphQL over the same pods, which are containers.
+//!
+//! Written from `providers/runpod.md` and the description `runpod-rest-v2.json`. Where what
+//! is done here comes from:
+//!
+//! | fact | where |
+//! | --- | --- |
+//! | REST v1 is retired: 410 | [`Runpod::refuse`] |
+//! | one bearer key for REST and GraphQL; a pod has a key of its own with which it can end itself | [`Runpod::authenticate`] |
+//! | catalogue: prices for one GPU by cloud, stock by data center, CUDA versions; `include` and `product` belong together | `catalogue.rs` |
+//! | create: exactly one of gpu and cpu; cross-field rules and no capacity are both 400 | `order.rs`, `pods.rs` |
+//! | status; `ssh.direct` null until some time after RUNNING, and without `22/tcp`; cost 0 when EXITED | `pods.rs` |
+//! | delete 204, then 404; members of clusters 409 and hidden from the list | `pods.rs`, `clusters.rs` |
+//! | spot only by GraphQL: floor price, bid, `SUPPLY_CONSTRAINT` with or without code in a 200; `podBidResume` | `graphql/` |
+//! | `desiredStatus` says RUNNING at once, `runtime` is null until it runs | `graphql/answers.rs` |
+//! | an out-bid pod becomes EXITED, gives its GPU back, and its disks cost | [`Runpod::happened`] |
+//! | `terminateAfter`, `stopAfter` | `pods.rs` |
+//! | `PUT /v2/account/ssh-keys` replaces all keys | `account.rs` |
+//! | `application/problem+json`; `RateLimit` headers on every answer, `Retry-After` on 429 | [`Runpod::refuse`], [`Runpod::finish`] |
+//!
+//! Assumed, since no fact says it: the number of the rate limit (600 a minute), that a pod
+//! costs from its order, that a bid below the floor is a lack of capacity, and that GB of
+//! disk of a stopped pod cost 0.0003 an hour.
+
+mod account;
+mod catalogue;
+mod clusters;
+mod graphql;
+mod order;
+mod pods;
+mod wire;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::SignedDuration;
+use rust_decimal::Decimal;
+use serde_json::{Value, json};
+
+use crate::core::account::{AccountId, CredentialState};
+use crate::core::billing::{Billing, Halted};
+use crate::core::cloud::{Call, Cloud, Effect, Refusal, Visit};
+use crate::core::description::Description;
+use crate::core::http::{Answer, Request};
+use crate::core::limits::Windows;
+use crate::core::machine::{Cause, Phase};
+use crate::core::world::{Happening, World};
+
+/// The simulated RunPod.
+pub struct Runpod {
+    description: Option<Arc<Description>>,
+    pods: BTreeMap<String, pods::Extra>,
+    clusters: BTreeMap<String, clusters::Cluster>,
+    /// Keys of pods: the account and the pod.
+    pod_keys: BTreeMap<String, (AccountId, String)>,
+    ssh_keys: BTreeMap<AccountId, Vec<String>>,
+    windows: Windows,
+    rate: usize,
+    room: Option<usize>,
+    direct_after: SignedDuration,
+}
+
+const MINUTE: SignedDuration = SignedDuration::from_mins(1);
+
+impl Runpod {
+    /// RunPod with its rate limit.
+    pub fn new() -> Self {
+        Self {
+            description: Description::load("runpod-rest-v2.json"),
+            pods: BTreeMap::new(),
+            clusters: BTreeMap::new(),
+            pod_keys: BTreeMap::new(),
+            ssh_keys: BTreeMap::new(),
+            windows: Windows::default(),
+            rate: 600,
+            room: None,
+            direct_after: SignedDuration::from_secs(3),
+        }
+    }
+
+    /// With another number of calls in a minute.
+    #[must_use]
+    pub fn rate(mut self, calls: usize) -> Self {
+        self.rate = calls;
+        self
+    }
+}
+
+impl Default for Runpod {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The error body of REST v2.
+fn problem(status: u16, detail: impl Into<String>) -> Answer {
+    let title = http::StatusCode::from_u16(status)
+        .ok()
+        .and_then(|status| status.canonical_reason())
+        .unwrap_or("Error");
+    let body = json!({"title": title, "status": status, "detail": detail.into()});
+    Answer::new(status, "application/problem+json", body.to_string())
+}
+
+impl Cloud for Runpod {
+    fn name(&self) -> &'static str {
+        "runpod"
+    }
+
+    fn billing(&self) -> Billing {
+        Billing {
+            halted: Halted::Disk,
+            ..Billing::per_second()
+        }
+    }
+
+    fn furnish(&mut self, world: &mut World) {
+        world.end_takes = SignedDuration::from_secs(2);
+        catalogue::furnish(world);
+    }
+
+    fn recognise(&self, request: &Request) -> Option<Call> {
+        let segments = request.segments();
+        let parts: Vec<&str> = segments.iter().map(String::as_str).collect();
+        let (name, effect) = match (request.method.as_str(), parts.as_slice()) {
+            ("POST", ["graphql"]) => return Some(graphql::call(request)),
+            ("GET", ["v2", "pods"]) => ("pods.list", Effect::Read),
+            ("POST", ["v2", "pods"]) => ("pods.create", Effect::Create),
+            ("GET", ["v2", "pods", _]) => ("pods.get", Effect::Read),
+            ("DELETE", ["v2", "pods", _]) => ("pods.delete", Effect::Delete),
+            ("POST", ["v2", "pods", _, "action"]) => ("pods.action", Effect::Delete),
+            ("GET", ["v2", "clusters"]) => ("clusters.list", Effect::Read),
+            ("POST", ["v2", "clusters"]) => ("clusters.create", Effect::Create),
+            ("GET", ["v2", "clusters", _]) => ("clusters.get", Effect::Read),
+            ("GET", ["v2", "clusters", _, "pods"]) => ("clusters.pods", Effect::Read),
+            ("DELETE", ["v2", "clusters", _]) => ("clusters.delete", Effect::Delete),
+            ("GET", ["v2", "catalog", "gpus"]) => ("gpus.list", Effect::Read),
+            ("GET", ["v2", "catalog", "gpus", _]) => ("gpus.get", Effect::Read),
+            ("GET", ["v2", "catalog", "cpus"]) => ("cpus.list", Effect::Read),
+            ("GET", ["v2", "catalog", "datacenters"]) => ("datacenters.list", Effect::Read),
+            ("GET", ["v2", "registries"]) => ("registries.list", Effect::Read),
+            ("GET", ["v2", "account", "ssh-keys"]) => ("keys.get", Effect::Read),
+            ("PUT", ["v2", "account", "ssh-keys"]) => ("keys.replace", Effect::Change),
+            _ => return None,
+        };
+        Some(Call::new(name, effect))
+    }
+
+    fn check(&self, request: &Request, call: &Call) -> Vec<String> {
+        if call.name.starts_with("graphql") {
+            return graphql::check(request);
+        }
+        let mut wrong = wire::check(request, call);
+        if let Some(description) = &self.description {
+            wrong.extend(description.check(request));
+        }
+        wrong
+    }
+
+    fn authenticate(
+        &mut self,
+        world: &mut World,
+        request: &Request,
+        call: &Call,
+    ) -> Result<Option<AccountId>, Refusal> {
+        let key = request.bearer().ok_or(Refusal::Unauthorized)?;
+        if let Some((account, pod)) = self.pod_keys.get(key) {
+            let itself = match call.name {
+                "pods.delete" => request.path.ends_with(pod.as_str()),
+                "graphql.podTerminate" => String::from_utf8_lossy(&request.body).contains(pod.as_str()),
+                _ => false,
+            };
+            return if itself {
+                Ok(Some(account.clone()))
+            } else {
+                Err(Refusal::Forbidden)
+            };
+        }
+        let (account, credential) = world.credential(key).ok_or(Refusal::Unauthorized)?;
+        match credential.state {
+            CredentialState::Valid => Ok(Some(account.id.clone())),
+            CredentialState::Revoked | CredentialState::Expired => Err(Refusal::Unauthorized),
+            CredentialState::Forbidden => Err(Refusal::Forbidden),
+        }
+    }
+
+    fn limit(&mut self, visit: &mut Visit<'_>) -> Result<(), Refusal> {
+        match self
+            .windows
+            .call(&visit.account, self.rate, MINUTE, visit.world.now())
+        {
+            Ok(left) => {
+                self.room = Some(left);
+                Ok(())
+            }
+            Err(wait) => {
+                self.room = Some(0);
+                Err(Refusal::TooMany {
+                    retry_after: Some(u32::try_from(wait.as_secs() + 1).unwrap_or(60)),
+                })
+            }
+        }
+    }
+
+    fn answer(&mut self, visit: &mut Visit<'_>) -> Result<Answer, Refusal> {
+        let segments = visit.request.segments();
+        let part = |at: usize| segments.get(at).cloned().unwrap_or_default();
+        match visit.call.name {
+            "pods.list" => Ok(self.list_pods(visit)),
+            "pods.create" => self.create_by_rest(visit),
+            "pods.get" => self.get_pod(visit, &part(2)),
+            "pods.delete" => self.delete_pod(visit, &part(2)),
+            "pods.action" => self.act_on_pod(visit, &part(2)),
+            "clusters.list" => Ok(self.list_clusters(visit)),
+            "clusters.create" => self.create_cluster(visit),
+            "clusters.get" => self.get_cluster(visit, &part(2)),
+            "clusters.pods" => self.pods_of_cluster(visit, &part(2)),
+            "clusters.delete" => self.delete_cluster(visit, &part(2)),
+            "gpus.list" => catalogue::gpus(visit, None),
+            "gpus.get" => catalogue::gpus(visit, Some(&part(3))),
+            "cpus.list" => catalogue::cpus(visit),
+            "datacenters.list" => Ok(catalogue::data_centers(visit)),
+            "registries.list" => Ok(account::registries()),
+            "keys.get" => Ok(self.get_keys(visit)),
+            "keys.replace" => self.replace_keys(visit),
+            name if name.starts_with("graphql") => self.answer_graphql(visit),
+            _ => Err(Refusal::UnknownCall),
+        }
+    }
+
+    fn refuse(&mut self, refusal: &Refusal, request: &Request, call: Option<&Call>) -> Answer {
+        if call.is_some_and(|call| call.name.starts_with("graphql")) {
+            return graphql::refuse(refusal, call.map_or("", |call| call.name));
+        }
+        match refusal {
+            Refusal::TooMany { retry_after } => {
+                problem(429, "rate limit exceeded").with("retry-after", retry_after.unwrap_or(1).to_string())
+            }
+            Refusal::Server(status) => problem(*status, "internal error"),
+            Refusal::NoCapacity => problem(
+                400,
+                "There are no longer any instances available with the requested specifications. Please refresh and try again.",
+            ),
+            Refusal::Quota(what) => problem(400, format!("You have reached your limit of {what}")),
+            Refusal::Funds => problem(402, "Your balance is too low to rent this pod"),
+            Refusal::Unauthorized | Refusal::Expired => problem(401, "invalid bearer token"),
+            Refusal::Forbidden => problem(403, "access denied"),
+            Refusal::Invalid(what) => {
+                let body = json!({
+                    "title": "Unprocessable Entity", "status": 422, "detail": "Request validation failed.", "errors": what,
+                });
+                Answer::new(422, "application/problem+json", body.to_string())
+            }
+            Refusal::Bad(what) => problem(400, what.clone()),
+            Refusal::NotFound(what) => problem(404, what.clone()),
+            Refusal::UnknownCall if request.path.starts_with("/v1/") => Answer::json(
+                410,
+                &json!({"error": "The REST API v1 was retired on 15 November 2026. Use v2."}),
+            ),
+            Refusal::UnknownCall => problem(404, "resource not found"),
+            Refusal::Answer(answer) => answer.clone(),
+        }
+    }
+
+    fn finish(&mut self, _world: &World, _request: &Request, answer: &mut Answer) {
+        if let Some(left) = self.room.take() {
+            answer.headers.push((
+                "ratelimit-policy".to_owned(),
+                format!("\"minute\";q={};w=60", self.rate),
+            ));
+            answer
+                .headers
+                .push(("ratelimit".to_owned(), format!("\"minute\";r={left};t=60")));
+        }
+    }
+
+    fn check_answer(&self, request: &Request, answer: &Answer) -> Vec<String> {
+        let described = |description: &Arc<Description>| description.check_answer(request, answer);
+        match &self.description {
+            Some(description) if request.path.starts_with("/v2") => described(description),
+            Some(_) | None => Vec::new(),
+        }
+    }
+
+    fn happened(&mut self, world: &mut World, happening: &Happening) {
+        match happening {
+            // Out-bid or wanted on demand: stopped with its disks, and its GPU is somebody else's.
+            Happening::Reclaimed(id) => {
+                world.halt(id, Cause::Reclaimed);
+                world.release_stock(id);
+            }
+            Happening::HaltedItself(id) => {
+                world.halt(id, Cause::Itself);
+                world.release_stock(id);
+            }
+            Happening::Died(id) => world.fail(id, Cause::Died),
+            Happening::Reminder(what) => match what.split_once(' ') {
+                Some(("terminate", id)) => self.terminate(world, id, SignedDuration::ZERO),
+                Some(("stop", id)) => self.stop(world, id),
+                _ => {}
+            },
+            Happening::Running(_)
+            | Happening::BootFailed(_)
+            | Happening::Noticed(_)
+            | Happening::Ended(_) => {}
+        }
+    }
+
+    /// `market {"gpu", "bid"}`: the floor of bids moves, and who bids less is stopped.
+    fn control(&mut self, world: &mut World, name: &str, body: &Value) -> Option<Result<Value, String>> {
+        (name == "market").then(|| {
+            let gpu = body
+                .get("gpu")
+                .and_then(Value::as_str)
+                .ok_or("give {\"gpu\", \"bid\"}")?;
+            let bid = body
+                .get("bid")
+                .and_then(Value::as_str)
+                .and_then(|bid| bid.parse::<Decimal>().ok());
+            let bid = bid.ok_or("\"bid\" is a decimal in quotes")?;
+            let found = world
+                .types
+                .get_mut(gpu)
+                .ok_or_else(|| format!("no GPU is called {gpu:?}"))?;
+            found.spot = Some(bid);
+            let out_bid: Vec<String> = world
+                .machines
+                .values()
+                .filter(|machine| {
+                    machine.instance_type == gpu && matches!(machine.phase, Phase::Pending | Phase::Running)
+                })
+                .filter(|machine| {
+                    self.pods
+                        .get(&machine.id)
+                        .and_then(|pod| pod.bid)
+                        .is_some_and(|own| own < bid)
+                })
+                .map(|machine| machine.id.clone())
+                .collect();
+            for id in &out_bid {
+                world.reclaim(id, SignedDuration::ZERO);
+            }
+            Ok(json!({"outBid": out_bid}))
+        })
+    }
+}

@@ -1,0 +1,168 @@
+//! Bodies of REST v2, strict: a field that is not here is a violation.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use crate::core::cloud::{Call, Refusal};
+use crate::core::http::Request;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub(super) enum Tier {
+    #[default]
+    Secure,
+    Community,
+}
+
+impl Tier {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Secure => "SECURE",
+            Self::Community => "COMMUNITY",
+        }
+    }
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct Gpu {
+    pub(super) id: String,
+    pub(super) count: Option<u32>,
+    #[serde(default)]
+    pub(super) allowed_cuda_versions: Vec<String>,
+    pub(super) min_cuda_version: Option<String>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct Cpu {
+    pub(super) id: String,
+    pub(super) vcpu_count: u32,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Persistent {
+    pub(super) size: u32,
+    pub(super) path: String,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct Network {
+    pub(super) volume_id: String,
+    pub(super) path: String,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Mounts {
+    pub(super) persistent: Option<Persistent>,
+    pub(super) network: Option<Vec<Network>>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct CreatePod {
+    pub(super) name: String,
+    pub(super) image: Option<String>,
+    #[serde(default)]
+    pub(super) args: String,
+    pub(super) disk: Option<u32>,
+    #[serde(default)]
+    pub(super) env: BTreeMap<String, String>,
+    #[serde(default)]
+    pub(super) ports: Vec<String>,
+    pub(super) registry: Option<String>,
+    #[serde(default)]
+    pub(super) cloud: Tier,
+    pub(super) gpu: Option<Gpu>,
+    pub(super) cpu: Option<Cpu>,
+    #[serde(default)]
+    pub(super) data_center_ids: Vec<String>,
+    #[serde(default)]
+    pub(super) global_networking: bool,
+    #[serde(default)]
+    pub(super) mounts: Mounts,
+    #[serde(default)]
+    pub(super) start_ssh: bool,
+    #[serde(rename = "startJupyter")]
+    _start_jupyter: Option<bool>,
+    pub(super) template_id: Option<String>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct Compute {
+    pub(super) gpu_type_id: String,
+    pub(super) gpu_count_per_pod: u32,
+    pub(super) pod_count: u32,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct CreateCluster {
+    pub(super) name: String,
+    pub(super) r#type: String,
+    pub(super) compute: Compute,
+    pub(super) image: Option<String>,
+    #[serde(default)]
+    pub(super) args: String,
+    pub(super) disk: Option<u32>,
+    #[serde(default)]
+    pub(super) env: BTreeMap<String, String>,
+    #[serde(default)]
+    pub(super) ports: Vec<String>,
+    #[serde(default)]
+    pub(super) data_center_ids: Vec<String>,
+    #[serde(default)]
+    pub(super) mounts: Mounts,
+    #[serde(default)]
+    pub(super) start_ssh: bool,
+    #[serde(rename = "startJupyter")]
+    _start_jupyter: Option<bool>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) enum Action {
+    Start,
+    Stop,
+    Restart,
+    Terminate,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Act {
+    pub(super) action: Action,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Keys {
+    pub(super) keys: Vec<String>,
+}
+
+/// What our own strict types have against a request.
+pub(super) fn check(request: &Request, call: &Call) -> Vec<String> {
+    let result = match call.name {
+        "pods.create" => body::<CreatePod>(request).map(drop),
+        "pods.action" => body::<Act>(request).map(drop),
+        "clusters.create" => body::<CreateCluster>(request).map(drop),
+        "keys.replace" => body::<Keys>(request).map(drop),
+        _ => return Vec::new(),
+    };
+    result.err().into_iter().collect()
+}
+
+fn body<T: DeserializeOwned>(request: &Request) -> Result<T, String> {
+    serde_json::from_slice(&request.body).map_err(|error| format!("the body: {error}"))
+}
+
+/// The body as one of these types, where the check has been passed.
+pub(super) fn given<T: DeserializeOwned>(request: &Request) -> Result<T, Refusal> {
+    body(request).map_err(Refusal::Bad)
+}

@@ -1,0 +1,155 @@
+//! SSH keys and start-up scripts: texts with an id.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+
+use super::wire::{AddKey, AddScript, DeleteMany, given};
+use super::{id_alone, list as answer_list};
+use crate::core::cloud::{Refusal, Visit};
+use crate::core::http::Answer;
+use crate::core::resource::Resource;
+
+/// The kind of an SSH key.
+pub(super) const KEY: &str = "ssh-key";
+/// The kind of a start-up script.
+pub(super) const SCRIPT: &str = "script";
+/// The most scripts that a project may have.
+const SCRIPTS: usize = 100;
+
+/// The text of a key or script of this account.
+pub(super) fn text(visit: &Visit<'_>, kind: &str, id: &str) -> Option<String> {
+    let found = visit
+        .world
+        .resources_of(&visit.account, kind)
+        .find(|resource| resource.id == id)?;
+    found.detail.as_str().map(str::to_owned)
+}
+
+fn shown(resource: &Resource, with_script: bool) -> Value {
+    if resource.kind == KEY {
+        let key = resource.detail.as_str().unwrap_or_default();
+        json!({
+            "id": resource.id, "name": resource.name, "key": key, "fingerprint": fingerprint(key),
+            "created_by_user_id": "user-1",
+        })
+    } else {
+        let mut value =
+            json!({"id": resource.id, "name": resource.name, "created_at": resource.created.to_string()});
+        if let (true, Value::Object(fields)) = (with_script, &mut value) {
+            fields.insert("script".to_owned(), resource.detail.clone());
+        }
+        value
+    }
+}
+
+/// As `ssh-keygen -E md5` writes it, without its prefix; `None` for what is no key.
+fn fingerprint(key: &str) -> Option<String> {
+    let blob = STANDARD.decode(key.split_whitespace().nth(1)?).ok()?;
+    let digest = md5::compute(blob);
+    Some(
+        digest
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect::<Vec<_>>()
+            .join(":"),
+    )
+}
+
+pub(super) fn list(visit: &mut Visit<'_>, kind: &'static str) -> Answer {
+    let found = visit
+        .world
+        .resources_of(&visit.account, kind)
+        .map(|resource| shown(resource, false))
+        .collect();
+    answer_list(visit, found)
+}
+
+/// Scripts come in pages of ten unless asked otherwise, newest first, without their texts.
+pub(super) fn list_scripts(visit: &mut Visit<'_>) -> Answer {
+    let parameter = |name: &str, default: usize| {
+        visit
+            .request
+            .parameter(name)
+            .and_then(|text| text.parse().ok())
+            .filter(|number| *number > 0)
+            .unwrap_or(default)
+    };
+    let (page, size) = (parameter("page", 1), parameter("pageSize", 10).min(100));
+    let mut all: Vec<&Resource> = visit.world.resources_of(&visit.account, SCRIPT).collect();
+    all.sort_by(|a, b| b.created.cmp(&a.created).then(b.id.cmp(&a.id)));
+    if visit.request.parameter("orderDirection") == Some("asc") {
+        all.reverse();
+    }
+    let total = all.len();
+    let found = all
+        .into_iter()
+        .skip((page - 1) * size)
+        .take(size)
+        .map(|script| shown(script, false))
+        .collect();
+    answer_list(visit, found)
+        .with("x-page", page.to_string())
+        .with("x-page-size", size.to_string())
+        .with("x-total-count", total.to_string())
+}
+
+/// One of them: an object, or a list of one, as clients have met both.
+pub(super) fn get(visit: &mut Visit<'_>, kind: &'static str, id: &str) -> Result<Answer, Refusal> {
+    let found = visit
+        .world
+        .resources_of(&visit.account, kind)
+        .find(|resource| resource.id == id);
+    let value = shown(
+        found.ok_or_else(|| Refusal::NotFound(format!("Cannot find {kind}")))?,
+        true,
+    );
+    let value = if visit.world.chance.hits(0.5) {
+        value
+    } else {
+        json!([value])
+    };
+    Ok(Answer::json(200, &value))
+}
+
+pub(super) fn create_key(visit: &mut Visit<'_>) -> Result<Answer, Refusal> {
+    let AddKey { name, key } = given(visit.request)?;
+    Ok(create(visit, KEY, &name, key))
+}
+
+pub(super) fn create_script(visit: &mut Visit<'_>) -> Result<Answer, Refusal> {
+    let AddScript { name, script } = given(visit.request)?;
+    if visit.world.resources_of(&visit.account, SCRIPT).count() >= SCRIPTS {
+        return Err(Refusal::Quota(format!("{SCRIPTS} startup scripts")));
+    }
+    Ok(create(visit, SCRIPT, &name, script))
+}
+
+fn create(visit: &mut Visit<'_>, kind: &'static str, name: &str, text: String) -> Answer {
+    let id = visit.world.chance.uuid();
+    let resource = visit.world.new_resource(&id, kind, &visit.account, name);
+    let resource = Resource {
+        detail: Value::from(text),
+        ..resource
+    };
+    visit.world.add_resource(resource, rust_decimal::Decimal::ZERO);
+    visit.subject = Some(id.clone());
+    id_alone(visit, 201, &id)
+}
+
+/// Deletes one by the path, or those that the body names.
+pub(super) fn delete(visit: &mut Visit<'_>, kind: &'static str, id: &str) -> Result<Answer, Refusal> {
+    let ids = if id.is_empty() {
+        given::<DeleteMany>(visit.request)?.ids
+    } else {
+        vec![id.to_owned()]
+    };
+    visit.subject = ids.first().cloned();
+    for id in ids {
+        if text(visit, kind, &id).is_none() {
+            return Err(Refusal::NotFound(format!("Cannot find {kind}")));
+        }
+        visit.world.end_resource(&id);
+    }
+    Ok(Answer::empty(200))
+}

@@ -1,0 +1,324 @@
+//! Verda: REST with OAuth2, virtual machines with root, a start-up script by id.
+//!
+//! Written from `providers/verda.md` and the description `verda.derived.json`. Where what is
+//! done here comes from:
+//!
+//! | fact | where |
+//! | --- | --- |
+//! | token by client id and secret in JSON, an hour long, refresh token; 401 "Invalid client id or client secret" | `tokens.rs` |
+//! | instance types without credentials, prices as text; stock by location, spot apart | `catalogue.rs` |
+//! | create answers 202 with the id alone, quoted or bare; 503 "No capacity available"; no idempotency | `instances.rs` |
+//! | statuses; `offline` still charged; accepted and then `no_capacity` | `instances.rs` |
+//! | a provisioning instance cannot be deleted; 202, 204, 207; texts of what is gone | `actions.rs` |
+//! | delete leaves volumes unless told; trash for 96 h; `delete_permanently` only with `volume_ids` | `actions.rs`, `volumes.rs` |
+//! | spot ends without a word as `discontinued`, its volume as `on_spot_discontinue` says | `instances.rs`, `volumes.rs` |
+//! | ids of keys and scripts as text; scripts paged, newest first, at most 100; MD5 fingerprints | `keys.rs` |
+//! | tags are lower-cased, ten at most, filter of the list; 409 for one that is there | `instances.rs` |
+//! | 60 calls a minute for each method and path (instances and volumes lists 120), 500 in all; `Retry-After` | [`Verda::limit`] |
+//!
+//! Assumed, since no fact says it: a quota answers 403 `forbidden_action`; an instance costs
+//! from its order until it is discontinued; volumes cost only when no instance has them (the
+//! described API tells no price of volumes); after ten minutes of provisioning `delete` works.
+
+mod actions;
+mod catalogue;
+mod instances;
+mod keys;
+mod tokens;
+mod volumes;
+mod wire;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use http::Method;
+use jiff::SignedDuration;
+use serde_json::{Value, json};
+
+use crate::core::account::AccountId;
+use crate::core::billing::Billing;
+use crate::core::cloud::{Call, Cloud, Effect, Refusal, Visit};
+use crate::core::description::Description;
+use crate::core::http::{Answer, Request};
+use crate::core::limits::Windows;
+use crate::core::machine::Cause;
+use crate::core::world::{Happening, World};
+
+/// The simulated Verda.
+pub struct Verda {
+    description: Option<Arc<Description>>,
+    tokens: tokens::Tokens,
+    instances: BTreeMap<String, instances::Extra>,
+    volumes: BTreeMap<String, volumes::Volume>,
+    windows: Windows,
+    rate_limits: bool,
+    room: Option<String>,
+}
+
+const MINUTE: SignedDuration = SignedDuration::from_mins(1);
+
+impl Verda {
+    /// Verda with its rate limits.
+    pub fn new() -> Self {
+        Self {
+            description: Description::load("verda.derived.json"),
+            tokens: tokens::Tokens::default(),
+            instances: BTreeMap::new(),
+            volumes: BTreeMap::new(),
+            windows: Windows::default(),
+            rate_limits: true,
+            room: None,
+        }
+    }
+
+    /// Verda for a customer whose limits were lifted.
+    #[must_use]
+    pub fn without_rate_limits(mut self) -> Self {
+        self.rate_limits = false;
+        self
+    }
+}
+
+impl Default for Verda {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The error body of every call.
+fn error(status: u16, code: &str, message: impl Into<String>) -> Answer {
+    Answer::json(status, &json!({"code": code, "message": message.into()}))
+}
+
+/// A list in an answer, cut short when a fault says so.
+fn list(visit: &Visit<'_>, mut items: Vec<Value>) -> Answer {
+    if let Some(keep) = visit.keep {
+        items.truncate(keep);
+    }
+    Answer::json(200, &Value::Array(items))
+}
+
+/// An id as an answer: JSON text, or the bare characters, as clients of Verda have met both.
+fn id_alone(visit: &mut Visit<'_>, status: u16, id: &str) -> Answer {
+    if visit.world.chance.hits(0.5) {
+        Answer::json(status, &Value::from(id))
+    } else {
+        Answer::new(status, "text/plain; charset=utf-8", id.to_owned())
+    }
+}
+
+impl Cloud for Verda {
+    fn name(&self) -> &'static str {
+        "verda"
+    }
+
+    fn billing(&self) -> Billing {
+        Billing::per_second()
+    }
+
+    fn furnish(&mut self, world: &mut World) {
+        catalogue::furnish(world);
+    }
+
+    fn recognise(&self, request: &Request) -> Option<Call> {
+        let segments = request.segments();
+        let parts: Vec<&str> = segments.iter().map(String::as_str).collect();
+        let ["v1", rest @ ..] = parts.as_slice() else {
+            return None;
+        };
+        let (name, effect) = match (request.method.as_str(), rest) {
+            ("POST", ["oauth2", "token"]) => ("token", Effect::Read),
+            ("GET", ["instance-types"]) => ("types.list", Effect::Read),
+            ("GET", ["instance-availability"]) => ("availability.list", Effect::Read),
+            ("GET", ["instance-availability", _]) => ("availability.get", Effect::Read),
+            ("GET", ["locations"]) => ("locations.list", Effect::Read),
+            ("GET", ["images"]) => ("images.list", Effect::Read),
+            ("GET", ["balance"]) => ("balance.get", Effect::Read),
+            ("GET", ["instances"]) => ("instances.list", Effect::Read),
+            ("POST", ["instances"]) => ("instances.create", Effect::Create),
+            ("PUT", ["instances"]) => match wire::action_of(request) {
+                Some("delete" | "discontinue" | "delete_stuck") => ("instances.delete", Effect::Delete),
+                _ => ("instances.action", Effect::Change),
+            },
+            ("GET", ["instances", _]) => ("instances.get", Effect::Read),
+            ("POST", ["instances", _, "tags"]) => ("tags.add", Effect::Change),
+            ("DELETE", ["instances", _, "tags", _]) => ("tags.remove", Effect::Change),
+            ("GET", ["ssh-keys"]) => ("keys.list", Effect::Read),
+            ("POST", ["ssh-keys"]) => ("keys.create", Effect::Change),
+            ("DELETE", ["ssh-keys"] | ["ssh-keys", _]) => ("keys.delete", Effect::Change),
+            ("GET", ["ssh-keys", _]) => ("keys.get", Effect::Read),
+            ("GET", ["scripts"]) => ("scripts.list", Effect::Read),
+            ("POST", ["scripts"]) => ("scripts.create", Effect::Change),
+            ("DELETE", ["scripts"] | ["scripts", _]) => ("scripts.delete", Effect::Change),
+            ("GET", ["scripts", _]) => ("scripts.get", Effect::Read),
+            ("GET", ["volumes"]) => ("volumes.list", Effect::Read),
+            ("GET", ["volumes", "trash"]) => ("volumes.trash", Effect::Read),
+            ("GET", ["volumes", _]) => ("volumes.get", Effect::Read),
+            ("DELETE", ["volumes", _]) => ("volumes.delete", Effect::Change),
+            _ => return None,
+        };
+        Some(Call::new(name, effect))
+    }
+
+    fn check(&self, request: &Request, call: &Call) -> Vec<String> {
+        let mut wrong = wire::check(request, call);
+        if let Some(description) = &self.description {
+            wrong.extend(description.check(request));
+        }
+        wrong
+    }
+
+    fn authenticate(
+        &mut self,
+        world: &mut World,
+        request: &Request,
+        call: &Call,
+    ) -> Result<Option<AccountId>, Refusal> {
+        match call.name {
+            "token" | "types.list" => Ok(None),
+            _ => self.tokens.account(world, request.bearer()).map(Some),
+        }
+    }
+
+    fn limit(&mut self, visit: &mut Visit<'_>) -> Result<(), Refusal> {
+        if !self.rate_limits {
+            return Ok(());
+        }
+        let (account, path, method) = (&visit.account, &visit.request.path, &visit.request.method);
+        let wide = method == Method::GET && matches!(visit.call.name, "instances.list" | "volumes.list");
+        let limit = if wide { 120 } else { 60 };
+        let now = visit.world.now();
+        let of_path = self
+            .windows
+            .call(&format!("{account} {method} {path}"), limit, MINUTE, now);
+        let of_all = self.windows.call(&format!("{account} project"), 500, MINUTE, now);
+        match (of_path, of_all) {
+            (Ok(left), Ok(_)) => {
+                self.room = Some(format!(
+                    "\"path\";q={limit};w=60, \"project\";q=500;w=60\n\"path\";r={left};t=60"
+                ));
+                Ok(())
+            }
+            (Err(wait), _) | (_, Err(wait)) => {
+                let seconds = u32::try_from(wait.as_secs() + 1).unwrap_or(60);
+                Err(Refusal::TooMany {
+                    retry_after: Some(seconds),
+                })
+            }
+        }
+    }
+
+    fn answer(&mut self, visit: &mut Visit<'_>) -> Result<Answer, Refusal> {
+        let segments = visit.request.segments();
+        let id = segments.get(2).cloned().unwrap_or_default();
+        match visit.call.name {
+            "token" => self.tokens.issue(visit),
+            "types.list" => Ok(catalogue::types(visit)),
+            "availability.list" => Ok(catalogue::availability(visit)),
+            "availability.get" => catalogue::available(visit, &id),
+            "locations.list" => Ok(catalogue::locations(visit)),
+            "images.list" => catalogue::images(visit),
+            "balance.get" => Ok(catalogue::balance(visit)),
+            "instances.list" => Ok(self.list_instances(visit)),
+            "instances.get" => self.get_instance(visit, &id),
+            "instances.create" => self.create_instance(visit),
+            "instances.delete" | "instances.action" => self.act(visit),
+            "tags.add" => self.add_tag(visit, &id),
+            "tags.remove" => {
+                let tag = segments.get(4).cloned().unwrap_or_default();
+                self.remove_tag(visit, &id, &tag)
+            }
+            "keys.list" => Ok(keys::list(visit, keys::KEY)),
+            "keys.get" => keys::get(visit, keys::KEY, &id),
+            "keys.create" => keys::create_key(visit),
+            "keys.delete" => keys::delete(visit, keys::KEY, &id),
+            "scripts.list" => Ok(keys::list_scripts(visit)),
+            "scripts.get" => keys::get(visit, keys::SCRIPT, &id),
+            "scripts.create" => keys::create_script(visit),
+            "scripts.delete" => keys::delete(visit, keys::SCRIPT, &id),
+            "volumes.list" => Ok(self.list_volumes(visit)),
+            "volumes.trash" => Ok(self.list_trash(visit)),
+            "volumes.get" => self.get_volume(visit, &id),
+            "volumes.delete" => self.delete_volume(visit, &id),
+            _ => Err(Refusal::UnknownCall),
+        }
+    }
+
+    fn refuse(&mut self, refusal: &Refusal, _request: &Request, _call: Option<&Call>) -> Answer {
+        match refusal {
+            Refusal::TooMany { retry_after } => {
+                let answer = error(429, "rate_limit_exceeded", "Too many requests, try again later");
+                answer.with("retry-after", retry_after.unwrap_or(1).to_string())
+            }
+            Refusal::Server(503) => error(503, "service_unavailable", "Service temporarily unavailable"),
+            Refusal::Server(status) => error(*status, "server_error", "An internal error occurred"),
+            Refusal::NoCapacity => error(503, "service_unavailable", "No capacity available"),
+            Refusal::Quota(what) => error(403, "forbidden_action", format!("Quota exceeded: {what}")),
+            Refusal::Funds => error(402, "insufficient_funds", "Insufficient funds"),
+            Refusal::Unauthorized => error(401, "unauthorized_request", "Access token is missing or invalid"),
+            Refusal::Expired => error(401, "unauthorized_request", "Access token expired"),
+            Refusal::Forbidden => error(403, "forbidden_action", "Insufficient scope"),
+            Refusal::Invalid(what) => error(400, "invalid_request", what.join("; ")),
+            Refusal::Bad(what) => error(400, "invalid_request", what.clone()),
+            Refusal::NotFound(what) => error(404, "not_found", what.clone()),
+            Refusal::UnknownCall => error(404, "not_found", "Cannot find this path"),
+            Refusal::Answer(answer) => answer.clone(),
+        }
+    }
+
+    fn finish(&mut self, _world: &World, _request: &Request, answer: &mut Answer) {
+        if let Some((policy, room)) = self.room.take().as_deref().and_then(|room| room.split_once('\n')) {
+            answer
+                .headers
+                .push(("ratelimit-policy".to_owned(), policy.to_owned()));
+            answer.headers.push(("ratelimit".to_owned(), room.to_owned()));
+        }
+    }
+
+    fn check_answer(&self, request: &Request, answer: &Answer) -> Vec<String> {
+        self.description
+            .as_ref()
+            .map(|description| description.check_answer(request, answer))
+            .unwrap_or_default()
+    }
+
+    fn happened(&mut self, world: &mut World, happening: &Happening) {
+        match happening {
+            Happening::Reclaimed(id) => {
+                world.end(id, Cause::Reclaimed, SignedDuration::ZERO);
+                self.after_discontinue(world, id);
+            }
+            Happening::HaltedItself(id) => world.halt(id, Cause::Itself),
+            Happening::Died(id) => world.fail(id, Cause::Died),
+            Happening::BootFailed(id) => {
+                if world
+                    .machines
+                    .get(id)
+                    .is_some_and(|machine| machine.cause == Some(Cause::NoCapacity))
+                {
+                    // It never had a machine under it.
+                    world.reprice(id, rust_decimal::Decimal::ZERO);
+                }
+            }
+            Happening::Reminder(what) => {
+                if let Some(volume) = what.strip_prefix("trash ") {
+                    self.empty_trash(world, volume);
+                }
+            }
+            Happening::Running(_) | Happening::Noticed(_) | Happening::Ended(_) => {}
+        }
+    }
+
+    fn control(&mut self, _world: &mut World, name: &str, body: &Value) -> Option<Result<Value, String>> {
+        (name == "rate-limits").then(|| {
+            self.rate_limits = body
+                .get("on")
+                .and_then(Value::as_bool)
+                .ok_or("give {\"on\": true|false}")?;
+            Ok(json!({"on": self.rate_limits}))
+        })
+    }
+}
