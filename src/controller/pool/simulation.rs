@@ -34,6 +34,10 @@ use crate::{
         observe::{Account, Answer},
         plan::Action as MachineAction,
     },
+    provider::{
+        offers::{Book, tests::offer},
+        shortage::{REMEMBERED, Shortages},
+    },
 };
 
 /// What is true, and what a controller that may crash believes.
@@ -47,8 +51,9 @@ struct World {
     pool_gone: bool,
     // The provider.
     rented: BTreeMap<String, ProviderMachine>,
-    // The dispatcher.
+    // The dispatcher: runs, and machines that it knows to be given up.
     runs: BTreeMap<String, u32>,
+    closed: BTreeSet<String>,
     // Memory of the controller: gone with a crash.
     seen_pool: Observed,
     seen_version: u64,
@@ -56,6 +61,7 @@ struct World {
     reserved: BTreeMap<String, (u32, u32)>,
     sessions: BTreeMap<String, SessionState>,
     last_write: BTreeMap<String, Timestamp>,
+    shortages: Shortages,
     // For the rules.
     attempts: BTreeSet<u32>,
     calm: bool,
@@ -64,6 +70,11 @@ struct World {
 impl World {
     fn new(seed: u64) -> Self {
         let mut pool = world(3);
+        let price = |price: &str| serde_json::json!({ "onDemandPrice": price });
+        pool.offers = Arc::new(Book::of([
+            offer("local-x", price("1")),
+            offer("local-y", price("2")),
+        ]));
         pool.pool.status.last_attempt = 0;
         pool.pool.spec.max_provision_attempts = Some(1000);
         Self {
@@ -77,10 +88,12 @@ impl World {
             pool_gone: false,
             rented: BTreeMap::new(),
             runs: BTreeMap::new(),
+            closed: BTreeSet::new(),
             seen_machines: BTreeMap::new(),
             reserved: BTreeMap::new(),
             sessions: BTreeMap::new(),
             last_write: BTreeMap::new(),
+            shortages: Shortages::default(),
             attempts: BTreeSet::new(),
             calm: false,
         }
@@ -101,6 +114,8 @@ impl World {
     fn crash(&mut self) {
         self.sessions.clear();
         self.last_write.clear();
+        self.shortages = Shortages::default();
+        self.closed.clear();
         self.sync();
     }
 
@@ -113,6 +128,7 @@ impl World {
 
     fn observe_pool(&mut self) -> Observed {
         let mut seen = self.seen_pool.clone();
+        seen.shortages = Arc::new(self.shortages.clone());
         let known = self.calm || !self.random.random_ratio(1, 5);
         let load = known.then(|| self.load());
         let hash = template_hash(&seen.pool.spec);
@@ -274,6 +290,9 @@ impl World {
                 .unwrap_or_else(|| machine.clone());
             let seen = self.observe_machine(&machine_now, order.take(), deletion.take());
             let plan = machine::plan::plan(&seen, at(self.now));
+            if let Some((what, why)) = plan.shortage {
+                self.shortages.remember(what, why, at(self.now), REMEMBERED);
+            }
             if let Some(status) = plan.status {
                 if let Some(machine) = self.machines.get_mut(name) {
                     machine.status = Some(*status);
@@ -293,7 +312,10 @@ impl World {
                         self.sessions.remove(name);
                     }
                     MachineAction::Abdicate => panic!("nobody else leads"),
-                    MachineAction::Delete => deletion = Some(self.delete(name)),
+                    MachineAction::Delete => {
+                        self.may_go(&machine_now);
+                        deletion = Some(self.delete(name));
+                    }
                     MachineAction::RemoveFinalizer => {
                         assert!(
                             !self.rented.contains_key(name),
@@ -333,7 +355,10 @@ impl World {
         };
         template.current = template_hash(&self.pool.pool.spec) == facts.spec.template_hash;
         template.pool = (!self.pool_gone).then_some(pool);
-        template.runs = (!self.chance(20)).then(|| self.runs.get(&facts.name).copied().unwrap_or(0));
+        // As the Board has it.
+        let known = facts.deleting_since.is_none() || self.closed.contains(&facts.name);
+        let runs = self.runs.get(&facts.name).copied().unwrap_or(0);
+        template.runs = ((known || runs > 0) && !self.chance(20)).then_some(runs);
         template.session = self.sessions.get(&facts.name).cloned();
         template.last_write = self.last_write.get(&facts.name).copied();
         template.machine = facts;
@@ -345,6 +370,22 @@ impl World {
         template.deletion = deletion;
         template.settle_time = Duration::ZERO;
         template
+    }
+
+    /// A machine whose runs may finish is not deleted under them.
+    fn may_go(&self, machine: &Machine) {
+        let name = machine.name_any();
+        let status = machine.status.clone().unwrap_or_default();
+        let works = status.ready_at.is_some() && status.phase != Some(MachinePhase::Failed);
+        let runs_on = self
+            .rented
+            .get(&name)
+            .is_some_and(|there| there.phase == ProviderPhase::Running);
+        let may_finish = machine.annotations().contains_key(machine::FINISH_RUNS);
+        if works && runs_on && may_finish && self.pool.pool.deleting_since.is_none() {
+            let runs = self.runs.get(&name).copied().unwrap_or(0);
+            assert_eq!(runs, 0, "{name} is deleted under its runs");
+        }
     }
 
     fn order(&mut self, seen: &machine::observe::Observed) -> Result<String, ProviderError> {
@@ -463,18 +504,20 @@ impl World {
 
     /// Runs come to machines that take them, and end.
     fn dispatch(&mut self) {
-        let names: Vec<(String, bool)> = self
+        let names: Vec<(String, bool, bool)> = self
             .machines
             .iter()
             .map(|(name, machine)| {
                 let ready = machine.status.as_ref().and_then(|s| s.phase) == Some(MachinePhase::Ready);
-                (
-                    name.clone(),
-                    ready && machine.metadata.deletion_timestamp.is_none(),
-                )
+                (name.clone(), ready, machine.metadata.deletion_timestamp.is_some())
             })
             .collect();
-        for (name, takes) in names {
+        for (name, ready, given_up) in names {
+            // What is given up is seen a moment later, and until then it may get a run.
+            let takes = ready && !self.closed.contains(&name);
+            if given_up && (self.calm || self.random.random_bool(0.5)) {
+                self.closed.insert(name.clone());
+            }
             let starts = takes && self.chance(10);
             let ends = self.calm || self.random.random_bool(0.2);
             let runs = self.runs.entry(name).or_default();
@@ -559,7 +602,9 @@ fn run(seed: u64) {
 #[test]
 fn whatever_happens_the_world_becomes_what_the_spec_asks_for_and_nothing_leaks() {
     // `make soak` brings others, and more of them.
-    let first: Option<u64> = std::env::var("SKYWARD_SEED").ok().and_then(|seed| seed.parse().ok());
+    let first: Option<u64> = std::env::var("SKYWARD_SEED")
+        .ok()
+        .and_then(|seed| seed.parse().ok());
     let seeds = first.map_or(0..60, |first| first * 600..(first + 1) * 600);
     for seed in seeds {
         run(seed);

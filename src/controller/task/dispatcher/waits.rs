@@ -10,7 +10,7 @@ use skyward_api::{
 
 use super::{
     Dispatcher, LOOK_AGAIN, SKEW, WORTH_TELLING,
-    state::{Read, References, Stage, StopWhy, TaskState, Waiting},
+    state::{Read, References, RunStage, Stage, StopWhy, TaskState, Waiting},
 };
 use crate::{
     events,
@@ -281,9 +281,15 @@ impl Dispatcher {
             .min_by_key(|trouble| trouble.since);
         let why = worst.map(|trouble| trouble.why.clone());
         let known = task.entry.status.reason.as_str();
+        // A new leader does not know yet, and what has just begun may last.
+        let goes_on = || {
+            self.attempt_runs(uid, attempt.number).all(|(_, run)| {
+                run.trouble.is_none() && (run.is_settled() || matches!(run.stage, RunStage::Running))
+            })
+        };
         let is_told = match &why {
             Some(why) => why.reason == known,
-            None => !KNOWN_TROUBLES.contains(&known),
+            None => !KNOWN_TROUBLES.contains(&known) || !goes_on(),
         };
         if is_told {
             return false;
