@@ -1,0 +1,325 @@
+//! What AWS sells and for how much, remembered as long as it stays true: types for a
+//! week, prices for a day, spot prices for a quarter of an hour.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use aws_sdk_ec2::{
+    primitives::DateTime,
+    types::{InstanceType, LocationType},
+};
+use aws_sdk_pricing::types::{Filter, FilterType};
+use futures::{StreamExt, TryStreamExt, stream};
+use jiff::Timestamp;
+use rust_decimal::Decimal;
+use skyward_core::{ErrorKind, Offer, ProviderError};
+
+use crate::{
+    cloud::{Cloud, Region, call, within},
+    memory::Memory,
+    offers::{self, Kind, Prices, SpotPrices, Zones},
+};
+
+const HOUR: Duration = Duration::from_secs(3600);
+/// Regions that are remembered at once.
+const REGIONS: usize = 32;
+/// Regions that are asked at once.
+const AT_ONCE: usize = 4;
+/// Longest time that the list of all offers may take.
+const REFRESH: Duration = Duration::from_secs(240);
+/// Spot machines whose price at launch is remembered.
+const LAUNCHES: usize = 4096;
+/// What spot prices are asked for.
+const LINUX: &str = "Linux/UNIX";
+
+/// What is sold, by region.
+pub struct Catalogue {
+    kinds: Memory<String, BTreeMap<String, Kind>>,
+    single: Memory<(String, String), Kind>,
+    zones: Memory<String, Zones>,
+    prices: Memory<String, Prices>,
+    spot: Memory<String, SpotPrices>,
+    launches: Memory<String, Option<Decimal>>,
+}
+
+impl Default for Catalogue {
+    fn default() -> Self {
+        Self {
+            kinds: Memory::new(7 * 24 * HOUR, REGIONS),
+            single: Memory::new(7 * 24 * HOUR, 1024),
+            zones: Memory::new(24 * HOUR, REGIONS),
+            prices: Memory::new(24 * HOUR, REGIONS),
+            spot: Memory::new(HOUR / 4, REGIONS),
+            launches: Memory::new(30 * 24 * HOUR, LAUNCHES),
+        }
+    }
+}
+
+impl Catalogue {
+    /// Everything that these regions sell. One that fails fails all: offers that vanish
+    /// would be orders that are refused.
+    pub async fn offers(
+        &self,
+        cloud: &Cloud,
+        regions: &[String],
+        exclude_burstable: bool,
+    ) -> Result<Vec<Offer>, ProviderError> {
+        let all = stream::iter(regions.to_vec())
+            .map(|name| async move {
+                let region = cloud.region(&name).await?;
+                let (kinds, zones, prices, spot) = futures::try_join!(
+                    self.kinds(&region),
+                    self.zones(&region),
+                    self.prices(cloud, &name),
+                    self.spot_prices(&region),
+                )?;
+                let kinds: Vec<Kind> = kinds.values().cloned().collect();
+                Ok::<_, ProviderError>(offers::offers(
+                    &name,
+                    &kinds,
+                    &zones,
+                    &prices,
+                    &spot,
+                    exclude_burstable,
+                ))
+            })
+            .buffered(AT_ONCE)
+            .try_concat();
+        within("list what AWS sells", REFRESH, all).await
+    }
+
+    /// One type: from the list of all where it is known, else by itself.
+    pub async fn kind(&self, region: &Region, name: &str) -> Result<Kind, ProviderError> {
+        if let Some(all) = self.kinds.known(&region.name.to_string())
+            && let Some(kind) = all.get(name)
+        {
+            return Ok(kind.clone());
+        }
+        let key = (region.name.to_string(), name.to_owned());
+        let kind = self
+            .single
+            .get(key, || async {
+                let answer = call(
+                    "look at the instance type",
+                    region
+                        .ec2
+                        .describe_instance_types()
+                        .instance_types(InstanceType::from(name))
+                        .send(),
+                )
+                .await?;
+                answer
+                    .instance_types()
+                    .first()
+                    .and_then(offers::kind)
+                    .ok_or_else(|| {
+                        ProviderError::new(
+                            ErrorKind::InvalidOrder,
+                            "look at the instance type",
+                            format!("{} has no instance type {name} that runs Linux", region.name),
+                        )
+                    })
+            })
+            .await?;
+        Ok(Kind::clone(&kind))
+    }
+
+    async fn kinds(&self, region: &Region) -> Result<Arc<BTreeMap<String, Kind>>, ProviderError> {
+        self.kinds
+            .get(region.name.to_string(), || async {
+                let pages = call(
+                    "list the instance types",
+                    region
+                        .ec2
+                        .describe_instance_types()
+                        .into_paginator()
+                        .page_size(100)
+                        .send()
+                        .try_collect(),
+                )
+                .await?;
+                Ok(pages
+                    .iter()
+                    .flat_map(|page| page.instance_types())
+                    .filter_map(offers::kind)
+                    .map(|kind| (kind.name.clone(), kind))
+                    .collect())
+            })
+            .await
+    }
+
+    /// Zones of a region that carry each type: not that they have one left.
+    pub async fn zones(&self, region: &Region) -> Result<Arc<Zones>, ProviderError> {
+        self.zones
+            .get(region.name.to_string(), || async {
+                let pages = call(
+                    "list the zones of the instance types",
+                    region
+                        .ec2
+                        .describe_instance_type_offerings()
+                        .location_type(LocationType::AvailabilityZone)
+                        .into_paginator()
+                        .page_size(1000)
+                        .send()
+                        .try_collect(),
+                )
+                .await?;
+                let mut zones = Zones::new();
+                for offering in pages.iter().flat_map(|page| page.instance_type_offerings()) {
+                    if let (Some(kind), Some(zone)) = (offering.instance_type(), offering.location()) {
+                        zones
+                            .entry(kind.as_str().to_owned())
+                            .or_default()
+                            .insert(zone.to_owned());
+                    }
+                }
+                Ok(zones)
+            })
+            .await
+    }
+
+    /// All on-demand prices of a region: a dozen pages, where type by type would be a
+    /// thousand calls.
+    async fn prices(&self, cloud: &Cloud, region: &str) -> Result<Arc<Prices>, ProviderError> {
+        self.prices
+            .get(region.to_owned(), || async {
+                let pricing = cloud.pricing().await?;
+                let exactly = |field: &str, value: &str| {
+                    Filter::builder()
+                        .r#type(FilterType::TermMatch)
+                        .field(field)
+                        .value(value)
+                        .build()
+                        .map_err(|error| {
+                            ProviderError::new(
+                                ErrorKind::InvalidOrder,
+                                "read the price list",
+                                error.to_string(),
+                            )
+                        })
+                };
+                let pages = call(
+                    "read the price list",
+                    pricing
+                        .get_products()
+                        .service_code("AmazonEC2")
+                        .filters(exactly("regionCode", region)?)
+                        .filters(exactly("operatingSystem", "Linux")?)
+                        .filters(exactly("tenancy", "Shared")?)
+                        .filters(exactly("preInstalledSw", "NA")?)
+                        .filters(exactly("capacitystatus", "Used")?)
+                        .into_paginator()
+                        .page_size(100)
+                        .send()
+                        .try_collect(),
+                )
+                .await?;
+                let mut prices = Prices::new();
+                for entry in pages.iter().flat_map(|page| page.price_list()) {
+                    if let Some((kind, price)) = offers::price(entry) {
+                        let least = prices.entry(kind).or_insert(price);
+                        *least = price.min(*least);
+                    }
+                }
+                Ok(prices)
+            })
+            .await
+    }
+
+    /// The newest spot price of each type in each zone.
+    async fn spot_prices(&self, region: &Region) -> Result<Arc<SpotPrices>, ProviderError> {
+        self.spot
+            .get(region.name.to_string(), || async {
+                let pages = call(
+                    "list the spot prices",
+                    region
+                        .ec2
+                        .describe_spot_price_history()
+                        .product_descriptions(LINUX)
+                        // From now on: the newest of each, instead of three months of them.
+                        .start_time(DateTime::from_secs(Timestamp::now().as_second()))
+                        .into_paginator()
+                        .page_size(1000)
+                        .send()
+                        .try_collect(),
+                )
+                .await?;
+                let mut newest: BTreeMap<(String, String), (DateTime, Decimal)> = BTreeMap::new();
+                for entry in pages.iter().flat_map(|page| page.spot_price_history()) {
+                    let (Some(kind), Some(zone), Some(price), Some(since)) = (
+                        entry.instance_type(),
+                        entry.availability_zone(),
+                        entry.spot_price().and_then(|price| price.parse::<Decimal>().ok()),
+                        entry.timestamp(),
+                    ) else {
+                        continue;
+                    };
+                    let key = (kind.as_str().to_owned(), zone.to_owned());
+                    let known = newest.entry(key).or_insert((*since, price));
+                    if *since > known.0 {
+                        *known = (*since, price);
+                    }
+                }
+                let mut prices = SpotPrices::new();
+                for ((kind, zone), (_, price)) in newest {
+                    prices.entry(kind).or_default().insert(zone, price.normalize());
+                }
+                Ok(prices)
+            })
+            .await
+    }
+
+    /// What a machine on demand costs, if it is known already.
+    pub fn known_price(&self, region: &str, kind: &str) -> Option<Decimal> {
+        self.prices.known(&region.to_owned())?.get(kind).copied()
+    }
+
+    /// What a spot machine cost when it was launched, if it is known already.
+    pub fn known_launch(&self, id: &str) -> Option<Decimal> {
+        self.launches.known(&id.to_owned()).and_then(|price| *price)
+    }
+
+    /// What a spot machine cost when it was launched.
+    pub async fn launch_price(
+        &self,
+        region: &Region,
+        id: &str,
+        kind: &str,
+        zone: &str,
+        launched: Timestamp,
+    ) -> Result<Option<Decimal>, ProviderError> {
+        let price = self
+            .launches
+            .get(id.to_owned(), || async {
+                let at = DateTime::from_secs(launched.as_second());
+                let answer = call(
+                    "look at the spot price",
+                    region
+                        .ec2
+                        .describe_spot_price_history()
+                        .instance_types(InstanceType::from(kind))
+                        .availability_zone(zone)
+                        .product_descriptions(LINUX)
+                        .start_time(at)
+                        .end_time(at)
+                        .send(),
+                )
+                .await?;
+                Ok::<_, ProviderError>(
+                    answer
+                        .spot_price_history()
+                        .iter()
+                        // The one in force then, not one that came later.
+                        .filter(|entry| {
+                            entry
+                                .timestamp()
+                                .is_none_or(|since| since.secs() <= launched.as_second())
+                        })
+                        .max_by_key(|entry| entry.timestamp().map(DateTime::secs))
+                        .and_then(|entry| entry.spot_price()?.parse::<Decimal>().ok())
+                        .map(|price| price.normalize()),
+                )
+            })
+            .await?;
+        Ok(*price)
+    }
+}

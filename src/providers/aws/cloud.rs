@@ -1,0 +1,173 @@
+//! The SDK's clients of one account: made at the first call, one for each region. No
+//! decisions here; every call has a deadline and its error mapped.
+
+use std::{
+    collections::BTreeMap,
+    future::Future,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use aws_config::{BehaviorVersion, Region as Name, SdkConfig, retry::RetryConfig, timeout::TimeoutConfig};
+use aws_sdk_ec2::{
+    config::{Credentials as Keys, http::HttpResponse},
+    error::{ProvideErrorMetadata, SdkError},
+};
+use skyward_core::{Credentials, Endpoints, ProviderError};
+use tokio::sync::OnceCell;
+
+use crate::errors::{Effect, provider_error, timed_out};
+
+/// Longest wait for a connection.
+const CONNECT: Duration = Duration::from_secs(5);
+/// Tries of a call that may be repeated.
+const TRIES: u32 = 3;
+/// The price list is served in few regions, and tells the prices of all.
+const PRICING_REGION: &str = "us-east-1";
+
+/// The clients of one account.
+pub struct Cloud {
+    credentials: Credentials,
+    endpoints: Endpoints,
+    home: String,
+    request_timeout: Duration,
+    config: OnceCell<SdkConfig>,
+    regions: Mutex<BTreeMap<String, Region>>,
+}
+
+/// The clients of one region.
+#[derive(Clone)]
+pub struct Region {
+    /// Its name.
+    pub name: Arc<str>,
+    /// EC2 in it.
+    pub ec2: aws_sdk_ec2::Client,
+    /// SSM in it.
+    pub ssm: aws_sdk_ssm::Client,
+}
+
+impl Cloud {
+    /// Clients for these credentials; without keys the default chain of AWS is used.
+    pub fn new(
+        credentials: Credentials,
+        endpoints: Endpoints,
+        home: String,
+        request_timeout: Duration,
+    ) -> Self {
+        Self {
+            credentials,
+            endpoints,
+            home,
+            request_timeout,
+            config: OnceCell::new(),
+            regions: Mutex::new(BTreeMap::new()),
+        }
+    }
+
+    async fn config(&self) -> Result<&SdkConfig, ProviderError> {
+        self.config
+            .get_or_try_init(|| async {
+                let loader = aws_config::defaults(BehaviorVersion::v2026_01_12())
+                    .region(Name::new(self.home.clone()))
+                    .retry_config(RetryConfig::standard().with_max_attempts(TRIES))
+                    .timeout_config(
+                        TimeoutConfig::builder()
+                            .connect_timeout(CONNECT)
+                            .operation_attempt_timeout(self.request_timeout)
+                            .operation_timeout(self.request_timeout)
+                            .build(),
+                    );
+                let loader = if self.credentials.is_empty() || self.only_names_a_region() {
+                    loader
+                } else {
+                    let key = self.credentials.require("AWS_ACCESS_KEY_ID")?.expose().trim();
+                    let secret = self.credentials.require("AWS_SECRET_ACCESS_KEY")?.expose().trim();
+                    let session = self
+                        .credentials
+                        .get("AWS_SESSION_TOKEN")
+                        .map(|token| token.expose().trim().to_owned());
+                    loader.credentials_provider(Keys::new(key, secret, session, None, "Secret"))
+                };
+                Ok(loader.load().await)
+            })
+            .await
+    }
+
+    /// A Secret that only says where: who signs comes from the default chain.
+    fn only_names_a_region(&self) -> bool {
+        self.credentials
+            .names()
+            .all(|name| matches!(name, "AWS_REGION" | "AWS_DEFAULT_REGION"))
+    }
+
+    fn endpoint(&self, name: &str, region: &str) -> Option<String> {
+        self.endpoints
+            .get(name)
+            .map(|address| address.replace("{region}", region))
+    }
+
+    /// The clients of a region.
+    pub async fn region(&self, name: &str) -> Result<Region, ProviderError> {
+        let name = if name.is_empty() { &self.home } else { name };
+        if let Some(known) = self
+            .regions
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(name)
+        {
+            return Ok(known.clone());
+        }
+        let config = self.config().await?;
+        let mut ec2 = aws_sdk_ec2::config::Builder::from(config).region(Name::new(name.to_owned()));
+        ec2.set_endpoint_url(self.endpoint("aws-ec2", name));
+        let mut ssm = aws_sdk_ssm::config::Builder::from(config).region(Name::new(name.to_owned()));
+        ssm.set_endpoint_url(self.endpoint("aws-ssm", name));
+        let region = Region {
+            name: name.into(),
+            ec2: aws_sdk_ec2::Client::from_conf(ec2.build()),
+            ssm: aws_sdk_ssm::Client::from_conf(ssm.build()),
+        };
+        let mut regions = self.regions.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(regions.entry(name.to_owned()).or_insert(region).clone())
+    }
+
+    /// STS in the home region.
+    pub async fn sts(&self) -> Result<aws_sdk_sts::Client, ProviderError> {
+        let mut builder = aws_sdk_sts::config::Builder::from(self.config().await?);
+        builder.set_endpoint_url(self.endpoint("aws-sts", &self.home));
+        Ok(aws_sdk_sts::Client::from_conf(builder.build()))
+    }
+
+    /// The price list.
+    pub async fn pricing(&self) -> Result<aws_sdk_pricing::Client, ProviderError> {
+        let mut builder =
+            aws_sdk_pricing::config::Builder::from(self.config().await?).region(Name::new(PRICING_REGION));
+        builder.set_endpoint_url(self.endpoint("aws-pricing", PRICING_REGION));
+        Ok(aws_sdk_pricing::Client::from_conf(builder.build()))
+    }
+}
+
+/// One call that reads, or may be repeated freely.
+pub async fn call<T, E>(
+    operation: &'static str,
+    answer: impl Future<Output = Result<T, SdkError<E, HttpResponse>>> + Send,
+) -> Result<T, ProviderError>
+where
+    E: ProvideErrorMetadata + std::error::Error + 'static,
+{
+    answer
+        .await
+        .map_err(|error| provider_error(operation, Effect::None, &error))
+}
+
+/// Ends a question of many pages that takes too long.
+pub async fn within<T>(
+    operation: &'static str,
+    limit: Duration,
+    answer: impl Future<Output = Result<T, ProviderError>> + Send,
+) -> Result<T, ProviderError> {
+    match tokio::time::timeout(limit, answer).await {
+        Ok(answer) => answer,
+        Err(_) => Err(timed_out(operation, Effect::None, limit)),
+    }
+}

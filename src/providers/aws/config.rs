@@ -1,0 +1,278 @@
+//! Settings of an AWS Provider, and the same with every default applied, so that later
+//! steps have nothing left to decide.
+
+use std::time::Duration;
+
+use aws_sdk_ec2::types::SpotAllocationStrategy;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Serialize};
+use skyward_api::Duration as Lasting;
+use skyward_core::{Credentials, ErrorKind, ProviderError};
+
+/// Region of orders where nothing says another.
+const REGION: &str = "us-east-1";
+/// Version of Ubuntu where nothing says another.
+const UBUNTU: &str = "24.04";
+/// User that machines are prepared as where nothing says another.
+pub const ROOT: &str = "root";
+/// Longest wait for one answer where nothing says another.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// One account at Amazon Web Services: machines are EC2 instances.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Settings {
+    /// Region in which machines are ordered. Default: `AWS_REGION` or `AWS_DEFAULT_REGION`
+    /// of the Secret, else `us-east-1`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 32), regex(pattern = r"^[a-z]{2,4}(-[a-z]+)+-[0-9]{1,2}$"))]
+    pub region: Option<String>,
+    /// More regions to offer machines from, besides `region`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(
+        length(max = 16),
+        inner(length(max = 32), regex(pattern = r"^[a-z]{2,4}(-[a-z]+)+-[0-9]{1,2}$"))
+    )]
+    pub regions: Vec<String>,
+    /// Image of the machines: an AMI with cloud-init, sshd and, for GPUs, their drivers. It
+    /// belongs to one region. Default: the newest of `ubuntuVersion` that fits the machine,
+    /// looked up in the SSM Parameter Store.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 32), regex(pattern = r"^ami-[0-9a-f]{8,17}$"))]
+    pub ami: Option<String>,
+    /// Version of Ubuntu of images that are looked up. Default `24.04`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 5), regex(pattern = r"^[0-9]{2}\.04$"))]
+    pub ubuntu_version: Option<String>,
+    /// Subnet of the machines; they get a public address if the subnet gives one. Default:
+    /// the subnets of the region's default VPC, with public addresses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64), regex(pattern = r"^subnet-[0-9a-f]{8,17}$"))]
+    pub subnet_id: Option<String>,
+    /// Security group of the machines; it must let SSH (port 22) in, and all traffic
+    /// between machines of one Pool. Default: one is made for each Pool, and returned.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64), regex(pattern = r"^sg-[0-9a-f]{8,17}$"))]
+    pub security_group_id: Option<String>,
+    /// Instance profile of the machines. Everything that runs there can use its role.
+    /// Default: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(
+        length(max = 256),
+        regex(pattern = r"^arn:aws[a-z-]*:iam::[0-9]{12}:instance-profile/.+$")
+    )]
+    pub instance_profile_arn: Option<String>,
+    /// User that SSH logs in as. Default `root`. Any other is made if the image lacks it,
+    /// may use sudo, and then runs the agent: packages of the Pool's `image.apt` and a
+    /// `worker.user` need root.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 32), regex(pattern = r"^[a-z_][a-z0-9_-]*$"))]
+    pub username: Option<String>,
+    /// A machine that runs nothing and whose controller is gone stops itself after this
+    /// long, which ends its bill. Default `300s`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instance_timeout: Option<Lasting>,
+    /// Longest wait for one answer of AWS, its retries included. Default `30s`; at least
+    /// `1s`, at most `5m`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_timeout: Option<Lasting>,
+    /// How EC2 Fleet chooses among availability zones for spot machines. Default
+    /// `price-capacity-optimized`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allocation_strategy: Option<AllocationStrategy>,
+    /// Leaves out burstable types (t2, t3, t3a, t4g), which slow down when their credits
+    /// are used up. Default `false`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exclude_burstable: Option<bool>,
+}
+
+/// How EC2 Fleet chooses among the pools of spot capacity.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AllocationStrategy {
+    /// A low price where an interruption is unlikely.
+    #[default]
+    PriceCapacityOptimized,
+    /// Where an interruption is least likely.
+    CapacityOptimized,
+    /// The same, in the order of the overrides where it makes no difference.
+    CapacityOptimizedPrioritized,
+    /// Spread over all.
+    Diversified,
+    /// The lowest price, with the most interruptions.
+    LowestPrice,
+}
+
+impl JsonSchema for AllocationStrategy {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "AllocationStrategy".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "string",
+            "enum": [
+                "price-capacity-optimized", "capacity-optimized", "capacity-optimized-prioritized",
+                "diversified", "lowest-price",
+            ],
+        })
+    }
+}
+
+impl From<AllocationStrategy> for SpotAllocationStrategy {
+    fn from(strategy: AllocationStrategy) -> Self {
+        match strategy {
+            AllocationStrategy::PriceCapacityOptimized => Self::PriceCapacityOptimized,
+            AllocationStrategy::CapacityOptimized => Self::CapacityOptimized,
+            AllocationStrategy::CapacityOptimizedPrioritized => Self::CapacityOptimizedPrioritized,
+            AllocationStrategy::Diversified => Self::Diversified,
+            AllocationStrategy::LowestPrice => Self::LowestPrice,
+        }
+    }
+}
+
+/// What holds for the account as a whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reach {
+    /// Regions that machines are offered in; the first is home.
+    pub regions: Vec<String>,
+    /// Longest wait for one answer.
+    pub request_timeout: Duration,
+    /// Whether burstable types are left out.
+    pub exclude_burstable: bool,
+}
+
+impl Reach {
+    /// Where the calls about no region in particular go.
+    pub fn home(&self) -> &str {
+        self.regions.first().map_or(REGION, String::as_str)
+    }
+}
+
+/// What holds for the account as a whole, from its settings and its Secret.
+pub fn reach(settings: &Settings, credentials: &Credentials) -> Reach {
+    let said = ["AWS_REGION", "AWS_DEFAULT_REGION"]
+        .iter()
+        .find_map(|key| credentials.get(key))
+        .map(|secret| secret.expose().trim().to_owned());
+    let home = settings
+        .region
+        .clone()
+        .or(said)
+        .unwrap_or_else(|| REGION.to_owned());
+    let mut regions = vec![home];
+    for region in &settings.regions {
+        if !regions.contains(region) {
+            regions.push(region.clone());
+        }
+    }
+    Reach {
+        regions,
+        request_timeout: Lasting::or(settings.request_timeout.as_ref(), REQUEST_TIMEOUT)
+            .clamp(Duration::from_secs(1), Duration::from_secs(300)),
+        exclude_burstable: settings.exclude_burstable.unwrap_or(false),
+    }
+}
+
+/// What holds for the machines of one order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// Image, if it is not looked up.
+    pub ami: Option<String>,
+    /// Version of Ubuntu that is looked up.
+    pub ubuntu: String,
+    /// Subnet, if it is given.
+    pub subnet: Option<String>,
+    /// Security group, if it is given.
+    pub security_group: Option<String>,
+    /// Instance profile, if there is one.
+    pub instance_profile: Option<String>,
+    /// User that SSH logs in as.
+    pub user: String,
+    /// How EC2 Fleet chooses.
+    pub strategy: AllocationStrategy,
+}
+
+/// What holds for the machines of one order: the settings with what its Pool overrides.
+pub fn choice(settings: &Settings, overrides: &serde_json::Value) -> Result<Choice, ProviderError> {
+    let refused = |error: serde_json::Error| {
+        ProviderError::new(
+            ErrorKind::InvalidOrder,
+            "read the settings",
+            format!("aws: {error}; correct candidates[].settings of the Pool"),
+        )
+    };
+    let mut merged = serde_json::to_value(settings).map_err(refused)?;
+    if let (Some(merged), Some(overrides)) = (merged.as_object_mut(), overrides.as_object()) {
+        merged.extend(overrides.clone());
+    }
+    let settings: Settings = serde_json::from_value(merged).map_err(refused)?;
+    Ok(Choice {
+        ami: settings.ami,
+        ubuntu: settings.ubuntu_version.unwrap_or_else(|| UBUNTU.to_owned()),
+        subnet: settings.subnet_id,
+        security_group: settings.security_group_id,
+        instance_profile: settings.instance_profile_arn,
+        user: settings.username.unwrap_or_else(|| ROOT.to_owned()),
+        strategy: settings.allocation_strategy.unwrap_or_default(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use skyward_core::Secret;
+
+    use super::*;
+
+    fn settings(value: serde_json::Value) -> Settings {
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn nothing_set_means_the_defaults_of_the_python_library() {
+        let reach = reach(&Settings::default(), &Credentials::default());
+        assert_eq!(reach.regions, ["us-east-1"]);
+        assert_eq!(reach.request_timeout, Duration::from_secs(30));
+        assert!(!reach.exclude_burstable);
+        let choice = choice(&Settings::default(), &serde_json::Value::Null).unwrap();
+        assert_eq!((choice.ubuntu.as_str(), choice.user.as_str()), ("24.04", "root"));
+        assert_eq!(choice.strategy, AllocationStrategy::PriceCapacityOptimized);
+        assert_eq!(choice.instance_profile, None);
+    }
+
+    #[test]
+    fn the_region_comes_from_the_settings_then_from_the_secret() {
+        let secret = Credentials::new([("AWS_DEFAULT_REGION".to_owned(), Secret::new("eu-west-1\n"))]);
+        assert_eq!(reach(&Settings::default(), &secret).home(), "eu-west-1");
+        let both = settings(json!({ "region": "us-west-2", "regions": ["eu-west-1", "us-west-2"] }));
+        assert_eq!(reach(&both, &secret).regions, ["us-west-2", "eu-west-1"]);
+    }
+
+    #[test]
+    fn a_pool_overrides_single_settings() {
+        let base = settings(json!({ "ami": "ami-00000001", "username": "ubuntu" }));
+        let choice = choice(
+            &base,
+            &json!({ "ami": "ami-00000002", "allocationStrategy": "lowest-price" }),
+        )
+        .unwrap();
+        assert_eq!(choice.ami.as_deref(), Some("ami-00000002"));
+        assert_eq!(choice.user, "ubuntu");
+        assert_eq!(choice.strategy, AllocationStrategy::LowestPrice);
+    }
+
+    #[test]
+    fn a_setting_that_does_not_exist_is_refused_by_its_name() {
+        let error = choice(&Settings::default(), &json!({ "useSsm": true })).unwrap_err();
+        assert_eq!(error.kind, ErrorKind::InvalidOrder);
+        assert!(
+            error.message.contains("useSsm") && error.message.contains("candidates[].settings"),
+            "{error}"
+        );
+    }
+}

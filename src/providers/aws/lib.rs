@@ -1,0 +1,766 @@
+//! Machines that are instances of Amazon EC2.
+//!
+//! - [`config`]: settings of the Provider with every default applied.
+//! - [`cloud`]: the SDK's clients, one for each region; [`errors`]: answers become kinds
+//!   of error.
+//! - [`map`]: an order becomes a launch template and a fleet, an instance a machine;
+//!   [`user_data`]: what it is told at its first boot; [`images`]: what it starts from.
+//! - [`network`]: subnets, and the security group of a Pool; [`placement`]: one zone for
+//!   the machines of a Pool.
+//! - [`offers`]: what is sold becomes offers; [`catalogue`] remembers it; [`memory`] is how.
+//!
+//! A crate of its own, since its SDK takes minutes to compile (docs/decisions/0006).
+
+pub mod catalogue;
+pub mod cloud;
+pub mod config;
+pub mod errors;
+pub mod images;
+pub mod map;
+pub mod memory;
+pub mod network;
+pub mod offers;
+pub mod placement;
+pub mod user_data;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use async_trait::async_trait;
+use aws_sdk_ec2::{
+    config::retry::RetryConfig,
+    types::{FleetType, Instance, InstanceStateName, ResourceType, TagSpecification},
+};
+use catalogue::Catalogue;
+use cloud::{Cloud, Region, call, within};
+pub use config::Settings;
+use config::{Choice, Reach};
+use errors::{Effect, fleet_error, provider_error};
+use futures::{FutureExt, StreamExt, TryStreamExt, future::BoxFuture, stream};
+use map::{Image, Template, filter};
+use memory::Memory;
+use network::Subnet;
+use placement::Placement;
+use skyward_core::{
+    Accepted, Account, Capabilities, CredentialKey, Deletion, ErrorKind, Leftover, MachineRef, Market, Offer,
+    Order, PoolScope, Provider, ProviderError, ProviderMachine, Scope,
+    provider::{HostKeys, Idempotency, Marking, ReclaimNotice, SelfStop},
+};
+
+/// Name of this kind of provider.
+pub const KIND: &str = "aws";
+
+/// Keys of its Secret. Without any the operator's own identity is used.
+pub const CREDENTIALS: &[CredentialKey] = &[
+    CredentialKey {
+        name: "AWS_ACCESS_KEY_ID",
+        required: false,
+        what: "Access key of an IAM user (console: IAM, Users, Security credentials). Without keys the operator's own identity is used: IRSA, EKS Pod Identity, or the role of its node",
+    },
+    CredentialKey {
+        name: "AWS_SECRET_ACCESS_KEY",
+        required: false,
+        what: "Its secret half; needed with AWS_ACCESS_KEY_ID",
+    },
+    CredentialKey {
+        name: "AWS_SESSION_TOKEN",
+        required: false,
+        what: "Session token, for temporary keys only",
+    },
+    CredentialKey {
+        name: "AWS_DEFAULT_REGION",
+        required: false,
+        what: "Region, where the Provider's settings say none",
+    },
+    CredentialKey {
+        name: "AWS_REGION",
+        required: false,
+        what: "The same; wins over AWS_DEFAULT_REGION",
+    },
+];
+
+/// Names of the addresses of its APIs, with AWS's own. `{region}` stands for the region.
+pub const ENDPOINTS: &[(&str, &str)] = &[
+    ("aws-ec2", "https://ec2.{region}.amazonaws.com"),
+    ("aws-ssm", "https://ssm.{region}.amazonaws.com"),
+    ("aws-sts", "https://sts.{region}.amazonaws.com"),
+    ("aws-pricing", "https://api.pricing.{region}.amazonaws.com"),
+];
+
+/// How long AWS may not show what was just made.
+const SETTLE: Duration = Duration::from_secs(60);
+/// Regions that are asked at once.
+const AT_ONCE: usize = 8;
+/// Longest time that a question to all regions may take.
+const SWEEP: Duration = Duration::from_secs(120);
+/// Orders that are remembered as recent.
+const RECENT: usize = 8192;
+/// Asks for the notice of a spot instance; IMDSv2 answers 404 while there is none.
+const NOTICE: &str = "token=$(curl -sf -m 2 -X PUT -H 'X-aws-ec2-metadata-token-ttl-seconds: 300' http://169.254.169.254/latest/api/token) \
+&& curl -sf -m 2 -H \"X-aws-ec2-metadata-token: $token\" http://169.254.169.254/latest/meta-data/spot/instance-action \
+| sed -n 's/.*\"time\"[[:space:]]*:[[:space:]]*\"\\([^\"]*\\)\".*/\\1/p' | grep .";
+
+/// The client of an account; no call is made yet.
+pub fn connect(account: Account<Settings>) -> Result<Arc<dyn Provider>, ProviderError> {
+    let Account {
+        provider,
+        settings,
+        credentials,
+        endpoints,
+        cluster: _,
+    } = account;
+    for (has, lacks) in [
+        ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"),
+        ("AWS_SECRET_ACCESS_KEY", "AWS_ACCESS_KEY_ID"),
+        ("AWS_SESSION_TOKEN", "AWS_ACCESS_KEY_ID"),
+    ] {
+        if credentials.get(has).is_some() {
+            credentials.require(lacks)?;
+        }
+    }
+    let reach = config::reach(&settings, &credentials);
+    Ok(Arc::new(Aws {
+        cloud: Cloud::new(
+            credentials,
+            endpoints,
+            reach.home().to_owned(),
+            reach.request_timeout,
+        ),
+        provider,
+        settings,
+        reach,
+        catalogue: Catalogue::default(),
+        subnets: Memory::new(10 * Duration::from_secs(60), 256),
+        groups: Memory::new(10 * Duration::from_secs(60), 4096),
+        images: Memory::new(24 * Duration::from_secs(3600), 1024),
+        templates: Memory::new(Duration::from_secs(3600), 4096),
+        placement: Placement::default(),
+        recent: Mutex::default(),
+        capabilities: Capabilities {
+            markets: &[Market::OnDemand, Market::Spot],
+            marking: Marking::Tags,
+            idempotency: Idempotency::Token,
+            settle_time: SETTLE,
+            poll_interval: Duration::from_secs(5),
+            // The template says that a shutdown terminates.
+            self_stop: SelfStop::EndsBilling,
+            stop_command: None,
+            billing_step: Duration::from_secs(1),
+            billing_minimum: Duration::from_secs(60),
+            connected: true,
+            boot_script: true,
+            host_keys: HostKeys::FirstContact,
+            fuse: true,
+            reclaim_notice: ReclaimNotice::OnMachine(NOTICE),
+            hidden_environment: &[],
+            ..Capabilities::of(KIND)
+        },
+    }))
+}
+
+/// One account at AWS.
+struct Aws {
+    cloud: Cloud,
+    /// Name of the Provider object: tells whose machines are whose.
+    provider: String,
+    settings: Settings,
+    reach: Reach,
+    catalogue: Catalogue,
+    /// By region and given subnet.
+    subnets: Memory<(String, Option<String>), Vec<Subnet>>,
+    /// By region, Pool and VPC.
+    groups: Memory<(String, String, String), String>,
+    /// By region and image or parameter.
+    images: Memory<(String, String), Image>,
+    /// Names of templates that exist, by region.
+    templates: Memory<(String, String), ()>,
+    placement: Placement,
+    /// When machines were ordered, by UID: AWS may not show them yet.
+    recent: Mutex<BTreeMap<String, Instant>>,
+    capabilities: Capabilities,
+}
+
+/// What an order is started from.
+struct Prepared {
+    region: Region,
+    choice: Choice,
+    template: Template,
+    subnets: Vec<Subnet>,
+}
+
+impl Aws {
+    /// Configured regions and these.
+    fn regions(&self, more: &[String]) -> BTreeSet<String> {
+        self.reach
+            .regions
+            .iter()
+            .chain(more)
+            .filter(|region| !region.is_empty())
+            .cloned()
+            .collect()
+    }
+
+    fn remember(&self, machine_uid: &str) {
+        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        if recent.len() >= RECENT {
+            recent.retain(|_, since| since.elapsed() < SETTLE);
+        }
+        recent.insert(machine_uid.to_owned(), Instant::now());
+    }
+
+    fn is_recent(&self, machine_uid: &str) -> bool {
+        self.recent
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(machine_uid)
+            .is_some_and(|since| since.elapsed() < SETTLE)
+    }
+
+    /// Everything that an order needs besides its machine.
+    async fn prepare(&self, order: &Order) -> Result<Prepared, ProviderError> {
+        let choice = config::choice(&self.settings, &order.overrides)?;
+        let region = self.cloud.region(&order.region).await?;
+        let name = region.name.to_string();
+        let (kind, zones, subnets) = futures::try_join!(
+            self.catalogue.kind(&region, &order.instance_type),
+            self.catalogue.zones(&region),
+            self.subnets.get((name.clone(), choice.subnet.clone()), || {
+                network::subnets(&region, choice.subnet.as_deref())
+            }),
+        )?;
+        let carried = zones.get(&order.instance_type);
+        let subnets: Vec<Subnet> = subnets
+            .iter()
+            .filter(|subnet| carried.is_some_and(|zones| zones.contains(&subnet.zone)))
+            .cloned()
+            .collect();
+        let Some(subnet) = subnets.first() else {
+            return Err(ProviderError::new(
+                ErrorKind::NoCapacity,
+                "create the instance",
+                match carried {
+                    Some(zones) => format!(
+                        "{} is sold in {} only, where there is no subnet for it; make one, or leave aws.subnetId out",
+                        order.instance_type,
+                        zones.iter().cloned().collect::<Vec<_>>().join(", ")
+                    ),
+                    None => format!("{} is not sold in {name}", order.instance_type),
+                },
+            ));
+        };
+        let image_key = choice
+            .ami
+            .clone()
+            .unwrap_or_else(|| images::parameter(&choice.ubuntu, &kind));
+        let (image, group) = futures::try_join!(
+            self.images.get((name.clone(), image_key), || images::image(
+                &region, &choice, &kind
+            )),
+            self.group(&region, order, &choice, &subnet.vpc),
+        )?;
+        let user_data = user_data::cloud_config(&choice.user, &order.authorized_key, &order.boot_script)?;
+        let template = map::template(
+            order,
+            &self.provider,
+            &choice,
+            &image,
+            &group,
+            subnet.public,
+            &user_data,
+        );
+        Ok(Prepared {
+            region,
+            choice,
+            template,
+            subnets,
+        })
+    }
+
+    async fn group(
+        &self,
+        region: &Region,
+        order: &Order,
+        choice: &Choice,
+        vpc: &str,
+    ) -> Result<String, ProviderError> {
+        if let Some(given) = &choice.security_group {
+            return Ok(given.clone());
+        }
+        let key = (
+            region.name.to_string(),
+            order.mark.pool_uid.clone(),
+            vpc.to_owned(),
+        );
+        let group = self
+            .groups
+            .get(key, || network::group(region, &order.mark, &self.provider, vpc))
+            .await?;
+        Ok(group.to_string())
+    }
+
+    /// Makes the template unless it exists: its name is made from its content.
+    async fn template(&self, order: &Order, prepared: &Prepared) -> Result<(), ProviderError> {
+        let Prepared { region, template, .. } = prepared;
+        let key = (region.name.to_string(), template.name.clone());
+        self.templates
+            .get(key, || async {
+                let tags = TagSpecification::builder()
+                    .resource_type(ResourceType::LaunchTemplate)
+                    .set_tags(Some(map::pool_tags(&order.mark, &self.provider)))
+                    .build();
+                let made = call(
+                    "create the launch template",
+                    region
+                        .ec2
+                        .create_launch_template()
+                        .launch_template_name(&template.name)
+                        .launch_template_data(template.data.clone())
+                        .tag_specifications(tags)
+                        .send(),
+                )
+                .await;
+                match made {
+                    Ok(_) => Ok(()),
+                    Err(error) if error.kind == ErrorKind::AlreadyExists => Ok(()),
+                    Err(error) => Err(error),
+                }
+            })
+            .await
+            .map(drop)
+    }
+
+    /// Starts the machine in a zone, or in any; answers with its id and zone.
+    async fn start(
+        &self,
+        order: &Order,
+        prepared: &Prepared,
+        zone: Option<String>,
+    ) -> Result<(String, Option<String>), ProviderError> {
+        let Prepared {
+            region,
+            choice,
+            template,
+            subnets,
+        } = prepared;
+        let subnets: Vec<&Subnet> = subnets
+            .iter()
+            .filter(|subnet| zone.as_ref().is_none_or(|zone| subnet.zone == *zone))
+            .collect();
+        if subnets.is_empty() {
+            return Err(ProviderError::new(
+                ErrorKind::NoCapacity,
+                "create the instance",
+                format!(
+                    "the Pool's machines are in {}, where {} is not sold or no subnet is",
+                    zone.unwrap_or_default(),
+                    order.instance_type
+                ),
+            ));
+        }
+        self.template(order, prepared).await?;
+        let fleet = map::fleet(order, &self.provider, choice, &template.name, &subnets);
+        self.remember(&order.mark.machine_uid);
+        let answer = region
+            .ec2
+            .create_fleet()
+            .client_token(fleet.token)
+            .r#type(FleetType::Instant)
+            .launch_template_configs(fleet.config)
+            .target_capacity_specification(fleet.capacity)
+            .set_spot_options(fleet.spot)
+            .set_on_demand_options(fleet.on_demand)
+            .set_tag_specifications(Some(fleet.tags))
+            .customize()
+            // Not again by itself: a refusal moves on at once, and a lost answer is looked at.
+            .config_override(aws_sdk_ec2::config::Config::builder().retry_config(RetryConfig::disabled()))
+            .send()
+            .await
+            .map_err(|error| provider_error("create the instance", Effect::Creates, &error));
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(error) => return self.refused(order, region, error).await,
+        };
+        let started = answer.instances().iter().find_map(|set| {
+            let id = set.instance_ids().first()?;
+            let used = set
+                .launch_template_and_overrides()
+                .and_then(|used| used.overrides());
+            let subnet = set.subnet_id().or_else(|| used.and_then(|used| used.subnet_id()));
+            let zone = set
+                .availability_zone()
+                .or_else(|| used.and_then(|used| used.availability_zone()))
+                .map(str::to_owned)
+                .or_else(|| {
+                    let subnet = subnets.iter().find(|known| Some(known.id.as_str()) == subnet)?;
+                    Some(subnet.zone.clone())
+                });
+            Some((id.clone(), zone))
+        });
+        match started {
+            Some(started) => Ok(started),
+            None => {
+                self.refused(order, region, fleet_error("create the instance", answer.errors()))
+                    .await
+            }
+        }
+    }
+
+    /// What to make of a refusal: an order with the token of an earlier one is answered by
+    /// the machine of that one, and what is gone at AWS is not remembered.
+    async fn refused(
+        &self,
+        order: &Order,
+        region: &Region,
+        error: ProviderError,
+    ) -> Result<(String, Option<String>), ProviderError> {
+        match error.code.as_deref() {
+            Some("IdempotentParameterMismatch") => {
+                let found = self
+                    .instances_of(region, &order.mark.cluster, &order.mark.machine_uid)
+                    .await?;
+                let alive = found.into_iter().find(|instance| !is_over(instance));
+                if let Some(instance) = alive
+                    && let Some(id) = instance.instance_id()
+                {
+                    return Ok((id.to_owned(), map::zone(&instance).map(str::to_owned)));
+                }
+            }
+            Some(code) if code.starts_with("InvalidLaunchTemplate") => {
+                self.templates.forget(|(name, _)| **name == *region.name);
+            }
+            Some(code) if code.starts_with("InvalidGroup") || code.starts_with("InvalidSecurityGroup") => {
+                self.groups
+                    .forget(|(name, pool, _)| **name == *region.name && *pool == order.mark.pool_uid);
+            }
+            Some(code) if code.starts_with("InvalidSubnet") => {
+                self.subnets.forget(|(name, _)| **name == *region.name);
+            }
+            Some(code) if code.starts_with("InvalidAMIID") => {
+                self.images.forget(|(name, _)| **name == *region.name);
+            }
+            _ => {}
+        }
+        Err(error)
+    }
+
+    /// Every instance that was started for a Machine, those that ended too.
+    async fn instances_of(
+        &self,
+        region: &Region,
+        cluster: &str,
+        machine_uid: &str,
+    ) -> Result<Vec<Instance>, ProviderError> {
+        let filters = vec![
+            filter(&format!("tag:{}", map::CLUSTER), &[cluster]),
+            filter(&format!("tag:{}", map::MACHINE_UID), &[machine_uid]),
+        ];
+        self.instances(region, filters).await
+    }
+
+    async fn instances(
+        &self,
+        region: &Region,
+        filters: Vec<aws_sdk_ec2::types::Filter>,
+    ) -> Result<Vec<Instance>, ProviderError> {
+        let pages = call(
+            "list the instances",
+            region
+                .ec2
+                .describe_instances()
+                .set_filters(Some(filters))
+                .into_paginator()
+                .page_size(1000)
+                .send()
+                .try_collect(),
+        )
+        .await?;
+        Ok(pages
+            .into_iter()
+            .flat_map(|page| page.reservations.unwrap_or_default())
+            .flat_map(|reservation| reservation.instances.unwrap_or_default())
+            .collect())
+    }
+
+    /// One instance as AWS has it now.
+    async fn look(&self, machine: &MachineRef) -> Result<Option<(Region, Instance)>, ProviderError> {
+        let region = self.cloud.region(&machine.region).await?;
+        let found = match &machine.id {
+            Some(id) => {
+                let answer = call(
+                    "look at the instance",
+                    region.ec2.describe_instances().instance_ids(id).send(),
+                )
+                .await;
+                match answer {
+                    Ok(answer) => answer
+                        .reservations
+                        .unwrap_or_default()
+                        .into_iter()
+                        .flat_map(|reservation| reservation.instances.unwrap_or_default())
+                        .next(),
+                    Err(error) if error.kind == ErrorKind::NotFound => None,
+                    Err(error) => return Err(error),
+                }
+            }
+            // The answer to its order was lost.
+            None => {
+                let all = self
+                    .instances_of(&region, &machine.mark.cluster, &machine.mark.machine_uid)
+                    .await?;
+                all.into_iter()
+                    .min_by_key(|instance| (is_over(instance), map::launched(instance)))
+            }
+        };
+        Ok(found.map(|instance| (region, instance)))
+    }
+
+    /// Price at launch, as far as it is known without a call.
+    fn known_price(&self, region: &Region, instance: &Instance) -> Option<rust_decimal::Decimal> {
+        if map::is_spot(instance) {
+            self.catalogue.known_launch(instance.instance_id()?)
+        } else {
+            self.catalogue
+                .known_price(&region.name, instance.instance_type()?.as_str())
+        }
+    }
+
+    async fn terminate(&self, region: &Region, id: &str) -> Result<Deletion, ProviderError> {
+        let answer = call(
+            "delete the instance",
+            region.ec2.terminate_instances().instance_ids(id).send(),
+        )
+        .await?;
+        let over = answer
+            .terminating_instances()
+            .iter()
+            .filter(|change| change.instance_id() == Some(id))
+            .any(|change| {
+                change
+                    .current_state()
+                    .and_then(|state| state.name())
+                    .is_some_and(|state| *state == InstanceStateName::Terminated)
+            });
+        Ok(if over {
+            Deletion::Gone
+        } else {
+            Deletion::InProgress
+        })
+    }
+
+    /// Asks every region; one that fails fails all, since a part would read as the whole.
+    async fn over_regions<'a, T: Send>(
+        &'a self,
+        operation: &'static str,
+        regions: BTreeSet<String>,
+        ask: impl Fn(Region) -> BoxFuture<'a, Result<Vec<T>, ProviderError>> + Send + Sync,
+    ) -> Result<Vec<T>, ProviderError> {
+        let mut clients = Vec::new();
+        for name in regions {
+            clients.push(self.cloud.region(&name).await?);
+        }
+        let all = stream::iter(clients.into_iter().map(ask))
+            .buffered(AT_ONCE)
+            .try_concat();
+        within(operation, SWEEP, all).await
+    }
+}
+
+/// Whether an instance has ended.
+fn is_over(instance: &Instance) -> bool {
+    is_in(instance, &InstanceStateName::Terminated)
+}
+
+/// Whether the end of an instance was ordered.
+fn is_ending(instance: &Instance) -> bool {
+    is_in(instance, &InstanceStateName::ShuttingDown)
+}
+
+fn is_in(instance: &Instance, state: &InstanceStateName) -> bool {
+    instance.state().and_then(|found| found.name()) == Some(state)
+}
+
+#[async_trait]
+impl Provider for Aws {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    async fn account(&self) -> Result<String, ProviderError> {
+        let sts = self.cloud.sts().await?;
+        let answer = call("check the credentials", sts.get_caller_identity().send()).await?;
+        answer.account().map(str::to_owned).ok_or_else(|| {
+            ProviderError::new(
+                ErrorKind::Transient,
+                "check the credentials",
+                "AWS named no account",
+            )
+        })
+    }
+
+    async fn offers(&self) -> Result<Vec<Offer>, ProviderError> {
+        self.catalogue
+            .offers(&self.cloud, &self.reach.regions, self.reach.exclude_burstable)
+            .await
+    }
+
+    async fn create(&self, order: &Order) -> Result<Accepted, ProviderError> {
+        let prepared = within("prepare the order", SWEEP, self.prepare(order)).await?;
+        let id = if order.pool.connected && prepared.subnets.len() > 1 {
+            let key = (order.mark.pool_uid.clone(), prepared.region.name.to_string());
+            let existing = || async {
+                let mut filters = map::ours(&order.mark.cluster, &self.provider, Some(&order.mark.pool_uid));
+                filters.push(filter("instance-state-name", &["pending", "running"]));
+                let all = self.instances(&prepared.region, filters).await?;
+                Ok(map::common_zone(&all, &order.mark.machine_uid))
+            };
+            self.placement
+                .place(key, existing, |zone| self.start(order, &prepared, zone))
+                .await?
+        } else {
+            self.start(order, &prepared, None).await?.0
+        };
+        Ok(Accepted { id })
+    }
+
+    async fn get(&self, machine: &MachineRef) -> Result<Option<ProviderMachine>, ProviderError> {
+        let Some((region, instance)) = self.look(machine).await? else {
+            return Ok(None);
+        };
+        let Some(mut found) = map::machine(&instance, &region.name) else {
+            return Ok(None);
+        };
+        if found.mark.machine_uid != machine.mark.machine_uid || found.mark.cluster != machine.mark.cluster {
+            return Ok(None);
+        }
+        found.rental.hourly_price = self.known_price(&region, &instance);
+        if found.rental.hourly_price.is_none()
+            && map::is_spot(&instance)
+            && let (Some(kind), Some(zone), Some(launched)) = (
+                instance.instance_type(),
+                map::zone(&instance),
+                map::launched(&instance),
+            )
+        {
+            // A price that cannot be had now must not hide the machine.
+            found.rental.hourly_price = self
+                .catalogue
+                .launch_price(&region, &found.id, kind.as_str(), zone, launched)
+                .await
+                .unwrap_or_default();
+        }
+        Ok(Some(found))
+    }
+
+    async fn list(&self, scope: &Scope) -> Result<Vec<ProviderMachine>, ProviderError> {
+        self.over_regions("list the instances", self.regions(&scope.regions), |region| {
+            async move {
+                let mut filters = map::ours(&scope.cluster, &self.provider, scope.pool_uid.as_deref());
+                // What terminated stays listed for an hour, and is no machine any more.
+                filters.push(filter(
+                    "instance-state-name",
+                    &["pending", "running", "shutting-down", "stopping", "stopped"],
+                ));
+                let all = self.instances(&region, filters).await?;
+                Ok(all
+                    .iter()
+                    .filter_map(|instance| {
+                        let mut machine = map::machine(instance, &region.name)?;
+                        machine.rental.hourly_price = self.known_price(&region, instance);
+                        Some(machine)
+                    })
+                    .collect())
+            }
+            .boxed()
+        })
+        .await
+    }
+
+    async fn delete(&self, machine: &MachineRef) -> Result<Deletion, ProviderError> {
+        let region = self.cloud.region(&machine.region).await?;
+        let not_shown = || {
+            if self.is_recent(&machine.mark.machine_uid) {
+                Deletion::InProgress
+            } else {
+                Deletion::Gone
+            }
+        };
+        if let Some(id) = &machine.id {
+            // A look first: it tells the end, and spares the dearer call while it waits.
+            return match self.look(machine).await? {
+                Some((_, instance)) if is_over(&instance) => Ok(Deletion::Gone),
+                Some((_, instance)) if is_ending(&instance) => Ok(Deletion::InProgress),
+                _ => match self.terminate(&region, id).await {
+                    Err(error) if error.kind == ErrorKind::NotFound => Ok(not_shown()),
+                    answer => answer,
+                },
+            };
+        }
+        // The answer to its order was lost: its tags find it, twice if it was doubled.
+        let all = self
+            .instances_of(&region, &machine.mark.cluster, &machine.mark.machine_uid)
+            .await?;
+        if all.is_empty() {
+            return Ok(not_shown());
+        }
+        let mut deletion = Deletion::Gone;
+        for instance in all.iter().filter(|instance| !is_over(instance)) {
+            if is_ending(instance) {
+                deletion = Deletion::InProgress;
+            } else if let Some(id) = instance.instance_id()
+                && self.terminate(&region, id).await? == Deletion::InProgress
+            {
+                deletion = Deletion::InProgress;
+            }
+        }
+        Ok(deletion)
+    }
+
+    async fn leftovers(&self, scope: &Scope) -> Result<Vec<Leftover>, ProviderError> {
+        self.over_regions(
+            "list what Pools left behind",
+            self.regions(&scope.regions),
+            |region| {
+                async move {
+                    network::leftovers(&region, &scope.cluster, &self.provider, scope.pool_uid.as_deref())
+                        .await
+                }
+                .boxed()
+            },
+        )
+        .await
+    }
+
+    async fn release(&self, pool: &PoolScope) -> Result<Deletion, ProviderError> {
+        let left = self
+            .over_regions(
+                "return what the Pool shared",
+                self.regions(&pool.regions),
+                |region| {
+                    async move {
+                        let left =
+                            network::leftovers(&region, &pool.cluster, &self.provider, Some(&pool.pool_uid))
+                                .await?;
+                        let mut waits = Vec::new();
+                        for leftover in left {
+                            if network::remove(&region, &leftover).await? == Deletion::InProgress {
+                                waits.push(leftover);
+                            }
+                        }
+                        Ok(waits)
+                    }
+                    .boxed()
+                },
+            )
+            .await?;
+        self.groups.forget(|(_, pool_uid, _)| *pool_uid == pool.pool_uid);
+        self.templates.forget(|(_, name)| name.contains(&pool.pool_uid));
+        Ok(if left.is_empty() {
+            Deletion::Gone
+        } else {
+            Deletion::InProgress
+        })
+    }
+}

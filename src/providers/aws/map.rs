@@ -1,0 +1,447 @@
+//! An order becomes requests to EC2, an instance becomes a machine. Pure: the same order
+//! gives the same bytes, so that ordering twice is ordering once.
+
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, SocketAddr},
+};
+
+use aws_sdk_ec2::types::{
+    Filter, FleetLaunchTemplateConfigRequest, FleetLaunchTemplateOverridesRequest,
+    FleetLaunchTemplateSpecificationRequest, FleetOnDemandAllocationStrategy, Instance, InstanceStateName,
+    InstanceType, LaunchTemplateBlockDeviceMappingRequest, LaunchTemplateEbsBlockDeviceRequest,
+    LaunchTemplateHttpTokensState, LaunchTemplateIamInstanceProfileSpecificationRequest,
+    LaunchTemplateInstanceMetadataEndpointState, LaunchTemplateInstanceMetadataOptionsRequest,
+    LaunchTemplateInstanceNetworkInterfaceSpecificationRequest, LaunchTemplateTagSpecificationRequest,
+    OnDemandOptionsRequest, RequestLaunchTemplateData, ResourceType, ShutdownBehavior,
+    SpotInstanceInterruptionBehavior, SpotOptionsRequest, Tag, TagSpecification,
+    TargetCapacitySpecificationRequest, VolumeType,
+};
+use base64::{Engine, prelude::BASE64_STANDARD};
+use jiff::Timestamp;
+use sha2::{Digest, Sha256};
+use skyward_core::{
+    Mark, Market, Order, ProviderMachine, ProviderPhase,
+    machine::{Dial, Endpoint, Failure, FailureKind, Rental},
+};
+
+use crate::{
+    config::{Choice, ROOT},
+    network::Subnet,
+};
+
+/// Tag of everything that is ours.
+pub const MANAGED: &str = "skyward:managed";
+/// Tag with the installation.
+pub const CLUSTER: &str = "skyward:cluster";
+/// Tag with the Provider object.
+pub const PROVIDER: &str = "skyward:provider";
+/// Tag with the UID of the Pool.
+pub const POOL_UID: &str = "skyward:pool-uid";
+/// Tag with the UID of the Machine.
+pub const MACHINE_UID: &str = "skyward:machine-uid";
+const NAMESPACE: &str = "skyward:namespace";
+const POOL: &str = "skyward:pool";
+const MACHINE: &str = "skyward:machine";
+const SLOT: &str = "skyward:slot";
+const ATTEMPT: &str = "skyward:attempt";
+const USER: &str = "skyward:user";
+/// Port of SSH at every image.
+const SSH: u16 = 22;
+/// Size of the root disk where the Pool says none, in GB.
+const DISK_GB: u32 = 100;
+/// EC2 allows 50 tags; ours come first.
+const MOST_LABELS: usize = 24;
+
+/// An image, as a template needs it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Image {
+    /// Its id.
+    pub id: String,
+    /// Name of its root device.
+    pub root_device: String,
+    /// Smallest root disk that it fits on, in GB.
+    pub least_gb: u32,
+}
+
+/// A launch template: everything that the machines of a Pool have in common.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Template {
+    /// Its name, which is made from its content: templates of one name are equal.
+    pub name: String,
+    /// Its content.
+    pub data: RequestLaunchTemplateData,
+}
+
+fn tag(key: &str, value: &str) -> Tag {
+    Tag::builder().key(key).value(cut(value, 256)).build()
+}
+
+/// At most so many characters.
+fn cut(text: &str, most: usize) -> String {
+    text.chars().take(most).collect()
+}
+
+/// Tags of what the machines of a Pool share.
+pub fn pool_tags(mark: &Mark, provider: &str) -> Vec<Tag> {
+    vec![
+        tag("Name", &format!("skyward-{}", mark.pool)),
+        tag(MANAGED, "true"),
+        tag(CLUSTER, &mark.cluster),
+        tag(PROVIDER, provider),
+        tag(NAMESPACE, &mark.namespace),
+        tag(POOL, &mark.pool),
+        tag(POOL_UID, &mark.pool_uid),
+    ]
+}
+
+/// Tags of a machine: its mark, and the labels that people see.
+pub fn machine_tags(order: &Order, provider: &str, user: &str) -> Vec<Tag> {
+    let mark = &order.mark;
+    let mut tags = vec![tag("Name", &format!("skyward-{}", mark.machine))];
+    tags.extend(pool_tags(mark, provider).into_iter().skip(1));
+    tags.extend([
+        tag(MACHINE, &mark.machine),
+        tag(MACHINE_UID, &mark.machine_uid),
+        tag(SLOT, &mark.slot.to_string()),
+        tag(ATTEMPT, &mark.attempt.to_string()),
+        tag(USER, user),
+    ]);
+    let labels = order.labels.iter().filter(|(name, _)| {
+        !name.is_empty()
+            && name.len() <= 128
+            && !name.starts_with("aws:")
+            && !name.starts_with("skyward:")
+            && *name != "Name"
+    });
+    tags.extend(labels.take(MOST_LABELS).map(|(name, value)| tag(name, value)));
+    tags
+}
+
+/// Whose an instance is, from its tags; `None` when it is not ours.
+pub fn mark(tags: &[Tag]) -> Option<Mark> {
+    let value = |key: &str| value(tags, key);
+    Some(Mark {
+        cluster: value(CLUSTER)?,
+        namespace: value(NAMESPACE)?,
+        pool: value(POOL)?,
+        pool_uid: value(POOL_UID)?,
+        machine: value(MACHINE)?,
+        machine_uid: value(MACHINE_UID)?,
+        slot: value(SLOT)?.parse().ok()?,
+        attempt: value(ATTEMPT)?.parse().ok()?,
+    })
+}
+
+/// The value of a tag.
+pub fn value(tags: &[Tag], key: &str) -> Option<String> {
+    tags.iter()
+        .find(|tag| tag.key() == Some(key))
+        .and_then(|tag| tag.value())
+        .map(str::to_owned)
+}
+
+/// A filter of a list.
+pub fn filter(name: &str, values: &[&str]) -> Filter {
+    Filter::builder()
+        .name(name)
+        .set_values(Some(values.iter().map(|value| (*value).to_owned()).collect()))
+        .build()
+}
+
+/// Filters for what is ours: of this installation and Provider, and of one Pool if it is named.
+pub fn ours(cluster: &str, provider: &str, pool_uid: Option<&str>) -> Vec<Filter> {
+    let mut filters = vec![
+        filter(&format!("tag:{CLUSTER}"), &[cluster]),
+        filter(&format!("tag:{PROVIDER}"), &[provider]),
+    ];
+    filters.extend(pool_uid.map(|uid| filter(&format!("tag:{POOL_UID}"), &[uid])));
+    filters
+}
+
+fn digest(text: &str, bytes: usize) -> String {
+    Sha256::digest(text.as_bytes())
+        .iter()
+        .take(bytes)
+        .fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
+}
+
+/// The order's token as EC2 takes it: at most 64 characters.
+pub fn token(order: &Order) -> String {
+    if order.token.len() <= 64 && order.token.is_ascii() {
+        order.token.clone()
+    } else {
+        digest(&order.token, 32)
+    }
+}
+
+/// The template that an order is started from.
+pub fn template(
+    order: &Order,
+    provider: &str,
+    choice: &Choice,
+    image: &Image,
+    group: &str,
+    public_address: bool,
+    user_data: &str,
+) -> Template {
+    let disk = order.disk_gb.unwrap_or(DISK_GB).max(image.least_gb);
+    let interface = LaunchTemplateInstanceNetworkInterfaceSpecificationRequest::builder()
+        .device_index(0)
+        .associate_public_ip_address(public_address)
+        .delete_on_termination(true)
+        .groups(group)
+        .build();
+    let root = LaunchTemplateBlockDeviceMappingRequest::builder()
+        .device_name(&image.root_device)
+        .ebs(
+            LaunchTemplateEbsBlockDeviceRequest::builder()
+                .volume_size(i32::try_from(disk).unwrap_or(i32::MAX))
+                .volume_type(VolumeType::Gp3)
+                .delete_on_termination(true)
+                .build(),
+        )
+        .build();
+    let metadata = LaunchTemplateInstanceMetadataOptionsRequest::builder()
+        .http_endpoint(LaunchTemplateInstanceMetadataEndpointState::Enabled)
+        .http_tokens(LaunchTemplateHttpTokensState::Required)
+        .http_put_response_hop_limit(1)
+        .build();
+    let tagged = |kind: ResourceType| {
+        LaunchTemplateTagSpecificationRequest::builder()
+            .resource_type(kind)
+            .set_tags(Some(pool_tags(&order.mark, provider)))
+            .build()
+    };
+    let profile = choice.instance_profile.as_ref().map(|arn| {
+        LaunchTemplateIamInstanceProfileSpecificationRequest::builder()
+            .arn(arn)
+            .build()
+    });
+    let data = RequestLaunchTemplateData::builder()
+        .image_id(&image.id)
+        .user_data(BASE64_STANDARD.encode(user_data))
+        .network_interfaces(interface)
+        .block_device_mappings(root)
+        .metadata_options(metadata)
+        // What makes a machine that stops itself end its bill.
+        .instance_initiated_shutdown_behavior(ShutdownBehavior::Terminate)
+        .set_iam_instance_profile(profile)
+        // The tags of the instance itself differ from machine to machine: the fleet sets them.
+        .tag_specifications(tagged(ResourceType::Volume))
+        .tag_specifications(tagged(ResourceType::NetworkInterface))
+        .build();
+    let content = format!(
+        "{}|{}|{disk}|{group}|{public_address}|{:?}|{user_data}",
+        image.id, image.root_device, choice.instance_profile
+    );
+    Template {
+        name: format!("skyward-{}-{}", order.mark.pool_uid, digest(&content, 8)),
+        data,
+    }
+}
+
+/// A fleet that starts one machine and then is nothing more.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Fleet {
+    /// Idempotency token.
+    pub token: String,
+    /// Template, and the subnets to try.
+    pub config: FleetLaunchTemplateConfigRequest,
+    /// One machine, spot or on demand.
+    pub capacity: TargetCapacitySpecificationRequest,
+    /// How spot capacity is chosen.
+    pub spot: Option<SpotOptionsRequest>,
+    /// How on-demand capacity is chosen.
+    pub on_demand: Option<OnDemandOptionsRequest>,
+    /// Tags of the fleet and of the instance.
+    pub tags: Vec<TagSpecification>,
+}
+
+/// The fleet of an order, in these subnets.
+pub fn fleet(order: &Order, provider: &str, choice: &Choice, template: &str, subnets: &[&Subnet]) -> Fleet {
+    let spot = order.market == Market::Spot;
+    let price = order
+        .price_ceiling
+        .filter(|_| spot)
+        .map(|price| price.normalize().to_string());
+    let overrides = subnets
+        .iter()
+        .map(|subnet| {
+            FleetLaunchTemplateOverridesRequest::builder()
+                .instance_type(InstanceType::from(order.instance_type.as_str()))
+                .subnet_id(&subnet.id)
+                .set_max_price(price.clone())
+                .build()
+        })
+        .collect();
+    let config = FleetLaunchTemplateConfigRequest::builder()
+        .launch_template_specification(
+            FleetLaunchTemplateSpecificationRequest::builder()
+                .launch_template_name(template)
+                .version("$Latest")
+                .build(),
+        )
+        .set_overrides(Some(overrides))
+        .build();
+    let market = if spot { "spot" } else { "on-demand" };
+    let tagged = |kind: ResourceType, tags: Vec<Tag>| {
+        TagSpecification::builder()
+            .resource_type(kind)
+            .set_tags(Some(tags))
+            .build()
+    };
+    Fleet {
+        token: token(order),
+        config,
+        capacity: TargetCapacitySpecificationRequest::builder()
+            .total_target_capacity(1)
+            .default_target_capacity_type(market.into())
+            .build(),
+        spot: spot.then(|| {
+            SpotOptionsRequest::builder()
+                .allocation_strategy(choice.strategy.into())
+                .instance_interruption_behavior(SpotInstanceInterruptionBehavior::Terminate)
+                .build()
+        }),
+        on_demand: (!spot).then(|| {
+            OnDemandOptionsRequest::builder()
+                .allocation_strategy(FleetOnDemandAllocationStrategy::LowestPrice)
+                .build()
+        }),
+        tags: vec![
+            tagged(ResourceType::Fleet, pool_tags(&order.mark, provider)),
+            tagged(
+                ResourceType::Instance,
+                machine_tags(order, provider, &choice.user),
+            ),
+        ],
+    }
+}
+
+/// When a machine was started.
+pub fn launched(instance: &Instance) -> Option<Timestamp> {
+    let time = instance.launch_time()?;
+    Timestamp::new(time.secs(), i32::try_from(time.subsec_nanos()).ok()?).ok()
+}
+
+/// Whether a machine may be taken back.
+pub fn is_spot(instance: &Instance) -> bool {
+    instance
+        .instance_lifecycle()
+        .is_some_and(|life| life.as_str() == "spot")
+}
+
+/// Zone that a machine stands in.
+pub fn zone(instance: &Instance) -> Option<&str> {
+    instance.placement()?.availability_zone()
+}
+
+/// The machine of an instance; `None` when it is not ours.
+pub fn machine(instance: &Instance, region: &str) -> Option<ProviderMachine> {
+    let tags = instance.tags();
+    let address = |text: Option<&str>| text.and_then(|text| text.parse::<IpAddr>().ok());
+    let dialled = address(instance.public_ip_address()).or_else(|| address(instance.private_ip_address()));
+    Some(ProviderMachine {
+        id: instance.instance_id()?.to_owned(),
+        mark: mark(tags)?,
+        phase: phase(instance, dialled.is_some()),
+        endpoint: dialled.map(|address| Endpoint {
+            dial: Dial::Address(SocketAddr::new(address, SSH)),
+            user: value(tags, USER).unwrap_or_else(|| ROOT.to_owned()),
+        }),
+        private_address: instance.private_ip_address().map(str::to_owned),
+        host_key: None,
+        rental: Rental {
+            region: Some(region.to_owned()),
+            hourly_price: None,
+            billed_since: launched(instance),
+            reclaim_at: None,
+        },
+    })
+}
+
+/// Where a machine is in its life.
+fn phase(instance: &Instance, reachable: bool) -> ProviderPhase {
+    let state = instance.state().and_then(|state| state.name());
+    let reason = instance.state_reason();
+    let code = reason.and_then(|reason| reason.code()).unwrap_or_default();
+    let said = reason
+        .and_then(|reason| reason.message())
+        .or_else(|| instance.state_transition_reason())
+        .filter(|said| !said.is_empty())
+        .unwrap_or("AWS gives no reason");
+    let failed = |kind, message: String| ProviderPhase::Failed(Failure { kind, message });
+    let ended = || match code {
+        "Server.SpotInstanceTermination" | "Server.SpotInstanceShutdown" => failed(
+            FailureKind::Reclaimed,
+            format!("AWS took the spot instance back: {said}"),
+        ),
+        "Server.InsufficientInstanceCapacity" => failed(
+            FailureKind::NoCapacity,
+            format!("AWS had no capacity for the instance after all: {said}"),
+        ),
+        "Client.InstanceInitiatedShutdown" => ProviderPhase::Stopped(format!("it shut itself down: {said}")),
+        "Client.InvalidSnapshot.NotFound" => failed(
+            FailureKind::UnusableImage,
+            format!("the snapshot of its image is gone: {said}. Correct aws.ami"),
+        ),
+        "Client.VolumeLimitExceeded" => failed(
+            FailureKind::Other,
+            format!(
+                "the quota of EBS volumes is used up: {said}. Ask for more at Service Quotas, or set a smaller diskGB"
+            ),
+        ),
+        "Client.InternalError" => failed(
+            FailureKind::Other,
+            format!(
+                "{said}. Usually its disk could not be decrypted: give the account the right to use the KMS key of EBS encryption"
+            ),
+        ),
+        _ => failed(
+            FailureKind::Lost,
+            format!("the instance was ended from outside: {said}"),
+        ),
+    };
+    match state {
+        Some(InstanceStateName::Pending) | None => ProviderPhase::Starting(None),
+        Some(InstanceStateName::Running) if reachable => ProviderPhase::Running,
+        Some(InstanceStateName::Running) => {
+            ProviderPhase::Starting(Some("it waits for its address".to_owned()))
+        }
+        // Ordered by us, or by somebody else: the end is the same.
+        Some(InstanceStateName::ShuttingDown)
+            if code.is_empty() || code == "Client.UserInitiatedShutdown" =>
+        {
+            ProviderPhase::Stopping
+        }
+        Some(InstanceStateName::Stopping | InstanceStateName::Stopped)
+            if code == "Client.UserInitiatedShutdown" =>
+        {
+            ProviderPhase::Stopped(format!("the instance was stopped from outside: {said}"))
+        }
+        Some(_) => ended(),
+    }
+}
+
+/// The zone that most of these machines stand in; of two equal ones, that of the oldest.
+pub fn common_zone(instances: &[Instance], except: &str) -> Option<String> {
+    let mut zones: BTreeMap<&str, (usize, Option<Timestamp>)> = BTreeMap::new();
+    for instance in instances {
+        if value(instance.tags(), MACHINE_UID).as_deref() == Some(except) {
+            continue;
+        }
+        let Some(zone) = zone(instance) else { continue };
+        let (count, oldest) = zones.entry(zone).or_default();
+        *count += 1;
+        *oldest = [*oldest, launched(instance)].into_iter().flatten().min();
+    }
+    zones
+        .into_iter()
+        .min_by_key(|(_, (count, oldest))| (std::cmp::Reverse(*count), *oldest))
+        .map(|(zone, _)| zone.to_owned())
+}
+
+#[cfg(test)]
+#[path = "tests/map.rs"]
+mod tests;
