@@ -6,7 +6,9 @@
 
 mod crds;
 
-use std::{net::SocketAddr, path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
+use std::{
+    io::IsTerminal as _, net::SocketAddr, path::PathBuf, process::ExitCode, sync::Arc, time::Duration,
+};
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -182,7 +184,13 @@ fn init_logs(format: LogFormat) {
                     .with_writer(std::io::stderr),
             )
             .init(),
-        LogFormat::Pretty => registry.with(fmt::layer().with_writer(std::io::stderr)).init(),
+        LogFormat::Pretty => registry
+            .with(
+                fmt::layer()
+                    .with_ansi(std::io::stderr().is_terminal())
+                    .with_writer(std::io::stderr),
+            )
+            .init(),
     }
 }
 

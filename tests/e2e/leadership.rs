@@ -5,12 +5,14 @@
 use std::{
     fs,
     net::TcpListener,
+    panic::AssertUnwindSafe,
     path::{Path, PathBuf},
     process::Stdio,
     time::Duration,
 };
 
 use anyhow::{Context as _, bail};
+use futures::FutureExt as _;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use serde_json::json;
@@ -70,7 +72,11 @@ async fn who_follows_a_log_gets_each_line_once_whatever_befalls_the_operator() -
     let cluster = Cluster::connect().await?;
     skyward_testkit::install(&cluster).await?;
     let space = cluster.namespace("follower").await?;
-    space.pool("p", 1, json!({})).await?;
+    // Its host key is read through the API server, so nothing is trusted at first contact.
+    let provider = space
+        .provider("v", json!({"container": {}, "hostKeyPolicy": "Verified"}))
+        .await?;
+    space.pool("p", 1, json!({"provider": provider})).await?;
     space.pool_ready("p").await?;
     let source = "for i in $(seq 1 900); do echo line-$i; sleep 0.05; done";
     space
@@ -254,15 +260,12 @@ async fn outside_of_the_cluster_a_paused_leader_is_followed_and_a_second_install
     let folder = std::env::temp_dir().join(format!("skyward-outside-{}", std::process::id()));
     fs::create_dir_all(&folder)?;
     operator(&cluster, &["scale", DEPLOYMENT, "--replicas=0"]).await?;
-    // A task of its own, so that a failed assertion does not keep the operator from coming back.
-    let story = {
-        let (cluster, folder) = (cluster.clone(), folder.clone());
-        tokio::spawn(async move { outside(&cluster, &folder).await }).await
-    };
+    // A failed assertion must not keep the operator from coming back.
+    let story = AssertUnwindSafe(outside(&cluster, &folder)).catch_unwind().await;
     operator(&cluster, &["scale", DEPLOYMENT, "--replicas=1"]).await?;
     operator(&cluster, &["rollout", "status", DEPLOYMENT, "--timeout=120s"]).await?;
     fs::remove_dir_all(&folder)?;
-    story?
+    story.unwrap_or_else(|failure| std::panic::resume_unwind(failure))
 }
 
 async fn outside(cluster: &Cluster, folder: &Path) -> Result {
