@@ -495,7 +495,14 @@ impl Cloud for Aws {
             return answer.clone();
         }
         let service = Service::of(request);
-        let failure = Failure::of_refusal(service, refusal);
+        let mut failure = Failure::of_refusal(service, refusal);
+        if let (Refusal::Invalid(_), Some(operation)) = (refusal, Operation::of(request))
+            && let Ok(decoded) = operation.decode(&self.models, request)
+            && !decoded.problems.is_empty()
+        {
+            // The code says what kind of deviation it is.
+            failure = Failure::of_problems(service, &decoded.problems);
+        }
         let inside = matches!(refusal, Refusal::NoCapacity | Refusal::Quota(_));
         if inside
             && call.is_some_and(|call| call.name == "ec2.CreateFleet")

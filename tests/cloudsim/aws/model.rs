@@ -6,13 +6,10 @@
 //! here knows our client.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::Deserialize;
 use serde_json::Value;
-
-/// The environment variable that names the folder of descriptions.
-pub const SPECS_VARIABLE: &str = "SKYWARD_SPECS";
 
 /// A service model: operations, and the shapes they refer to.
 #[derive(Debug, Clone, Deserialize)]
@@ -194,19 +191,8 @@ impl Models {
     /// The models, or nothing where the environment names no folder: then tests
     /// of AWS report themselves as skipped.
     pub fn from_environment() -> Option<Result<Self, String>> {
-        specs_folder().map(|folder| Self::read(&folder))
+        crate::core::description::folder().map(|folder| Self::read(&folder))
     }
-}
-
-/// The folder of descriptions that the environment names. A relative one, as
-/// `make test` gives it, is meant from the root of the repository, while tests
-/// run in the folder of their crate.
-pub fn specs_folder() -> Option<PathBuf> {
-    let named = PathBuf::from(std::env::var_os(SPECS_VARIABLE)?);
-    if named.is_absolute() || named.is_dir() {
-        return Some(named);
-    }
-    Some(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(named))
 }
 
 /// What a value of a shape may be, checked beyond its type.

@@ -52,19 +52,13 @@ impl SpotMarket {
         let day = SignedDuration::from_hours(24);
         // Without help the price moves a little each day; the newest is the usual one.
         let anchor = Timestamp::from_second(to.as_second() / 86_400 * 86_400).unwrap_or(to);
-        let mut all: Vec<(Timestamp, Decimal)> = (0..90_i32)
-            .map(|days| {
-                let wobble = Decimal::new(1_000 + i64::from(days % 7) * 10, 3);
-                (anchor - day * days, (usual * wobble).round_dp(6).normalize())
-            })
-            .collect();
-        all.extend(
-            self.0
-                .get(&(kind.name.to_owned(), zone.to_owned()))
-                .into_iter()
-                .flatten()
-                .copied(),
-        );
+        // What tests have set comes first where the times are the same.
+        let set = self.0.get(&(kind.name.to_owned(), zone.to_owned()));
+        let mut all: Vec<(Timestamp, Decimal)> = set.into_iter().flatten().rev().copied().collect();
+        all.extend((0..90_i32).map(|days| {
+            let wobble = Decimal::new(1_000 + i64::from(days % 7) * 10, 3);
+            (anchor - day * days, (usual * wobble).round_dp(6).normalize())
+        }));
         all.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
         all.retain(|(at, _)| *at <= to);
         let inside = all.iter().take_while(|(at, _)| *at > from).count();

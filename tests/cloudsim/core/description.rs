@@ -4,7 +4,7 @@
 //! made and are no part of this project. Requests are checked strictly: a property that no
 //! schema names is a violation, because a client that sends it believes something false.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use jsonschema::Validator;
@@ -52,6 +52,16 @@ struct Body {
     types: Vec<(String, Validator)>,
 }
 
+/// The folder of official descriptions, or nothing where the environment names none. A
+/// relative one is meant from the root of the repository, while tests run in their crate.
+pub fn folder() -> Option<PathBuf> {
+    let named = PathBuf::from(std::env::var_os("SKYWARD_SPECS").filter(|folder| !folder.is_empty())?);
+    if named.is_absolute() || named.is_dir() {
+        return Some(named);
+    }
+    Some(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(named))
+}
+
 impl Description {
     /// The description in a file of the folder that `SKYWARD_SPECS` names; `None` where that
     /// is not set. A file that cannot be read is an error: silence would test nothing.
@@ -60,11 +70,11 @@ impl Description {
     /// When the folder is named and the description in it cannot be used.
     #[expect(clippy::panic, reason = "a test that means to check and cannot must fail")]
     pub fn load(file: &str) -> Option<Arc<Self>> {
-        let Some(folder) = std::env::var_os("SKYWARD_SPECS").filter(|folder| !folder.is_empty()) else {
+        let Some(folder) = folder() else {
             say_that_descriptions_are_missing();
             return None;
         };
-        let path = PathBuf::from(folder).join(file);
+        let path = folder.join(file);
         match std::fs::read_to_string(&path)
             .map_err(|error| error.to_string())
             .and_then(|text| Self::parse(&text))

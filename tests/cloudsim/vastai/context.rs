@@ -73,7 +73,9 @@ impl Context<'_, '_> {
 /// again resumes by itself.
 pub fn settle(state: &mut State, world: &mut World, plan: &BootPlan) {
     for (id, wins) in state.market.settle() {
-        let Some(machine) = world.machines.get(&id) else { continue };
+        let Some(machine) = world.machines.get(&id) else {
+            continue;
+        };
         match (wins, machine.phase) {
             (true, Phase::Halted) => world.resume(&id, plan.clone()),
             (false, Phase::Pending | Phase::Running) => {
@@ -90,6 +92,9 @@ pub fn reprice(world: &mut World, billing: &Billing, id: &str, price: Decimal) {
     let now = world.now();
     if let Some(machine) = world.machines.get_mut(id) {
         machine.price = price;
-        machine.tab.charge(now, billing.rate(machine.phase, machine.price, machine.disk_price));
+        machine.tab.charge(
+            now,
+            billing.rate(machine.phase, machine.price, machine.disk_price),
+        );
     }
 }

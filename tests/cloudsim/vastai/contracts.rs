@@ -34,24 +34,44 @@ pub fn decimal(value: &Value) -> Option<Decimal> {
 /// `PUT /api/v0/asks/{id}/`.
 pub fn create(context: &mut Context<'_, '_>, id: &str) -> Outcome {
     let body = context.body()?;
-    let ask_id: i64 = id
-        .parse()
-        .map_err(|_| Failure::arguments("error 400/3467: Invalid args: 'id' is required and must be a valid offer ID"))?;
+    let ask_id: i64 = id.parse().map_err(|_| {
+        Failure::arguments("error 400/3467: Invalid args: 'id' is required and must be a valid offer ID")
+    })?;
     let bid = body.get("price").filter(|price| !price.is_null()).map(|price| {
-        decimal(price).filter(|price| *price >= Decimal::new(1, 3) && *price <= Decimal::from(128)).ok_or_else(|| {
-            Failure::new(400, "invalid_price", format!("error 400/3490: invalid price {price}")).about(ask_id)
-        })
+        decimal(price)
+            .filter(|price| *price >= Decimal::new(1, 3) && *price <= Decimal::from(128))
+            .ok_or_else(|| {
+                Failure::new(
+                    400,
+                    "invalid_price",
+                    format!("error 400/3490: invalid price {price}"),
+                )
+                .about(ask_id)
+            })
     });
     let bid = bid.transpose()?;
-    let offering = if bid.is_some() { Offering::Bid } else { Offering::OnDemand };
+    let offering = if bid.is_some() {
+        Offering::Bid
+    } else {
+        Offering::OnDemand
+    };
     let order = Order::read(&body)?;
     if order.vm {
         if keys::of_account(context).is_empty() {
-            return Err(Failure::new(400, "no_ssh_key_for_vm", "Add an SSH key before you create a VM."));
+            return Err(Failure::new(
+                400,
+                "no_ssh_key_for_vm",
+                "Add an SSH key before you create a VM.",
+            ));
         }
         return Err(Failure::arguments("This host has no virtual machines.").about(ask_id));
     }
-    if let Some(balance) = context.visit.world.accounts.get(&context.visit.account).and_then(|account| account.balance)
+    if let Some(balance) = context
+        .visit
+        .world
+        .accounts
+        .get(&context.visit.account)
+        .and_then(|account| account.balance)
         && balance <= Decimal::ZERO
     {
         return Err(Failure::arguments("Your account lacks credit; see the billing page.").about(ask_id));
@@ -87,20 +107,34 @@ pub fn create(context: &mut Context<'_, '_>, id: &str) -> Outcome {
         return Err(Failure::new(
             400,
             "invalid_price",
-            format!("error 400/3491: bid {price} is below the minimum bid {}", context.state.market.min_bid(&ask)),
+            format!(
+                "error 400/3491: bid {price} is below the minimum bid {}",
+                context.state.market.min_bid(&ask)
+            ),
         )
         .about(ask_id));
     }
     let most_disk = Decimal::from(host.disk_space) * Decimal::from(ask.gpus) / Decimal::from(host.gpus);
     if order.disk > most_disk {
-        return Err(Failure::arguments(format!("disk of {} GB exceeds the {most_disk} GB of the offer", order.disk)).about(ask_id));
+        return Err(Failure::arguments(format!(
+            "disk of {} GB exceeds the {most_disk} GB of the offer",
+            order.disk
+        ))
+        .about(ask_id));
     }
     for network in &order.networks {
         overlays::may_join(context, network, host.cluster_id)?;
     }
-    if let Some(position) = context.state.refusing.iter().position(|machine| *machine == ask.machine_id) {
+    if let Some(position) = context
+        .state
+        .refusing
+        .iter()
+        .position(|machine| *machine == ask.machine_id)
+    {
         context.state.refusing.remove(position);
-        return Ok(json!({"success": false, "error": "host_refused", "msg": "The host did not accept the contract."}));
+        return Ok(
+            json!({"success": false, "error": "host_refused", "msg": "The host did not accept the contract."}),
+        );
     }
     let contract = start(context, &ask, &order, bid);
     for network in &order.networks {
@@ -127,14 +161,23 @@ struct Order {
 
 impl Order {
     fn read(body: &Map<String, Value>) -> Result<Self, Failure> {
-        let text = |name: &str| body.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let text = |name: &str| {
+            body.get(name)
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+                .to_owned()
+        };
         let image = text("image");
         if image.is_empty() && text("template_hash_id").is_empty() {
-            return Err(Failure::arguments("error 400/3470: Invalid args: 'image' is required"));
+            return Err(Failure::arguments(
+                "error 400/3470: Invalid args: 'image' is required",
+            ));
         }
         let onstart = text("onstart");
         if onstart.chars().count() > ONSTART {
-            return Err(Failure::arguments(format!("onstart is longer than {ONSTART} characters")));
+            return Err(Failure::arguments(format!(
+                "onstart is longer than {ONSTART} characters"
+            )));
         }
         let (mut env, mut networks, mut ports) = (BTreeMap::new(), Vec::new(), Vec::new());
         for (name, value) in body.get("env").and_then(Value::as_object).into_iter().flatten() {
@@ -143,10 +186,16 @@ impl Order {
             } else if let Some(port) = name.strip_prefix("-p ") {
                 ports.push(port.trim().to_owned());
             } else {
-                env.insert(name.clone(), value.as_str().map_or_else(|| value.to_string(), str::to_owned));
+                env.insert(
+                    name.clone(),
+                    value.as_str().map_or_else(|| value.to_string(), str::to_owned),
+                );
             }
         }
-        let disk = body.get("disk").and_then(decimal).unwrap_or_else(|| Decimal::from(USUAL_DISK));
+        let disk = body
+            .get("disk")
+            .and_then(decimal)
+            .unwrap_or_else(|| Decimal::from(USUAL_DISK));
         let args = match body.get("args").and_then(Value::as_array) {
             Some(args) => args.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
             None => text("args_str").split_whitespace().map(str::to_owned).collect(),
@@ -176,11 +225,16 @@ fn start(context: &mut Context<'_, '_>, ask: &Ask, order: &Order, bid: Option<De
     let id = context.number().to_string();
     let fixed = context.state.market.price(ask);
     let disk = context.state.market.disk_price(ask.machine_id, order.disk);
-    let Some(host) = context.state.market.host(ask.machine_id).cloned() else { return id };
+    let Some(host) = context.state.market.host(ask.machine_id).cloned() else {
+        return id;
+    };
     context.state.market.take(&id, *ask, bid, order.runs);
     let now = context.visit.now();
     let container_key = context.visit.world.chance.hex(64);
-    context.state.container_keys.insert(container_key.clone(), (context.visit.account.clone(), id.clone()));
+    context
+        .state
+        .container_keys
+        .insert(container_key.clone(), (context.visit.account.clone(), id.clone()));
     let direct = order.runtype.contains("direct") && host.direct_ports > 0;
     let keys = keys::of_account(context);
     let authorized = keys.iter().map(|(_, key)| key.clone()).collect();
@@ -216,10 +270,18 @@ fn start(context: &mut Context<'_, '_>, ask: &Ask, order: &Order, bid: Option<De
     let new = NewMachine {
         id: id.clone(),
         account: context.visit.account.clone(),
-        mark: Mark { name: order.label.clone(), env: order.env.clone(), ..Mark::default() },
+        mark: Mark {
+            name: order.label.clone(),
+            env: order.env.clone(),
+            ..Mark::default()
+        },
         instance_type: format!("{}x {}", ask.gpus, host.gpu_name),
         region: host.geolocation.to_owned(),
-        market: if bid.is_some() { Market::Spot } else { Market::OnDemand },
+        market: if bid.is_some() {
+            Market::Spot
+        } else {
+            Market::OnDemand
+        },
         price: bid.unwrap_or(fixed) + disk,
         on_demand_price: fixed + disk,
         disk_price: disk,
@@ -244,13 +306,27 @@ fn start(context: &mut Context<'_, '_>, ask: &Ask, order: &Order, bid: Option<De
     context.visit.made.push(id.clone());
     context.visit.subject = Some(id.clone());
     if bid.is_none() {
-        context.visit.world.remind(host.listed_until.duration_since(now), format!("{CONTRACT_ENDS}{id}"));
+        context.visit.world.remind(
+            host.listed_until.duration_since(now),
+            format!("{CONTRACT_ENDS}{id}"),
+        );
     }
     super::context::settle(context.state, context.visit.world, &plan);
-    let wins = context.state.market.rental(&id).is_some_and(|rental| rental.winning);
+    let wins = context
+        .state
+        .market
+        .rental(&id)
+        .is_some_and(|rental| rental.winning);
     if !wins {
         // It waits in the queue, with its disk on the bill.
-        context.visit.world.halt(&id, if order.runs { Cause::NoCapacity } else { Cause::Asked });
+        context.visit.world.halt(
+            &id,
+            if order.runs {
+                Cause::NoCapacity
+            } else {
+                Cause::Asked
+            },
+        );
     }
     id
 }
@@ -261,7 +337,12 @@ pub const CONTRACT_ENDS: &str = "contract ends: ";
 pub const CONTRACT_REMOVED: &str = "contract removed: ";
 
 /// On-demand contracts stop at their end, and are removed two days later.
-pub fn end_contract(state: &mut super::context::State, world: &mut crate::core::world::World, id: &str, plan: &BootPlan) {
+pub fn end_contract(
+    state: &mut super::context::State,
+    world: &mut crate::core::world::World,
+    id: &str,
+    plan: &BootPlan,
+) {
     if let Some(rental) = state.market.rental_mut(id) {
         rental.wanted = false;
     }

@@ -17,8 +17,16 @@ use crate::core::market::Market;
 const PAGE: usize = 25;
 
 /// `actual_status`, `cur_state`, `intended_status` and `status_msg`.
-fn status(context: &Context<'_, '_>, machine: &Machine, phase: Phase) -> (Value, &'static str, &'static str, Value) {
-    let wanted = context.state.market.rental(&machine.id).is_some_and(|rental| rental.wanted);
+fn status(
+    context: &Context<'_, '_>,
+    machine: &Machine,
+    phase: Phase,
+) -> (Value, &'static str, &'static str, Value) {
+    let wanted = context
+        .state
+        .market
+        .rental(&machine.id)
+        .is_some_and(|rental| rental.wanted);
     let intended = if wanted { "running" } else { "stopped" };
     match phase {
         Phase::Pending => {
@@ -30,14 +38,24 @@ fn status(context: &Context<'_, '_>, machine: &Machine, phase: Phase) -> (Value,
             } else if age < SignedDuration::from_secs(5) {
                 (json!("created"), "running", intended, Value::Null)
             } else {
-                (json!("loading"), "running", intended, json!(format!("{image}: Pulling from library")))
+                (
+                    json!("loading"),
+                    "running",
+                    intended,
+                    json!(format!("{image}: Pulling from library")),
+                )
             }
         }
         Phase::Running => (json!("running"), "running", intended, json!("success, running")),
         Phase::Halted => (json!("stopped"), "stopped", intended, json!("")),
         Phase::Failed => match &machine.cause {
             Some(Cause::Installation(text)) => (json!("exited"), "running", "running", json!(text)),
-            Some(Cause::Itself) => (json!("exited"), "running", "running", json!("container exited with code 0")),
+            Some(Cause::Itself) => (
+                json!("exited"),
+                "running",
+                "running",
+                json!("container exited with code 0"),
+            ),
             _ => (json!("offline"), "running", "running", json!("host is offline")),
         },
         Phase::Ending | Phase::Ended => (json!("exited"), "unloaded", "stopped", json!("")),
@@ -66,7 +84,12 @@ pub fn describe(context: &Context<'_, '_>, machine: &Machine, phase: Phase) -> M
         |endpoint| endpoint.address.clone(),
     );
     let id: i64 = machine.id.parse().unwrap_or_default();
-    let env: Vec<Value> = machine.mark.env.iter().map(|(name, value)| json!([name, value])).collect();
+    let env: Vec<Value> = machine
+        .mark
+        .env
+        .iter()
+        .map(|(name, value)| json!([name, value]))
+        .collect();
     let gpus = detail["gpus"].as_i64().unwrap_or(1);
     let spot = machine.market == Market::Spot;
     let slice = context.state.market.rental(&machine.id).map(|rental| rental.ask);
@@ -159,8 +182,11 @@ pub fn get(context: &Context<'_, '_>, id: &str) -> Outcome {
 /// `GET /api/v0/instances/`: all of them, in one list.
 pub fn list_all(context: &Context<'_, '_>) -> Outcome {
     let keep = context.visit.keep.unwrap_or(usize::MAX);
-    let all: Vec<Map<String, Value>> =
-        visible(context).into_iter().map(|(machine, phase)| describe(context, machine, phase)).take(keep).collect();
+    let all: Vec<Map<String, Value>> = visible(context)
+        .into_iter()
+        .map(|(machine, phase)| describe(context, machine, phase))
+        .take(keep)
+        .collect();
     Ok(json!({"instances_found": all.len(), "instances": all}))
 }
 
@@ -176,19 +202,26 @@ pub fn list(context: &Context<'_, '_>) -> Outcome {
     };
     let limit = match request.parameter("limit") {
         None => PAGE,
-        Some(text) => text.parse::<usize>().ok().filter(|limit| (1..=PAGE).contains(limit)).ok_or_else(|| {
-            invalid(format!("limit has to be between 1 and {PAGE}, not {text}"))
-        })?,
+        Some(text) => text
+            .parse::<usize>()
+            .ok()
+            .filter(|limit| (1..=PAGE).contains(limit))
+            .ok_or_else(|| invalid(format!("limit has to be between 1 and {PAGE}, not {text}")))?,
     };
     let everything = visible(context);
     let mut labels: Map<String, Value> = Map::new();
     for (machine, _) in &everything {
-        let count = labels.get(&machine.mark.name).and_then(Value::as_i64).unwrap_or(0);
+        let count = labels
+            .get(&machine.mark.name)
+            .and_then(Value::as_i64)
+            .unwrap_or(0);
         labels.insert(machine.mark.name.clone(), json!(count + 1));
     }
     let total = everything.len();
     let mut found: Vec<Map<String, Value>> = Vec::new();
-    let filters = json_of("select_filters")?.and_then(|filters| filters.as_object().cloned()).unwrap_or_default();
+    let filters = json_of("select_filters")?
+        .and_then(|filters| filters.as_object().cloned())
+        .unwrap_or_default();
     for (machine, phase) in everything {
         let record = describe(context, machine, phase);
         if filter::matches(&record, &filters).map_err(invalid)? {
@@ -218,13 +251,18 @@ pub fn list(context: &Context<'_, '_>) -> Outcome {
     let page: Vec<Map<String, Value>> = found.into_iter().skip(start).take(size).collect();
     let end = start + page.len();
     let next = (end < matching).then(|| STANDARD.encode(end.to_string()));
-    let columns = json_of("select_cols")?.and_then(|columns| columns.as_array().cloned()).unwrap_or_default();
+    let columns = json_of("select_cols")?
+        .and_then(|columns| columns.as_array().cloned())
+        .unwrap_or_default();
     let names: Vec<&str> = columns.iter().filter_map(Value::as_str).collect();
     let page: Vec<Map<String, Value>> = page
         .into_iter()
         .map(|record| {
             let all = names.is_empty() || names.contains(&"*");
-            record.into_iter().filter(|(name, _)| all || names.contains(&name.as_str())).collect()
+            record
+                .into_iter()
+                .filter(|(name, _)| all || names.contains(&name.as_str()))
+                .collect()
         })
         .collect();
     Ok(json!({
@@ -239,7 +277,9 @@ pub fn list(context: &Context<'_, '_>) -> Outcome {
 
 /// `PUT /api/v0/instances/request_logs/{id}/`.
 pub fn request_logs(context: &Context<'_, '_>, id: &str) -> Outcome {
-    context.instance(id).map_err(|_| Failure::new(404, "invalid_id", "Invalid instance id."))?;
+    context
+        .instance(id)
+        .map_err(|_| Failure::new(404, "invalid_id", "Invalid instance id."))?;
     let host = context.visit.request.header("host").unwrap_or("localhost");
     Ok(json!({"success": true, "msg": "", "result_url": format!("http://{host}/_logs/{id}.log")}))
 }

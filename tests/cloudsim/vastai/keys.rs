@@ -27,15 +27,26 @@ fn body_of(key: &str) -> &str {
 
 /// Numbers and texts of the account's keys.
 pub fn of_account(context: &Context<'_, '_>) -> Vec<(i64, String)> {
-    keys(context).map(|key| (key.id.parse().unwrap_or_default(), text_of(key))).collect()
+    keys(context)
+        .map(|key| (key.id.parse().unwrap_or_default(), text_of(key)))
+        .collect()
 }
 
 fn given(context: &Context<'_, '_>) -> Result<String, Failure> {
     let body = context.body()?;
-    let key = body.get("ssh_key").and_then(Value::as_str).unwrap_or_default().trim().to_owned();
+    let key = body
+        .get("ssh_key")
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+        .trim()
+        .to_owned();
     let kind = key.split_whitespace().next().unwrap_or_default();
     if !kind.starts_with("ssh-") && !kind.starts_with("ecdsa-") {
-        return Err(Failure::new(400, "no_ssh_key", "The SSH key is missing or not valid."));
+        return Err(Failure::new(
+            400,
+            "no_ssh_key",
+            "The SSH key is missing or not valid.",
+        ));
     }
     Ok(key)
 }
@@ -60,7 +71,11 @@ pub fn list(context: &Context<'_, '_>) -> Outcome {
             record
         })
         .collect();
-    if all.is_empty() { Err(Failure::new(404, "not_found", "No SSH keys.")) } else { Ok(Value::Array(all)) }
+    if all.is_empty() {
+        Err(Failure::new(404, "not_found", "No SSH keys."))
+    } else {
+        Ok(Value::Array(all))
+    }
 }
 
 /// `POST /api/v0/ssh/`. A new key goes to all running instances as well.
@@ -70,10 +85,16 @@ pub fn create(context: &mut Context<'_, '_>) -> Outcome {
         return Ok(json!({"success": false, "error": "duplicate", "msg": "The SSH key already exists."}));
     }
     let id = context.number();
-    let mut resource = context.visit.world.new_resource(&id.to_string(), KEY, &context.visit.account, "");
+    let mut resource = context
+        .visit
+        .world
+        .new_resource(&id.to_string(), KEY, &context.visit.account, "");
     resource.detail = json!({"key": key});
     let record = record(&resource, &context.visit.account);
-    context.visit.world.add_resource(resource, rust_decimal::Decimal::ZERO);
+    context
+        .visit
+        .world
+        .add_resource(resource, rust_decimal::Decimal::ZERO);
     context.visit.subject = Some(id.to_string());
     let running: Vec<String> = context
         .visit
@@ -89,7 +110,9 @@ pub fn create(context: &mut Context<'_, '_>) -> Outcome {
 }
 
 fn put_on(context: &mut Context<'_, '_>, machine: &str, id: i64, key: &str) {
-    let Some(machine) = context.visit.world.machines.get_mut(machine) else { return };
+    let Some(machine) = context.visit.world.machines.get_mut(machine) else {
+        return;
+    };
     if let Some(list) = machine.detail["keys"].as_array_mut() {
         list.push(json!(id));
     }
@@ -101,8 +124,12 @@ fn put_on(context: &mut Context<'_, '_>, machine: &str, id: i64, key: &str) {
 pub fn change(context: &mut Context<'_, '_>, id: &str) -> Outcome {
     let key = given(context)?;
     let account = context.visit.account.clone();
-    let Some(resource) =
-        context.visit.world.resources.get_mut(id).filter(|key| key.kind == KEY && key.account == account && key.exists())
+    let Some(resource) = context
+        .visit
+        .world
+        .resources
+        .get_mut(id)
+        .filter(|key| key.kind == KEY && key.account == account && key.exists())
     else {
         return Err(Failure::arguments("No such SSH key."));
     };
@@ -151,20 +178,33 @@ pub fn attach(context: &mut Context<'_, '_>, id: &str) -> Outcome {
             .and_then(|number| context.visit.world.resources.get(&number.to_string()))
             .is_some_and(|old| body_of(&text_of(old)) == body_of(&key))
     };
-    if machine.detail["keys"].as_array().is_some_and(|keys| keys.iter().any(has)) {
-        return Err(Failure::arguments("The SSH key is already associated with the instance."));
+    if machine.detail["keys"]
+        .as_array()
+        .is_some_and(|keys| keys.iter().any(has))
+    {
+        return Err(Failure::arguments(
+            "The SSH key is already associated with the instance.",
+        ));
     }
-    let known = keys(context).find(|old| body_of(&text_of(old)) == body_of(&key)).and_then(|old| old.id.parse().ok());
+    let known = keys(context)
+        .find(|old| body_of(&text_of(old)) == body_of(&key))
+        .and_then(|old| old.id.parse().ok());
     let number = match known {
         Some(number) => number,
         None => {
             let number = context.number();
             let mut resource =
-                context.visit.world.new_resource(&number.to_string(), LOOSE, &context.visit.account, "");
+                context
+                    .visit
+                    .world
+                    .new_resource(&number.to_string(), LOOSE, &context.visit.account, "");
             resource.detail = json!({"key": key});
             // It goes with the instance and is no leftover of the account.
             resource.ended = Some(context.visit.now());
-            context.visit.world.add_resource(resource, rust_decimal::Decimal::ZERO);
+            context
+                .visit
+                .world
+                .add_resource(resource, rust_decimal::Decimal::ZERO);
             number
         }
     };
@@ -176,8 +216,16 @@ pub fn attach(context: &mut Context<'_, '_>, id: &str) -> Outcome {
 /// `DELETE /api/v0/instances/{id}/ssh/{key}/`.
 pub fn detach(context: &mut Context<'_, '_>, id: &str, key: &str) -> Outcome {
     context.instance(id)?;
-    let number: i64 = key.parse().map_err(|_| Failure::new(400, "invalid_request", "invalid ssh_key_id"))?;
-    let absent = || Failure::new(404, "no_such_ssh_key", format!("SSH key {key} is not on instance {id}."));
+    let number: i64 = key
+        .parse()
+        .map_err(|_| Failure::new(400, "invalid_request", "invalid ssh_key_id"))?;
+    let absent = || {
+        Failure::new(
+            404,
+            "no_such_ssh_key",
+            format!("SSH key {key} is not on instance {id}."),
+        )
+    };
     let machine = context.visit.world.machines.get_mut(id).ok_or_else(absent)?;
     let list = machine.detail["keys"].as_array_mut().ok_or_else(absent)?;
     let before = list.len();

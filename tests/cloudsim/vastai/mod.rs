@@ -80,7 +80,10 @@ impl Vastai {
         Self {
             corrected: Description::load("vastai.relaxed.yaml"),
             official: Description::load("vastai.yaml"),
-            state: State { last_id: 30_000_000, ..State::default() },
+            state: State {
+                last_id: 30_000_000,
+                ..State::default()
+            },
             ..Self::default()
         }
     }
@@ -96,8 +99,15 @@ impl Vastai {
     fn perform(&mut self, visit: &mut Visit<'_>, name: &str, holes: &[String]) -> Result<Value, Failure> {
         let hole = |index: usize| holes.get(index).map(String::as_str).unwrap_or_default();
         let account = visit.account.clone();
-        let balance = visit.world.accounts.get(&account).and_then(|account| account.balance);
-        let context = &mut Context { state: &mut self.state, visit };
+        let balance = visit
+            .world
+            .accounts
+            .get(&account)
+            .and_then(|account| account.balance);
+        let context = &mut Context {
+            state: &mut self.state,
+            visit,
+        };
         match name {
             "offers.search" => search::search(context),
             "instances.create" => contracts::create(context, hole(0)),
@@ -127,7 +137,11 @@ impl Vastai {
                 "ssh_key": "",
                 "sid": "",
             })),
-            other => Err(Failure::new(500, "not_written", format!("{other} is listed and not written"))),
+            other => Err(Failure::new(
+                500,
+                "not_written",
+                format!("{other} is listed and not written"),
+            )),
         }
     }
 
@@ -163,7 +177,12 @@ impl Cloud for Vastai {
 
     fn furnish(&mut self, world: &mut World) {
         self.state.market = Market::new(hosts::usual(world.now()), world.now());
-        world.regions = self.state.market.hosts().map(|host| host.geolocation.to_owned()).collect();
+        world.regions = self
+            .state
+            .market
+            .hosts()
+            .map(|host| host.geolocation.to_owned())
+            .collect();
         world.regions.dedup();
         world.end_takes = SignedDuration::from_secs(2);
         world.boot = crate::core::machine::BootPlan::takes(45);
@@ -174,17 +193,28 @@ impl Cloud for Vastai {
     }
 
     fn check(&self, request: &Request, call: &Call) -> Vec<String> {
-        let Some((_, described, _)) = calls::of(request) else { return Vec::new() };
-        let Some(description) = self.description(described) else { return Vec::new() };
+        let Some((_, described, _)) = calls::of(request) else {
+            return Vec::new();
+        };
+        let Some(description) = self.description(described) else {
+            return Vec::new();
+        };
         let mut request = request.clone();
         // The service's own client says whose instances it means; no description does.
         if call.name == "instances.get" {
-            request.query.retain(|(name, value)| name != "owner" || value != "me");
+            request
+                .query
+                .retain(|(name, value)| name != "owner" || value != "me");
         }
         description.check(&request)
     }
 
-    fn authenticate(&mut self, world: &mut World, request: &Request, call: &Call) -> Result<Option<AccountId>, Refusal> {
+    fn authenticate(
+        &mut self,
+        world: &mut World,
+        request: &Request,
+        call: &Call,
+    ) -> Result<Option<AccountId>, Refusal> {
         if call.name == "logs.download" {
             return Ok(None);
         }
@@ -192,8 +222,16 @@ impl Cloud for Vastai {
         if let Some((account, instance)) = self.state.container_keys.get(key) {
             let holes = calls::of(request).map(|(.., holes)| holes).unwrap_or_default();
             let own = holes.first() == Some(instance);
-            let allowed = own && matches!(call.name, "instances.get" | "instances.change" | "instances.delete");
-            return if allowed { Ok(Some(account.clone())) } else { Err(Refusal::Forbidden) };
+            let allowed = own
+                && matches!(
+                    call.name,
+                    "instances.get" | "instances.change" | "instances.delete"
+                );
+            return if allowed {
+                Ok(Some(account.clone()))
+            } else {
+                Err(Refusal::Forbidden)
+            };
         }
         let (account, credential) = world.credential(key).ok_or(Refusal::Unauthorized)?;
         match credential.state {
@@ -211,26 +249,46 @@ impl Cloud for Vastai {
         let least = Self::threshold(visit.call.name);
         let key = format!("{} {}", visit.account, visit.call.name);
         let now = visit.now();
-        if self.intervals.call(&key, SignedDuration::from_millis(least), now).is_ok() {
+        if self
+            .intervals
+            .call(&key, SignedDuration::from_millis(least), now)
+            .is_ok()
+        {
             return Ok(());
         }
         // The body has one of two forms, and neither says when to come again.
         self.refusals += 1;
         let threshold = least as f64 / 1_000.0;
         Err(Refusal::Answer(if self.refusals % 2 == 1 {
-            Answer::new(429, "text/plain", format!("API requests too frequent: endpoint threshold={threshold:.1}"))
+            Answer::new(
+                429,
+                "text/plain",
+                format!("API requests too frequent: endpoint threshold={threshold:.1}"),
+            )
         } else {
-            Answer::json(429, &json!({"detail": format!("API requests too frequent endpoint threshold={threshold:.1}")}))
+            Answer::json(
+                429,
+                &json!({"detail": format!("API requests too frequent endpoint threshold={threshold:.1}")}),
+            )
         }))
     }
 
     fn answer(&mut self, visit: &mut Visit<'_>) -> Result<Answer, Refusal> {
-        let Some((call, _, holes)) = calls::of(visit.request) else { return Err(Refusal::UnknownCall) };
+        let Some((call, _, holes)) = calls::of(visit.request) else {
+            return Err(Refusal::UnknownCall);
+        };
         if call.name == "logs.download" {
-            let id = holes.first().map(|file| file.trim_end_matches(".log")).unwrap_or_default();
+            let id = holes
+                .first()
+                .map(|file| file.trim_end_matches(".log"))
+                .unwrap_or_default();
             let known = visit.world.machines.contains_key(id);
             let text = format!("container C.{id} started\n");
-            return Ok(if known { Answer::new(200, "text/plain", text) } else { Answer::empty(404) });
+            return Ok(if known {
+                Answer::new(200, "text/plain", text)
+            } else {
+                Answer::empty(404)
+            });
         }
         match self.perform(visit, call.name, &holes) {
             Ok(body) => Ok(Answer::json(200, &body)),
@@ -249,16 +307,23 @@ impl Cloud for Vastai {
             return Vec::new();
         }
         let description = calls::of(request).and_then(|(_, described, _)| self.description(described));
-        description.map(|description| description.check_answer(request, answer)).unwrap_or_default()
+        description
+            .map(|description| description.check_answer(request, answer))
+            .unwrap_or_default()
     }
 
     fn happened(&mut self, world: &mut World, happening: &Happening) {
         let plan = world.boot.clone();
         match happening {
-            Happening::Running(_) | Happening::Noticed(_) | Happening::BootFailed(_) | Happening::Ended(_) => {}
+            Happening::Running(_)
+            | Happening::Noticed(_)
+            | Happening::BootFailed(_)
+            | Happening::Ended(_) => {}
             Happening::Reclaimed(id) => {
                 // Another customer bids more for the whole host, for a while.
-                let Some(rental) = self.state.market.rental(id).cloned() else { return };
+                let Some(rental) = self.state.market.rental(id).cloned() else {
+                    return;
+                };
                 let per_gpu = rental.bid.map(|bid| bid / Decimal::from(rental.ask.gpus));
                 if let Some(per_gpu) = per_gpu
                     && let Some(host) = self.state.market.host_mut(rental.ask.machine_id)
@@ -302,8 +367,12 @@ impl Cloud for Vastai {
         let unknown = || format!("there is no host {id}");
         let host = self.state.market.host_mut(id);
         let result = match name {
-            "bid" => host.map(|host| host.other_bid = price_of("price")).ok_or_else(unknown),
-            "rent" => host.map(|host| host.taken_by_others = body["taken"] != false).ok_or_else(unknown),
+            "bid" => host
+                .map(|host| host.other_bid = price_of("price"))
+                .ok_or_else(unknown),
+            "rent" => host
+                .map(|host| host.taken_by_others = body["taken"] != false)
+                .ok_or_else(unknown),
             "price" => host
                 .map(|host| {
                     host.price = price_of("price").unwrap_or(host.price);

@@ -15,25 +15,36 @@ fn overlays<'a>(context: &'a Context<'_, '_>) -> impl Iterator<Item = &'a Resour
 }
 
 fn named<'a>(context: &'a Context<'_, '_>, name: &str) -> Result<&'a Resource, Failure> {
-    overlays(context).find(|overlay| overlay.name == name).ok_or_else(|| Failure::arguments(format!("no overlay {name}")))
+    overlays(context)
+        .find(|overlay| overlay.name == name)
+        .ok_or_else(|| Failure::arguments(format!("no overlay {name}")))
 }
 
 fn members(overlay: &Resource) -> Vec<i64> {
-    overlay.detail["instances"].as_array().into_iter().flatten().filter_map(Value::as_i64).collect()
+    overlay.detail["instances"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_i64)
+        .collect()
 }
 
 /// Fails when an instance of a cluster cannot be part of an overlay.
 pub fn may_join(context: &Context<'_, '_>, name: &str, cluster: Option<i64>) -> Result<(), Failure> {
     let overlay = named(context, name)?;
     if cluster.is_none() || overlay.detail["cluster"].as_i64() != cluster {
-        return Err(Failure::arguments(format!("the overlay {name} is in another cluster")));
+        return Err(Failure::arguments(format!(
+            "the overlay {name} is in another cluster"
+        )));
     }
     Ok(())
 }
 
 /// Makes an instance part of an overlay.
 pub fn add(context: &mut Context<'_, '_>, name: &str, instance: &str) {
-    let Some(id) = named(context, name).ok().map(|overlay| overlay.id.clone()) else { return };
+    let Some(id) = named(context, name).ok().map(|overlay| overlay.id.clone()) else {
+        return;
+    };
     let number: i64 = instance.parse().unwrap_or_default();
     if let Some(overlay) = context.visit.world.resources.get_mut(&id)
         && !members(overlay).contains(&number)
@@ -46,9 +57,17 @@ pub fn add(context: &mut Context<'_, '_>, name: &str, instance: &str) {
 /// `POST /api/v0/overlay/`.
 pub fn create(context: &mut Context<'_, '_>) -> Outcome {
     let body = context.body()?;
-    let name = body.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let name = body
+        .get("name")
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+        .to_owned();
     let cluster = body.get("cluster_id").and_then(Value::as_i64);
-    let exists = context.state.market.hosts().any(|host| host.cluster_id.is_some() && host.cluster_id == cluster);
+    let exists = context
+        .state
+        .market
+        .hosts()
+        .any(|host| host.cluster_id.is_some() && host.cluster_id == cluster);
     if !exists || name.is_empty() {
         return Ok(json!({"success": false, "msg": "no such cluster, or no name"}));
     }
@@ -56,9 +75,17 @@ pub fn create(context: &mut Context<'_, '_>) -> Outcome {
         return Ok(json!({"success": false, "msg": format!("an overlay {name} already exists")}));
     }
     let id = context.number();
-    let mut overlay = context.visit.world.new_resource(&id.to_string(), OVERLAY, &context.visit.account, &name);
-    overlay.detail = json!({"cluster": cluster, "instances": [], "subnet": format!("10.{}.0.0/24", 100 + id % 100)});
-    context.visit.world.add_resource(overlay, rust_decimal::Decimal::ZERO);
+    let mut overlay =
+        context
+            .visit
+            .world
+            .new_resource(&id.to_string(), OVERLAY, &context.visit.account, &name);
+    overlay.detail =
+        json!({"cluster": cluster, "instances": [], "subnet": format!("10.{}.0.0/24", 100 + id % 100)});
+    context
+        .visit
+        .world
+        .add_resource(overlay, rust_decimal::Decimal::ZERO);
     context.visit.subject = Some(id.to_string());
     Ok(json!({"success": true, "msg": "overlay created"}))
 }
@@ -66,15 +93,27 @@ pub fn create(context: &mut Context<'_, '_>) -> Outcome {
 /// `PUT /api/v0/overlay/`.
 pub fn join(context: &mut Context<'_, '_>) -> Outcome {
     let body = context.body()?;
-    let name = body.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
-    let instance = body.get("instance_id").and_then(Value::as_i64).unwrap_or_default().to_string();
-    let cluster = context.instance(&instance).map(|machine| machine.detail["cluster"].as_i64());
+    let name = body
+        .get("name")
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+        .to_owned();
+    let instance = body
+        .get("instance_id")
+        .and_then(Value::as_i64)
+        .unwrap_or_default()
+        .to_string();
+    let cluster = context
+        .instance(&instance)
+        .map(|machine| machine.detail["cluster"].as_i64());
     match cluster.and_then(|cluster| may_join(context, &name, cluster)) {
         Ok(()) => {
             add(context, &name, &instance);
             Ok(json!({"success": true, "msg": "joined"}))
         }
-        Err(_) => Ok(json!({"success": false, "msg": format!("instance {instance} cannot join overlay {name}")})),
+        Err(_) => {
+            Ok(json!({"success": false, "msg": format!("instance {instance} cannot join overlay {name}")}))
+        }
     }
 }
 
@@ -96,7 +135,10 @@ pub fn list(context: &Context<'_, '_>) -> Outcome {
 /// `DELETE /api/v0/overlay/`: the overlay, and all its instances.
 pub fn delete(context: &mut Context<'_, '_>) -> Outcome {
     let body = context.body()?;
-    let found = match (body.get("overlay_id").and_then(Value::as_i64), body.get("overlay_name").and_then(Value::as_str)) {
+    let found = match (
+        body.get("overlay_id").and_then(Value::as_i64),
+        body.get("overlay_name").and_then(Value::as_str),
+    ) {
         (Some(id), _) => overlays(context).find(|overlay| overlay.id == id.to_string()),
         (None, Some(name)) => overlays(context).find(|overlay| overlay.name == name),
         (None, None) => None,

@@ -20,7 +20,12 @@ pub type Outcome = Result<Value, Failure>;
 impl Failure {
     /// A failure.
     pub fn new(status: u16, code: &'static str, text: impl Into<String>) -> Self {
-        Self { status, code, text: text.into(), ask: None }
+        Self {
+            status,
+            code,
+            text: text.into(),
+            ask: None,
+        }
     }
 
     /// The same about an offer.
@@ -59,23 +64,49 @@ pub fn refused(refusal: &Refusal, call: &str) -> Answer {
     match refusal {
         Refusal::Answer(answer) => answer.clone(),
         // No code, no JSON, no Retry-After.
-        Refusal::TooMany { .. } => Answer::new(429, "text/plain", "API requests too frequent: endpoint threshold=4.5"),
-        Refusal::Server(status) => {
-            Answer::new(*status, "text/html", format!("<html><head><title>{status} Server Error</title></head></html>"))
-        }
+        Refusal::TooMany { .. } => Answer::new(
+            429,
+            "text/plain",
+            "API requests too frequent: endpoint threshold=4.5",
+        ),
+        Refusal::Server(status) => Answer::new(
+            *status,
+            "text/html",
+            format!("<html><head><title>{status} Server Error</title></head></html>"),
+        ),
         // Without capacity an offer is gone between the search and the order.
-        Refusal::NoCapacity => failure(410, "no_such_ask", "error 410/3907: no_such_ask Instance type is no longer available."),
-        Refusal::Quota(what) => failure(403, "limit_exceeded", &format!("The account's limit of {what} is reached.")),
-        Refusal::Funds => failure(400, "invalid_args", "Your account lacks credit; see the billing page."),
+        Refusal::NoCapacity => failure(
+            410,
+            "no_such_ask",
+            "error 410/3907: no_such_ask Instance type is no longer available.",
+        ),
+        Refusal::Quota(what) => failure(
+            403,
+            "limit_exceeded",
+            &format!("The account's limit of {what} is reached."),
+        ),
+        Refusal::Funds => failure(
+            400,
+            "invalid_args",
+            "Your account lacks credit; see the billing page.",
+        ),
         // The search has no 401.
         Refusal::Unauthorized | Refusal::Expired if call == "offers.search" => {
             failure(404, "auth_error", "Invalid user key")
         }
         Refusal::Unauthorized | Refusal::Expired => failure(401, "auth_error", "Invalid user key"),
-        Refusal::Forbidden => failure(403, "not_authorized", "This key does not have the permission for this endpoint."),
+        Refusal::Forbidden => failure(
+            403,
+            "not_authorized",
+            "This key does not have the permission for this endpoint.",
+        ),
         Refusal::Invalid(problems) => failure(400, "invalid_args", &problems.join("; ")),
         Refusal::Bad(text) => failure(400, "invalid_args", text),
         Refusal::NotFound(text) => failure(404, "not_found", text),
-        Refusal::UnknownCall => Answer::new(404, "text/html", "<html><head><title>404 Not Found</title></head></html>"),
+        Refusal::UnknownCall => Answer::new(
+            404,
+            "text/html",
+            "<html><head><title>404 Not Found</title></head></html>",
+        ),
     }
 }

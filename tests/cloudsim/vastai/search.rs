@@ -22,13 +22,19 @@ pub fn search(context: &mut Context<'_, '_>) -> Outcome {
         Some("bid") => Offering::Bid,
         Some(_) => return Ok(json!({"offers": []})),
     };
-    let mut filters: Map<String, Value> =
-        body.iter().filter(|(name, _)| !filter::PLAIN.contains(&name.as_str())).map(|(name, value)| (name.clone(), value.clone())).collect();
+    let mut filters: Map<String, Value> = body
+        .iter()
+        .filter(|(name, _)| !filter::PLAIN.contains(&name.as_str()))
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect();
     // What the service adds by itself.
     for (name, value) in [("verified", true), ("rentable", true), ("rented", false)] {
         filters.entry(name).or_insert_with(|| json!({"eq": value}));
     }
-    let storage = body.get("allocated_storage").and_then(decimal).unwrap_or_else(|| Decimal::from(USUAL_STORAGE));
+    let storage = body
+        .get("allocated_storage")
+        .and_then(decimal)
+        .unwrap_or_else(|| Decimal::from(USUAL_STORAGE));
     let mut found = Vec::new();
     for offer in context.state.market.offers(offering, storage, now) {
         if filter::matches(&offer, &filters).map_err(Failure::arguments)? {

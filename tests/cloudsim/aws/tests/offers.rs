@@ -1,1 +1,235 @@
-//! Tests.
+//! Instance types, where they are, their prices, and images.
+
+use serde_json::{Value, json};
+
+use super::Hand;
+
+#[test]
+fn types_come_in_pages_with_their_accelerators() {
+    let Some(hand) = Hand::new() else { return };
+    let mut names = Vec::new();
+    let mut token = String::new();
+    loop {
+        let mut parameters = vec![("MaxResults", "10")];
+        if !token.is_empty() {
+            parameters.push(("NextToken", &token));
+        }
+        let reply = hand.ec2("DescribeInstanceTypes", &parameters).fine();
+        names.extend(reply.all("instanceType").into_iter().map(str::to_owned));
+        match reply.text("nextToken") {
+            Some(next) => token = next.to_owned(),
+            None => break,
+        }
+    }
+    assert!(
+        names.len() > 25 && names.iter().any(|name| name == "p5.48xlarge"),
+        "{names:?}"
+    );
+    let gpu = hand
+        .ec2("DescribeInstanceTypes", &[("InstanceType.1", "p5.48xlarge")])
+        .fine();
+    assert!(
+        gpu.body.contains("<gpuInfo><gpus><item>") && gpu.body.contains("<count>8</count>"),
+        "{}",
+        gpu.body
+    );
+    assert!(
+        gpu.body
+            .contains("<totalGpuMemoryInMiB>655360</totalGpuMemoryInMiB>")
+    );
+    let part = hand
+        .ec2("DescribeInstanceTypes", &[("InstanceType.1", "g6f.large")])
+        .fine();
+    assert!(
+        part.body.contains("<gpuPartitionSize>0.125</gpuPartitionSize>"),
+        "{}",
+        part.body
+    );
+    let neuron = hand
+        .ec2("DescribeInstanceTypes", &[("InstanceType.1", "trn1.32xlarge")])
+        .fine();
+    assert!(neuron.body.contains("<neuronInfo>") && neuron.body.contains("<name>Trainium</name>"));
+    let old = hand
+        .ec2("DescribeInstanceTypes", &[("InstanceType.1", "inf1.xlarge")])
+        .fine();
+    assert!(old.body.contains("<inferenceAcceleratorInfo>"));
+    hand.ec2("DescribeInstanceTypes", &[("InstanceType.1", "x9.huge")])
+        .fails(400, "InvalidInstanceType");
+    hand.judged_clean();
+}
+
+#[test]
+fn filters_take_wildcards_and_architectures() {
+    let Some(hand) = Hand::new() else { return };
+    let p5 = hand
+        .ec2(
+            "DescribeInstanceTypes",
+            &[("Filter.1.Name", "instance-type"), ("Filter.1.Value.1", "p5*")],
+        )
+        .fine();
+    assert_eq!(p5.all("instanceType"), ["p5.4xlarge", "p5.48xlarge"]);
+    let arm = hand
+        .ec2(
+            "DescribeInstanceTypes",
+            &[
+                ("Filter.1.Name", "processor-info.supported-architecture"),
+                ("Filter.1.Value.1", "arm64"),
+            ],
+        )
+        .fine();
+    assert!(
+        arm.all("instanceType").contains(&"c7g.large") && !arm.all("instanceType").contains(&"g5.xlarge")
+    );
+    hand.ec2(
+        "DescribeInstanceTypes",
+        &[("Filter.1.Name", "colour"), ("Filter.1.Value.1", "red")],
+    )
+    .fails(400, "InvalidParameterValue");
+}
+
+#[test]
+fn offerings_tell_the_zones_that_carry_a_type() {
+    let Some(hand) = Hand::new() else { return };
+    let parameters = [
+        ("LocationType", "availability-zone"),
+        ("Filter.1.Name", "instance-type"),
+        ("Filter.1.Value.1", "p5.48xlarge"),
+    ];
+    let reply = hand.ec2("DescribeInstanceTypeOfferings", &parameters).fine();
+    assert_eq!(reply.all("location"), ["us-east-1b", "us-east-1f"]);
+    assert_eq!(
+        hand.in_region("eu-central-1")
+            .ec2("DescribeInstanceTypeOfferings", &parameters)
+            .fine()
+            .all("location")
+            .len(),
+        0
+    );
+    hand.judged_clean();
+}
+
+#[test]
+fn with_a_start_of_now_only_the_newest_spot_price_of_each_zone_comes_back() {
+    let Some(hand) = Hand::new() else { return };
+    let now = hand.sim.clock().now().to_string();
+    let asked = [
+        ("InstanceType.1", "g5.xlarge"),
+        ("ProductDescription.1", "Linux/UNIX"),
+        ("StartTime", now.as_str()),
+    ];
+    let reply = hand.ec2("DescribeSpotPriceHistory", &asked).fine();
+    let mut zones = reply.all("availabilityZone");
+    zones.sort_unstable();
+    assert_eq!(
+        zones,
+        [
+            "us-east-1a",
+            "us-east-1b",
+            "us-east-1c",
+            "us-east-1d",
+            "us-east-1f"
+        ]
+    );
+    let past = hand.ec2("DescribeSpotPriceHistory", &asked[..2]).fine();
+    assert!(past.all("spotPrice").len() > 300);
+    let price = json!({"type": "g5.xlarge", "zone": "us-east-1a", "price": "0.5"});
+    hand.sim
+        .control("spot-price", &price)
+        .expect("known")
+        .expect("done");
+    hand.wait(1);
+    let now = hand.sim.clock().now().to_string();
+    let asked = [
+        ("InstanceType.1", "g5.xlarge"),
+        ("AvailabilityZone", "us-east-1a"),
+        ("StartTime", now.as_str()),
+    ];
+    assert_eq!(
+        hand.ec2("DescribeSpotPriceHistory", &asked)
+            .fine()
+            .all("spotPrice"),
+        ["0.500000"]
+    );
+    hand.judged_clean();
+}
+
+fn filters(kind: &str, region: &str, count: usize) -> Value {
+    let all = [
+        ("instanceType", kind),
+        ("regionCode", region),
+        ("operatingSystem", "Linux"),
+        ("tenancy", "Shared"),
+        ("preInstalledSw", "NA"),
+        ("capacitystatus", "Used"),
+        ("marketoption", "OnDemand"),
+    ];
+    all.iter()
+        .take(count)
+        .map(|(field, value)| json!({"Type": "TERM_MATCH", "Field": field, "Value": value}))
+        .collect()
+}
+
+#[test]
+fn the_price_list_is_documents_as_strings_and_only_all_filters_leave_one() {
+    let Some(hand) = Hand::new() else { return };
+    let ask = |count| {
+        let body = json!({"ServiceCode": "AmazonEC2", "Filters": filters("p5.48xlarge", "us-east-1", count), "MaxResults": 100});
+        let reply = hand
+            .json("pricing", "AWSPriceListService.GetProducts", &body)
+            .fine()
+            .json();
+        reply["PriceList"].as_array().expect("a list").clone()
+    };
+    assert_eq!(ask(2).len(), 6);
+    assert_eq!(ask(6).len(), 2);
+    let one = ask(7);
+    assert_eq!(one.len(), 1);
+    let product: Value = serde_json::from_str(one[0].as_str().expect("a string")).expect("JSON");
+    let term = product["terms"]["OnDemand"]
+        .as_object()
+        .and_then(|terms| terms.values().next())
+        .expect("a term");
+    let dimension = term["priceDimensions"]
+        .as_object()
+        .and_then(|all| all.values().next())
+        .expect("a dimension");
+    assert_eq!(dimension["pricePerUnit"]["USD"], "55.0400000000");
+    hand.judged_clean();
+}
+
+#[test]
+fn the_price_list_lives_in_few_regions() {
+    let Some(hand) = Hand::new() else { return };
+    let body = json!({"ServiceCode": "AmazonEC2", "Filters": filters("g5.xlarge", "us-west-2", 7)});
+    let reply = hand
+        .in_region("us-west-2")
+        .json("pricing", "AWSPriceListService.GetProducts", &body);
+    assert_eq!(reply.json()["__type"], "OptInRequired");
+    hand.json("pricing", "AWSPriceListService.GetProducts", &body)
+        .fine();
+}
+
+#[test]
+fn images_are_found_by_parameter_and_some_combinations_do_not_exist() {
+    let Some(hand) = Hand::new() else { return };
+    let gpu = "/aws/service/deeplearning/ami/arm64/base-oss-nvidia-driver-gpu-ubuntu-22.04/latest/ami-id";
+    let image = hand.parameter(gpu).fine().json()["Parameter"]["Value"]
+        .as_str()
+        .expect("an id")
+        .to_owned();
+    let described = hand.ec2("DescribeImages", &[("ImageId.1", &image)]).fine();
+    assert_eq!(described.text("architecture"), Some("arm64"));
+    assert_eq!(described.text("rootDeviceName"), Some("/dev/sda1"));
+    let tokyo = hand.in_region("ap-northeast-1");
+    assert_eq!(tokyo.parameter(gpu).json()["__type"], "ParameterNotFound");
+    tokyo
+        .ec2("DescribeImages", &[("ImageId.1", &image)])
+        .fails(400, "InvalidAMIID.NotFound");
+    let gp3_before_2404 =
+        "/aws/service/canonical/ubuntu/server/22.04/stable/current/amd64/hvm/ebs-gp3/ami-id";
+    assert_eq!(
+        hand.parameter(gp3_before_2404).json()["__type"],
+        "ParameterNotFound"
+    );
+    hand.judged_clean();
+}
