@@ -89,12 +89,17 @@ accepts "everything optional" "${HOST[@]}" --set networkPolicy.enabled=true --se
   --set 'imagePullSecrets[0].name=registry' --set controller.nodeSelector.disk=ssd --set controller.priorityClassName=high
 refuses "no place for the store" "set store.storageClass"
 refuses "two places for the store" "set only one of" "${HOST[@]}" --set store.existingClaim=mine
-refuses "a relative hostPath" "/store/hostPath" --set store.hostPath=data
+refuses "a relative hostPath" 'store.hostPath is "data"; it must be an absolute path' --set store.hostPath=data
+refuses "an amount that Kubernetes does not know" 'store.size is "10GB"' --set store.storageClass=a --set store.size=10GB
+refuses "a Lease too short to be renewed" 'at least 3s' "${HOST[@]}" --set controller.leaseDuration=2s
+refuses "a word as duration" 'controller.leaseDuration is "soon"' "${HOST[@]}" --set controller.leaseDuration=soon
+accepts "a long Lease" "${HOST[@]}" --set controller.leaseDuration=2m
+refuses "an interval without unit" 'metrics.serviceMonitor.interval is "30"' "${HOST[@]}" --set-string metrics.serviceMonitor.interval=30
 refuses "an unknown value" "additional properties 'replicas' not allowed" "${HOST[@]}" --set controller.replicas=2
 refuses "an unknown value at the top" "additional properties 'replicaCount' not allowed" "${HOST[@]}" --set replicaCount=2
 refuses "a wrong pull policy" "/image/pullPolicy" "${HOST[@]}" --set image.pullPolicy=Sometimes
 refuses "a wrong log format" "/logFormat" "${HOST[@]}" --set logFormat=xml
-refuses "a Provider with a bad name" "Local" "${HOST[@]}" --set providers.Local.container.image=x
+refuses "a Provider with a bad name" 'providers has the name "Local"' "${HOST[@]}" --set providers.Local.container.image=x
 refuses "a negative concurrency" "/controller/concurrency" "${HOST[@]}" --set controller.concurrency=-1
 if answer=$(helm template skyward "$CHART" "${HOST[@]}" --kube-version 1.32.0 2>&1); then bad "Kubernetes 1.32 is refused"; fi
 

@@ -46,6 +46,28 @@ seccompProfile:
 {{- end -}}
 {{- end }}
 
+{{/* What a JSON schema could only refuse with a regular expression. */}}
+{{- define "skyward.checkValues" -}}
+{{- with .Values.store.hostPath -}}
+{{- if not (hasPrefix "/" .) }}{{ fail (printf "store.hostPath is %q; it must be an absolute path, such as /var/lib/skyward" .) }}{{ end -}}
+{{- end -}}
+{{- if not (regexMatch "^[0-9]+(Ki|Mi|Gi|Ti|k|M|G|T)?$" .Values.store.size) -}}
+{{- fail (printf "store.size is %q; it must be an amount such as 10Gi" .Values.store.size) -}}
+{{- end -}}
+{{- $lease := .Values.controller.leaseDuration -}}
+{{- if not (regexMatch "^([1-9][0-9]*m|[1-9][0-9]+s|[3-9]s)$" $lease) -}}
+{{- fail (printf "controller.leaseDuration is %q; it must be a duration of at least 3s, such as 15s or 1m" $lease) -}}
+{{- end -}}
+{{- if not (regexMatch "^[1-9][0-9]*(s|m)$" .Values.metrics.serviceMonitor.interval) -}}
+{{- fail (printf "metrics.serviceMonitor.interval is %q; it must be a duration such as 30s or 1m" .Values.metrics.serviceMonitor.interval) -}}
+{{- end -}}
+{{- range $name, $_ := .Values.providers -}}
+{{- if or (gt (len $name) 253) (not (regexMatch "^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$" $name)) -}}
+{{- fail (printf "providers has the name %q; a Provider's name is made of small letters, digits, - and ., such as local or aws-prod" $name) -}}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
 {{/* Exactly one place for the store, or one line that says what to do. */}}
 {{- define "skyward.checkStore" -}}
 {{- $places := 0 -}}
