@@ -126,6 +126,8 @@ while read -r namespace name; do
   say "--- $namespace/$name"
   kubectl-skyward results -n "$namespace" "$name" 2>&1 | head -n 40 ||
     k get tasks.skyward.dev -n "$namespace" "$name" -o 'jsonpath={.status.results}{"\n"}'
+  # And what it printed, as far as it fits.
+  kubectl-skyward logs -n "$namespace" "$name" --tail 6 2>&1 | cut -c1-110 | sed 's/^/  | /' || true
 done < <(k get -f config/samples/ -o json | python3 -c '
 import json, sys
 for item in json.load(sys.stdin)["items"]:

@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 use serde_json::json;
 use skyward_api::{Provider, TaskPhase};
-use skyward_testkit::{Cluster, NODE_IMAGE, OPERATOR_NAMESPACE, PROVIDER, Result};
+use skyward_testkit::{Cluster, NODE_IMAGE, OPERATOR_NAMESPACE, PROVIDER, Result, Space};
 use tokio::sync::Mutex;
 
 /// The operator is one: each story has it to itself.
@@ -29,6 +29,7 @@ async fn the_chart_lives_through_install_upgrade_uninstall_and_install() -> Resu
     let space = cluster.namespace("chart").await?;
     space.pool("p", 1, json!({})).await?;
     space.pool_ready("p").await?;
+    roles(&space).await?;
 
     space
         .task(
@@ -105,6 +106,57 @@ async fn the_chart_lives_through_install_upgrade_uninstall_and_install() -> Resu
     let done = space.task_ended("again").await?.status.unwrap_or_default();
     assert_eq!(done.phase, Some(TaskPhase::Succeeded), "{done:#?}");
     space.finish().await
+}
+
+/// Kubernetes' own roles `view` and `edit` have ours in them.
+async fn roles(space: &Space) -> Result {
+    for (role, user) in [("view", "vera"), ("edit", "eddie")] {
+        let (role, user) = (format!("--clusterrole={role}"), format!("--user={user}"));
+        let bind = ["create", "rolebinding", &user[7..], &role, &user];
+        space.kubectl(&bind).await?.ok()?;
+    }
+    let may = async |user: &str, verb: &str, what: &str, sub: &str| {
+        let sub = format!("--subresource={sub}");
+        let ask = ["auth", "can-i", verb, what, &sub, "--as", user];
+        anyhow::Ok(space.kubectl(&ask).await?.stdout.trim() == "yes")
+    };
+    // Roles are joined by a controller, a moment after they are installed.
+    let joined = tokio::time::timeout(Duration::from_secs(30), async {
+        while !may("eddie", "create", "tasks.skyward.dev", "").await? {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+        anyhow::Ok(())
+    });
+    joined.await.context("`edit` may not create Tasks")??;
+    for (user, verb, what, sub, expected) in [
+        ("vera", "watch", "pools.skyward.dev", "", true),
+        ("vera", "create", "tasks.skyward.dev", "", false),
+        ("vera", "delete", "machines.skyward.dev", "", false),
+        ("eddie", "patch", "pools.skyward.dev", "scale", true),
+        ("eddie", "delete", "machines.skyward.dev", "", true),
+        ("eddie", "create", "machines.skyward.dev", "", false),
+        ("eddie", "patch", "tasks.skyward.dev", "status", false),
+    ] {
+        let answer = may(user, verb, what, sub).await?;
+        assert_eq!(answer, expected, "{user}: {verb} {what} {sub}");
+    }
+    for user in ["vera", "eddie"] {
+        for sub in ["log", "result"] {
+            let path = format!(
+                "/apis/subresources.skyward.dev/v1alpha1/namespaces/{}/tasks/none/{sub}",
+                space.name
+            );
+            let error = space
+                .kubectl(&["get", "--raw", &path, "--as", user])
+                .await?
+                .refused()?;
+            assert!(
+                error.contains("NotFound"),
+                "{user} may read a {sub}, if there is one: {error}"
+            );
+        }
+    }
+    Ok(())
 }
 
 /// Type of the field `shmSize` in the CRD of Pools, empty when there is no such field.
