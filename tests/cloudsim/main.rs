@@ -2,9 +2,11 @@
 //! is told to end.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use clap::Parser;
+use skyward_cloudsim::backend::pods::{Pods, Settings, clear};
 use skyward_cloudsim::core::cloud::Cloud;
 use skyward_cloudsim::{Account, Builder, Clock};
 
@@ -23,6 +25,18 @@ struct Arguments {
     /// The clock stands still until `POST /_sim/clock`.
     #[arg(long)]
     manual_clock: bool,
+    /// Machines are Pods of this namespace of the current cluster, not states in memory.
+    #[arg(long, value_name = "NAMESPACE", requires = "image")]
+    pods: Option<String>,
+    /// The image of those Pods, with sshd, Python and a shell.
+    #[arg(long)]
+    image: Option<String>,
+    /// The host name or address at which Pods reach this program, for metadata services.
+    #[arg(long)]
+    advertise: Option<String>,
+    /// An environment variable of each machine that is a Pod, as NAME=VALUE. May be repeated.
+    #[arg(long = "machine-env")]
+    machine_env: Vec<String>,
     /// What ids and chances come from.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -50,6 +64,28 @@ async fn main() -> anyhow::Result<()> {
         };
         builder = builder.cloud_at(cloud(name)?, address);
     }
+    let pods = match (&arguments.pods, &arguments.image) {
+        (Some(namespace), Some(image)) => Some((pods_client().await?, namespace.clone(), image.clone())),
+        (Some(_), None) | (None, _) => None,
+    };
+    if let Some((client, namespace, image)) = pods.clone() {
+        // What an earlier run left would be taken for machines of this one.
+        clear(client.clone(), &namespace).await?;
+        let advertise = arguments.advertise.clone();
+        let env = machine_env(&arguments.machine_env)?;
+        builder = builder.backend(move |site| {
+            let settings = Settings {
+                cloud: site.cloud,
+                namespace: namespace.clone(),
+                image: image.clone(),
+                base: advertise
+                    .as_ref()
+                    .map(|host| format!("http://{host}:{}", site.address.port())),
+                env: env.clone(),
+            };
+            Arc::new(Pods::new(client.clone(), settings, site.reports))
+        });
+    }
     let simulator = builder.start().await?;
     for account in &arguments.accounts {
         let parts: Vec<&str> = account.split(':').collect();
@@ -76,7 +112,32 @@ async fn main() -> anyhow::Result<()> {
         interrupted = tokio::signal::ctrl_c() => interrupted?,
     }
     drop(simulator);
+    if let Some((client, namespace, _)) = pods {
+        clear(client, &namespace).await?;
+    }
     Ok(())
+}
+
+async fn pods_client() -> anyhow::Result<kube::Client> {
+    if rustls::crypto::aws_lc_rs::default_provider()
+        .install_default()
+        .is_err()
+    {
+        bail!("another TLS library is installed already");
+    }
+    kube::Client::try_default()
+        .await
+        .context("--pods needs a cluster: set KUBECONFIG")
+}
+
+fn machine_env(given: &[String]) -> anyhow::Result<Vec<(String, String)>> {
+    let pairs = given.iter().map(|pair| {
+        let (name, value) = pair
+            .split_once('=')
+            .with_context(|| format!("--machine-env {pair}: write NAME=VALUE"))?;
+        Ok((name.to_owned(), value.to_owned()))
+    });
+    pairs.collect()
 }
 
 fn cloud(name: &str) -> anyhow::Result<Box<dyn Cloud>> {

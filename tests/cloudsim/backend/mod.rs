@@ -1,6 +1,7 @@
 //! What machines are made of: nothing but a state (`memory`), or Pods with OpenSSH (`pods`).
 
 pub mod memory;
+pub mod pods;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,7 +27,7 @@ pub struct Boot {
     pub env: BTreeMap<String, String>,
     /// The way to SSH.
     pub ssh: SshWay,
-    /// Paths that answer on the metadata address, if the cloud has one.
+    /// Whether the machine has a metadata service at 169.254.169.254.
     pub metadata: bool,
 }
 

@@ -20,8 +20,19 @@ use crate::core::sim::Sim;
 /// How often a cloud on the real clock looks what is due, without a request.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Makes the back end of a cloud of this name.
-pub type MakeBackend = dyn Fn(&'static str, Reports) -> Arc<dyn Backend>;
+/// What a back end is made for.
+#[derive(Debug)]
+pub struct Site {
+    /// The cloud.
+    pub cloud: &'static str,
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// Where the back end tells what happens.
+    pub reports: Reports,
+}
+
+/// Makes the back end of a cloud.
+pub type MakeBackend = dyn Fn(Site) -> Arc<dyn Backend>;
 
 /// Clouds to be started.
 pub struct Builder {
@@ -38,7 +49,7 @@ impl Builder {
             clock: Clock::real(),
             seed: 1,
             clouds: Vec::new(),
-            backend: Box::new(|_, reports| Arc::new(Memory::new(reports))),
+            backend: Box::new(|site| Arc::new(Memory::new(site.reports))),
         }
     }
 
@@ -70,7 +81,7 @@ impl Builder {
 
     /// With machines made of something else.
     #[must_use]
-    pub fn backend(mut self, make: impl Fn(&'static str, Reports) -> Arc<dyn Backend> + 'static) -> Self {
+    pub fn backend(mut self, make: impl Fn(Site) -> Arc<dyn Backend> + 'static) -> Self {
         self.backend = Box::new(make);
         self
     }
@@ -94,19 +105,19 @@ impl Builder {
         let mut clouds = BTreeMap::new();
         for (number, (cloud, address)) in self.clouds.into_iter().enumerate() {
             let name = cloud.name();
-            let reports = Reports::default();
-            let backend = (self.backend)(name, reports.clone());
-            let sim = Arc::new(Sim::new(
-                cloud,
-                self.clock.clone(),
-                self.seed.wrapping_add(number as u64),
-                backend,
-                reports,
-            ));
             let listener = TcpListener::bind(address)
                 .await
                 .with_context(|| format!("the simulator of {name} cannot listen on {address}"))?;
-            let url = format!("http://{}", listener.local_addr()?);
+            let address = listener.local_addr()?;
+            let reports = Reports::default();
+            let backend = (self.backend)(Site {
+                cloud: name,
+                address,
+                reports: reports.clone(),
+            });
+            let seed = self.seed.wrapping_add(number as u64);
+            let sim = Arc::new(Sim::new(cloud, self.clock.clone(), seed, backend, reports));
+            let url = format!("http://{address}");
             tasks.spawn(serve_and_tick(listener, sim.clone()));
             clouds.insert(name, (sim, url));
         }

@@ -1,0 +1,292 @@
+//! On the cluster that `SKYWARD_TEST_KUBECONFIG` names: somebody really logs in.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Namespace, Pod};
+use kube::api::{Api, DeleteParams, PostParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+use serde_json::json;
+use tokio::process::Command as Process;
+use tokio::time::Instant;
+
+use super::{Pods, Settings, clear};
+use crate::backend::{Boot, SshWay, Start};
+use crate::core::machine::{Endpoint, Mark, NewMachine};
+use crate::runpod::Runpod;
+use crate::verda::Verda;
+use crate::{Account, BootPlan, Builder, Market, Phase, Simulator};
+
+/// A cluster, a namespace and a key pair; `None` where no cluster is named.
+struct Stage {
+    client: Client,
+    namespace: String,
+    image: String,
+    folder: std::path::PathBuf,
+    public_key: String,
+}
+
+impl Stage {
+    async fn new(name: &str) -> Option<Self> {
+        let path = std::env::var("SKYWARD_TEST_KUBECONFIG").ok()?;
+        let image = std::env::var("SKYWARD_NODE_IMAGE").expect("hack/test-env.sh names the node image");
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let file = Kubeconfig::read_from(path).unwrap();
+        let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
+            .await
+            .unwrap();
+        let client = Client::try_from(config).unwrap();
+        let namespace = format!("cloudsim-{name}-{}", std::process::id());
+        let spaces: Api<Namespace> = Api::all(client.clone());
+        let space = serde_json::from_value(json!({"metadata": {"name": namespace}})).unwrap();
+        spaces.create(&PostParams::default(), &space).await.unwrap();
+        let folder = std::env::temp_dir().join(&namespace);
+        std::fs::create_dir_all(&folder).unwrap();
+        let made = Process::new("ssh-keygen")
+            .args(["-q", "-t", "ed25519", "-N", "", "-C", "test", "-f"])
+            .arg(folder.join("key"))
+            .status()
+            .await
+            .unwrap();
+        assert!(made.success());
+        let public_key = std::fs::read_to_string(folder.join("key.pub"))
+            .unwrap()
+            .trim()
+            .to_owned();
+        Some(Self {
+            client,
+            namespace,
+            image,
+            folder,
+            public_key,
+        })
+    }
+
+    fn builder(&self) -> Builder {
+        let (client, namespace, image) = (self.client.clone(), self.namespace.clone(), self.image.clone());
+        Builder::new().backend(move |site| {
+            let (namespace, image) = (namespace.clone(), image.clone());
+            let settings = Settings {
+                cloud: site.cloud,
+                namespace,
+                image,
+                base: None,
+                env: Vec::new(),
+            };
+            Arc::new(Pods::new(client.clone(), settings, site.reports))
+        })
+    }
+
+    /// What a command answers over SSH, as soon as the machine lets us in.
+    async fn ssh(&self, user: &str, at: &Endpoint, command: &str) -> String {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        loop {
+            let output = Process::new("ssh")
+                .args([
+                    "-o",
+                    "BatchMode=yes",
+                    "-o",
+                    "StrictHostKeyChecking=no",
+                    "-o",
+                    "UserKnownHostsFile=/dev/null",
+                ])
+                .args(["-o", "ConnectTimeout=3", "-o", "LogLevel=ERROR", "-i"])
+                .arg(self.folder.join("key"))
+                .args([
+                    "-p",
+                    &at.port.to_string(),
+                    &format!("{user}@{}", at.address),
+                    command,
+                ])
+                .output()
+                .await
+                .unwrap();
+            if output.status.success() {
+                return String::from_utf8(output.stdout).unwrap().trim().to_owned();
+            }
+            let error = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(
+                Instant::now() < deadline,
+                "{user}@{at:?} does not answer: {error}"
+            );
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    }
+
+    async fn done(self) {
+        clear(self.client.clone(), &self.namespace).await.unwrap();
+        let spaces: Api<Namespace> = Api::all(self.client);
+        spaces
+            .delete(&self.namespace, &DeleteParams::default())
+            .await
+            .unwrap();
+        std::fs::remove_dir_all(self.folder).unwrap();
+    }
+}
+
+async fn in_phase(simulator: &Simulator, cloud: &str, id: &str, wanted: Phase) -> Option<Endpoint> {
+    let deadline = Instant::now() + Duration::from_secs(90);
+    loop {
+        let (phase, endpoint) = simulator
+            .cloud(cloud)
+            .world(|world| (world.machines[id].phase, world.machines[id].endpoint.clone()));
+        if phase == wanted {
+            return endpoint;
+        }
+        assert!(Instant::now() < deadline, "{id} is {phase:?}, not {wanted:?}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+fn machine(cloud: &str, id: &str, boot: Boot) -> (String, NewMachine) {
+    let new = NewMachine {
+        id: id.to_owned(),
+        account: "acme".to_owned(),
+        mark: Mark {
+            name: id.to_owned(),
+            ..Mark::default()
+        },
+        instance_type: "any".to_owned(),
+        region: "any".to_owned(),
+        market: Market::OnDemand,
+        price: rust_decimal::Decimal::ONE,
+        on_demand_price: rust_decimal::Decimal::ONE,
+        disk_price: rust_decimal::Decimal::ZERO,
+        plan: BootPlan::takes(0),
+        boot,
+        detail: serde_json::Value::Null,
+    };
+    (cloud.to_owned(), new)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn machines_that_are_pods_let_in_whom_their_cloud_lets_in() {
+    let Some(stage) = Stage::new("pods").await else {
+        eprintln!("skipped: SKYWARD_TEST_KUBECONFIG is not set");
+        return;
+    };
+    let simulator = stage
+        .builder()
+        .cloud(Verda::new())
+        .cloud(Runpod::new())
+        .start()
+        .await
+        .unwrap();
+    for (sim, _) in simulator.clouds() {
+        sim.world(|world| world.add_account(Account::with_key("acme", "key")));
+    }
+    let key = &stage.public_key;
+    let make_key =
+        format!("#!/bin/sh\nset -e\nmkdir -p /root/.ssh\necho '{key}' >/root/.ssh/authorized_keys\n");
+    let by_hand = "mkdir -p /root/.ssh && printf '%s\\n' \"$PUBLIC_KEY\" >/root/.ssh/authorized_keys && \
+                   mkdir -p /run/sshd && ssh-keygen -A && /usr/sbin/sshd && sleep infinity";
+    let command = ["bash", "-c", by_hand].map(str::to_owned).to_vec();
+    let public = std::collections::BTreeMap::from([("PUBLIC_KEY".to_owned(), key.clone())]);
+    let root = || Boot {
+        user: "root".to_owned(),
+        ..Boot::default()
+    };
+    let cases = [
+        machine(
+            "verda",
+            "script",
+            Boot {
+                start: Start::UserData(make_key),
+                ..root()
+            },
+        ),
+        machine(
+            "verda",
+            "ubuntu",
+            Boot {
+                user: "ubuntu".to_owned(),
+                authorized_keys: vec![key.clone()],
+                ..Boot::default()
+            },
+        ),
+        machine(
+            "runpod",
+            "image",
+            Boot {
+                authorized_keys: vec![key.clone()],
+                start: Start::OnStart("touch /ready".to_owned()),
+                ssh: SshWay::Mapped,
+                ..root()
+            },
+        ),
+        machine(
+            "runpod",
+            "command",
+            Boot {
+                start: Start::Command(command),
+                env: public,
+                ssh: SshWay::Mapped,
+                ..root()
+            },
+        ),
+    ];
+    for (cloud, new) in cases.clone() {
+        simulator.cloud(&cloud).world(|world| world.create(new));
+    }
+    for (cloud, new) in &cases {
+        let at = in_phase(&simulator, cloud, &new.id, Phase::Running)
+            .await
+            .unwrap();
+        assert_eq!(at.port == 22, new.boot.ssh == SshWay::Direct, "{at:?}");
+        let as_root = if new.boot.user == "root" {
+            "id -un"
+        } else {
+            "sudo -n env A=b id -un"
+        };
+        assert_eq!(
+            stage.ssh(&new.boot.user, &at, as_root).await,
+            "root",
+            "{}",
+            new.id
+        );
+        match new.id.as_str() {
+            "ubuntu" => assert_eq!(stage.ssh("ubuntu", &at, "id -un").await, "ubuntu"),
+            "image" => assert_eq!(
+                stage
+                    .ssh("root", &at, "until [ -e /ready ]; do sleep 0.1; done; echo yes")
+                    .await,
+                "yes"
+            ),
+            "script" => {
+                let halt = "nohup sh -c 'sleep 1; shutdown -h now' >/dev/null 2>&1 </dev/null &";
+                stage.ssh("root", &at, halt).await;
+                in_phase(&simulator, cloud, "script", Phase::Halted).await;
+            }
+            _ => {}
+        }
+    }
+    simulator
+        .cloud("runpod")
+        .world(|world| world.authorize("image", "ssh-ed25519 AAAA another"));
+    let at = in_phase(&simulator, "runpod", "image", Phase::Running)
+        .await
+        .unwrap();
+    let keys = "for i in 1 2 3 4 5 6 7 8 9 10; do grep -c another /root/.ssh/authorized_keys && break; sleep 1; done";
+    assert_eq!(stage.ssh("root", &at, keys).await.lines().last(), Some("1"));
+
+    for (cloud, new) in &cases {
+        let now = jiff::SignedDuration::ZERO;
+        simulator
+            .cloud(cloud)
+            .world(|world| world.end(&new.id, crate::Cause::Asked, now));
+    }
+    let pods: Api<Pod> = Api::namespaced(stage.client.clone(), &stage.namespace);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !pods
+        .list(&kube::api::ListParams::default())
+        .await
+        .unwrap()
+        .items
+        .is_empty()
+    {
+        assert!(Instant::now() < deadline, "Pods are left");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    stage.done().await;
+}

@@ -1,0 +1,182 @@
+//! The Pod of a machine.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use k8s_openapi::api::core::v1::Pod;
+use serde_json::{Value, json};
+
+use crate::backend::{Boot, SshWay, Start};
+
+/// What all Pods of simulators carry.
+pub(super) const LABEL: &str = "cloudsim.skyward.dev/cloud";
+
+const START: &str = include_str!("start.sh");
+const FORWARD: &str = include_str!("forward.py");
+const IMDS_PROXY: &str = include_str!("../../aws/imds-proxy.py");
+
+/// Where and of what Pods are made.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The cloud.
+    pub cloud: &'static str,
+    /// The namespace.
+    pub namespace: String,
+    /// An image with sshd, Python and a shell. What images clients name is not looked at.
+    pub image: String,
+    /// Where Pods reach this simulator, such as `http://10.0.0.5:7070`; without it no machine
+    /// has a metadata service.
+    pub base: Option<String>,
+    /// Extra environment of each machine (package indexes of the test cluster).
+    pub env: Vec<(String, String)>,
+}
+
+impl Settings {
+    /// The name of the Pod of a machine.
+    pub(super) fn name(&self, machine: &str) -> String {
+        let safe: String = machine
+            .to_lowercase()
+            .chars()
+            .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
+            .collect();
+        format!("{}-{}", self.cloud, safe.trim_matches('-'))
+    }
+
+    /// The port at which SSH of a machine answers from outside.
+    pub(super) fn port(&self, machine: &str, boot: &Boot) -> u16 {
+        match boot.ssh {
+            SshWay::Direct => 22,
+            // Any number will do; the same machine keeps it.
+            SshWay::Mapped => {
+                let sum = machine.bytes().fold(0_u32, |sum, byte| {
+                    sum.wrapping_mul(31).wrapping_add(u32::from(byte))
+                });
+                10_000 + (sum % 50_000) as u16
+            }
+        }
+    }
+
+    /// The Pod, or why there cannot be one.
+    pub(super) fn pod(&self, machine: &str, boot: &Boot) -> Result<Pod, String> {
+        let (mode, script, words): (&str, &str, &[String]) = match &boot.start {
+            Start::Nothing => ("nothing", "", &[]),
+            Start::UserData(text) if text.is_empty() || text.starts_with("#!") => ("user-data", text, &[]),
+            Start::UserData(_) => {
+                return Err("machines that are Pods run user data that begins with #! only".to_owned());
+            }
+            Start::OnStart(text) => ("on-start", text, &[]),
+            Start::Command(words) if words.is_empty() => {
+                return Err("the image has no command of its own".to_owned());
+            }
+            Start::Command(words) => ("command", "", words),
+        };
+        let port = match boot.ssh {
+            SshWay::Direct => String::new(),
+            SshWay::Mapped => self.port(machine, boot).to_string(),
+        };
+        let mut env: Vec<(String, String)> = vec![
+            ("SIM_MODE".to_owned(), mode.to_owned()),
+            ("SIM_USER".to_owned(), boot.user.clone()),
+            ("SIM_KEYS".to_owned(), boot.authorized_keys.join("\n")),
+            ("SIM_SCRIPT".to_owned(), STANDARD.encode(script)),
+            ("SIM_PORT".to_owned(), port),
+            ("SIM_FORWARD".to_owned(), FORWARD.to_owned()),
+            ("SIM_IMDS_PROXY".to_owned(), IMDS_PROXY.to_owned()),
+        ];
+        let metadata = self.base.as_ref().filter(|_| boot.metadata);
+        if let Some(base) = metadata {
+            env.push(("SKYWARD_SIM_IMDS".to_owned(), format!("{base}/_imds/{machine}")));
+        }
+        env.extend(self.env.iter().cloned());
+        env.extend(boot.env.iter().map(|(name, value)| (name.clone(), value.clone())));
+        // The kubelet would put values in place of $(NAME).
+        let env: Vec<Value> = env
+            .into_iter()
+            .map(|(name, value)| json!({"name": name, "value": value.replace("$(", "$$(")}))
+            .collect();
+        let mut command = vec![
+            "/bin/sh".to_owned(),
+            "-c".to_owned(),
+            START.to_owned(),
+            "start.sh".to_owned(),
+        ];
+        command.extend(words.iter().cloned());
+        let command: Vec<String> = command
+            .into_iter()
+            .map(|word| word.replace("$(", "$$("))
+            .collect();
+        let capabilities = if metadata.is_some() {
+            json!({"add": ["NET_ADMIN"]})
+        } else {
+            json!({})
+        };
+        let hostname: String = boot
+            .hostname
+            .to_lowercase()
+            .chars()
+            .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
+            .take(63)
+            .collect();
+        let hostname = hostname.trim_matches('-');
+        let pod = json!({
+            "metadata": {"name": self.name(machine), "namespace": self.namespace, "labels": {LABEL: self.cloud}},
+            "spec": {
+                "restartPolicy": "Never", "terminationGracePeriodSeconds": 1, "automountServiceAccountToken": false,
+                "enableServiceLinks": false,
+                "hostname": if hostname.is_empty() { None } else { Some(hostname) },
+                "containers": [{
+                    "name": "machine", "image": self.image, "imagePullPolicy": "IfNotPresent", "command": command, "env": env,
+                    "securityContext": {"capabilities": capabilities},
+                }],
+            },
+        });
+        serde_json::from_value(pod).map_err(|error| error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings() -> Settings {
+        Settings {
+            cloud: "verda",
+            namespace: "n".to_owned(),
+            image: "i".to_owned(),
+            base: None,
+            env: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_shared_address_has_an_odd_port_that_a_machine_keeps() {
+        let boot = Boot {
+            ssh: SshWay::Mapped,
+            ..Boot::default()
+        };
+        let port = settings().port("abc", &boot);
+        assert!(port >= 10_000);
+        assert_eq!(port, settings().port("abc", &boot));
+        assert_ne!(port, settings().port("abd", &boot));
+        assert_eq!(settings().port("abc", &Boot::default()), 22);
+    }
+
+    #[test]
+    fn user_data_that_no_pod_can_run_is_refused_with_the_reason() {
+        let boot = Boot {
+            start: Start::UserData("#cloud-config\n".to_owned()),
+            ..Boot::default()
+        };
+        assert!(settings().pod("m", &boot).unwrap_err().contains("#!"));
+    }
+
+    #[test]
+    fn text_that_looks_like_a_variable_of_the_kubelet_reaches_the_machine_as_it_is() {
+        let boot = Boot {
+            start: Start::Command(vec!["echo".to_owned(), "$(date)".to_owned()]),
+            ..Boot::default()
+        };
+        let pod = settings().pod("m", &boot).unwrap();
+        let container = &pod.spec.unwrap().containers[0];
+        assert_eq!(container.command.as_ref().unwrap().last().unwrap(), "$$(date)");
+    }
+}
