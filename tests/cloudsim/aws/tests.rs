@@ -1,5 +1,6 @@
 //! Requests by hand, signed, straight into the simulator.
 
+mod boto;
 mod credentials;
 mod fleets;
 mod launches;
