@@ -10,6 +10,7 @@ pub const PLAIN: [&str; 5] = ["type", "order", "limit", "allocated_storage", "q"
 
 /// Says whether a record matches filters, or which part of them cannot be read.
 pub fn matches(record: &Map<String, Value>, filters: &Map<String, Value>) -> Result<bool, String> {
+    let mut all = true;
     for (field, conditions) in filters {
         let Value::Object(conditions) = conditions else {
             return Err(format!(
@@ -18,12 +19,10 @@ pub fn matches(record: &Map<String, Value>, filters: &Map<String, Value>) -> Res
         };
         let actual = record.get(field).unwrap_or(&Value::Null);
         for (operator, wanted) in conditions {
-            if !holds(field, actual, operator, wanted)? {
-                return Ok(false);
-            }
+            all &= holds(field, actual, operator, wanted)?;
         }
     }
-    Ok(true)
+    Ok(all)
 }
 
 fn holds(field: &str, actual: &Value, operator: &str, wanted: &Value) -> Result<bool, String> {

@@ -60,6 +60,9 @@ use crate::core::world::{Happening, World};
 
 /// What a reminder that another customer's bid is over begins with.
 const BID_ENDS: &str = "bid of another ends: ";
+/// Where the service is known to answer otherwise than described: null for an instance
+/// that is not there, and environments as pairs.
+const REALITY: [&str; 2] = ["the answer at /instances: null", "/extra_env/"];
 /// How long another customer keeps what he took.
 const OTHERS_KEEP: SignedDuration = SignedDuration::from_mins(15);
 
@@ -206,7 +209,24 @@ impl Cloud for Vastai {
                 .query
                 .retain(|(name, value)| name != "owner" || value != "me");
         }
-        description.check(&request)
+        let mut wrong = Vec::new();
+        if call.name == "offers.search"
+            && let Ok(Value::Object(mut body)) = request.json()
+        {
+            // The schema of a field lists some operators, the text above it all of them:
+            // operators are checked here, fields and plain members by the schema.
+            for (name, value) in &mut body {
+                if filter::PLAIN.contains(&name.as_str()) || !value.is_object() {
+                    continue;
+                }
+                let filters = serde_json::Map::from_iter([(name.clone(), value.take())]);
+                wrong.extend(filter::matches(&serde_json::Map::new(), &filters).err());
+                *value = json!({});
+            }
+            request.body = Value::Object(body).to_string().into();
+        }
+        wrong.extend(description.check(&request));
+        wrong
     }
 
     fn authenticate(
@@ -307,9 +327,12 @@ impl Cloud for Vastai {
             return Vec::new();
         }
         let description = calls::of(request).and_then(|(_, described, _)| self.description(described));
-        description
-            .map(|description| description.check_answer(request, answer))
+        let wrong = description.map(|description| description.check_answer(request, answer));
+        wrong
             .unwrap_or_default()
+            .into_iter()
+            .filter(|what| !REALITY.iter().any(|known| what.contains(known)))
+            .collect()
     }
 
     fn happened(&mut self, world: &mut World, happening: &Happening) {
