@@ -9,6 +9,8 @@ pub mod container;
 pub mod http;
 pub mod instrumented;
 pub mod registry;
+pub mod runpod;
+pub mod vastai;
 pub mod verda;
 pub mod wire;
 

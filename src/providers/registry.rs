@@ -13,7 +13,7 @@ use skyward_core::{
 use crate::{
     container,
     instrumented::{CallSink, Instrumented},
-    verda,
+    runpod, vastai, verda,
 };
 
 /// What every kind of provider may need besides its Provider object.
@@ -46,6 +46,13 @@ pub struct Cloud {
     connect: fn(Account<serde_json::Value>) -> Connected,
 }
 
+impl Cloud {
+    /// Makes the client of an account of this kind; no call is made yet.
+    pub fn connect(&self, account: Account<serde_json::Value>) -> Connected {
+        (self.connect)(account)
+    }
+}
+
 /// What the folder of a cloud gives the registry.
 pub trait Kind {
     /// Name of the kind: its field in a Provider's spec.
@@ -75,7 +82,11 @@ const fn cloud<K: Kind>() -> Cloud {
 }
 
 /// The list.
-const CLOUDS: &[Cloud] = &[cloud::<verda::VerdaKind>()];
+const CLOUDS: &[Cloud] = &[
+    cloud::<runpod::RunPodKind>(),
+    cloud::<vastai::VastAiKind>(),
+    cloud::<verda::VerdaKind>(),
+];
 
 /// Every kind that is reached over HTTP.
 pub fn clouds() -> &'static [Cloud] {

@@ -1,0 +1,177 @@
+//! RunPod's endpoints as methods; nothing is decided here. REST v1 is retired since
+//! 15 November 2026 and not used.
+
+use reqwest::Method;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use skyward_core::{ErrorKind, ProviderError};
+
+use super::{
+    errors::{graph_error, provider_error},
+    wire::{
+        Cpu, Cpus, DataCenter, DataCenters, Gpu, GpuType, GpuTypes, Gpus, Graph, Made, Pod, Pods, Registries,
+        Registry, Rented, Who,
+    },
+};
+use crate::http::{Answer, Call, Effect, Http};
+
+/// Name of the address, and the cloud's own.
+pub const ENDPOINT: (&str, &str) = ("runpod", "https://api.runpod.io");
+
+const WHO: &str = "query Who { myself { id } }";
+const PRICES: &str = "query Prices($secure: Boolean!) { gpuTypes { id lowestPrice(input: { gpuCount: 1, secureCloud: $secure }) { minimumBidPrice uninterruptablePrice minVcpu minMemory stockStatus } } }";
+const BID: &str = "query Bid($id: String!, $count: Int!, $secure: Boolean!) { gpuTypes(input: { id: $id }) { id lowestPrice(input: { gpuCount: $count, secureCloud: $secure }) { minimumBidPrice } } }";
+const RENT: &str = "mutation Rent($input: PodRentInterruptableInput!) { podRentInterruptable(input: $input) { id desiredStatus costPerHr } }";
+
+/// The endpoints.
+#[derive(Clone, Debug)]
+pub struct Client {
+    http: Http,
+}
+
+impl Client {
+    /// Over this way.
+    pub fn new(http: Http) -> Self {
+        Self { http }
+    }
+
+    async fn ok(&self, call: Call) -> Result<Answer, ProviderError> {
+        let answer = self.http.send(call).await?;
+        if answer.is_success() {
+            Ok(answer)
+        } else {
+            Err(provider_error(&answer))
+        }
+    }
+
+    async fn read<T: DeserializeOwned>(&self, call: Call) -> Result<T, ProviderError> {
+        self.ok(call).await?.json()
+    }
+
+    async fn graph<T: DeserializeOwned>(
+        &self,
+        operation: &'static str,
+        effect: Effect,
+        query: &'static str,
+        variables: Value,
+    ) -> Result<T, ProviderError> {
+        let call = Call::new(operation, Method::POST, "/graphql", effect)
+            .json(json!({ "query": query, "variables": variables }));
+        let answer = self.ok(call).await?;
+        let graph: Graph<T> = answer.json()?;
+        match graph.data {
+            // `data` may be there in part; errors count first.
+            Some(data) if graph.errors.is_empty() => Ok(data),
+            _ => Err(graph_error(&answer, &graph.errors)),
+        }
+    }
+
+    /// Id of the account.
+    pub async fn who(&self) -> Result<String, ProviderError> {
+        let who: Who = self
+            .graph("look at the account", Effect::Repeatable, WHO, json!({}))
+            .await?;
+        who.myself.map(|myself| myself.id).ok_or_else(|| {
+            ProviderError::new(
+                ErrorKind::Credentials,
+                "look at the account",
+                "RunPod knows no account for this key. Write another as RUNPOD_API_KEY into the Provider's Secret",
+            )
+        })
+    }
+
+    /// Every pod of the account.
+    pub async fn pods(&self) -> Result<Vec<Pod>, ProviderError> {
+        let call = Call::get("list the pods", "/v2/pods").query("includeClusterPods", "true");
+        self.read::<Pods>(call).await.map(|body| body.pods)
+    }
+
+    /// One pod.
+    pub async fn pod(&self, id: &str) -> Result<Pod, ProviderError> {
+        self.read(Call::get("look at the pod", "/v2/pods/{id}").with(id))
+            .await
+    }
+
+    /// Orders a pod on demand; answers with its id.
+    pub async fn deploy(&self, body: Value) -> Result<String, ProviderError> {
+        let call = Call::new("create the pod", Method::POST, "/v2/pods", Effect::Creates).json(body);
+        self.read::<Made>(call).await.map(|made| made.id)
+    }
+
+    /// Orders a spot pod; answers with its id.
+    pub async fn rent(&self, input: Value) -> Result<String, ProviderError> {
+        let rented: Rented = self
+            .graph(
+                "create the spot pod",
+                Effect::Creates,
+                RENT,
+                json!({ "input": input }),
+            )
+            .await?;
+        rented.pod.map(|pod| pod.id).ok_or_else(|| {
+            ProviderError::new(
+                ErrorKind::NoCapacity,
+                "create the spot pod",
+                "RunPod has no such spot machine now",
+            )
+        })
+    }
+
+    /// Ends a pod and its disks.
+    pub async fn terminate(&self, id: &str) -> Result<(), ProviderError> {
+        let call = Call::new(
+            "delete the pod",
+            Method::DELETE,
+            "/v2/pods/{id}",
+            Effect::Repeatable,
+        )
+        .with(id);
+        self.ok(call).await.map(|_| ())
+    }
+
+    /// Kinds of GPUs with prices, and the stock for so many in one machine.
+    pub async fn gpus(&self, cloud: &'static str, count: u32) -> Result<Vec<Gpu>, ProviderError> {
+        let call = Call::get("list the GPUs", "/v2/catalog/gpus")
+            .query("include", "AVAILABILITY")
+            .query("product", "POD")
+            .query("cloud", cloud)
+            .query("count", count.to_string());
+        self.read::<Gpus>(call).await.map(|body| body.gpus)
+    }
+
+    /// Flavours of machines without GPUs.
+    pub async fn cpus(&self) -> Result<Vec<Cpu>, ProviderError> {
+        let call = Call::get("list the CPUs", "/v2/catalog/cpus")
+            .query("include", "AVAILABILITY")
+            .query("product", "POD");
+        self.read::<Cpus>(call).await.map(|body| body.cpus)
+    }
+
+    /// Data centers.
+    pub async fn data_centers(&self) -> Result<Vec<DataCenter>, ProviderError> {
+        let call = Call::get("list the data centers", "/v2/catalog/datacenters");
+        self.read::<DataCenters>(call).await.map(|body| body.data_centers)
+    }
+
+    /// Stored registry credentials.
+    pub async fn registries(&self) -> Result<Vec<Registry>, ProviderError> {
+        let call = Call::get("list the registry credentials", "/v2/registries");
+        self.read::<Registries>(call).await.map(|body| body.registries)
+    }
+
+    /// What one GPU of each kind costs on the spot market of a cloud.
+    pub async fn spot_prices(&self, secure: bool) -> Result<Vec<GpuType>, ProviderError> {
+        let variables = json!({ "secure": secure });
+        self.graph::<GpuTypes>("read the spot prices", Effect::Repeatable, PRICES, variables)
+            .await
+            .map(|body| body.gpu_types)
+    }
+
+    /// What one GPU of this kind costs there now, in a machine of so many.
+    pub async fn bid(&self, id: &str, count: u32, secure: bool) -> Result<Option<GpuType>, ProviderError> {
+        let variables = json!({ "id": id, "count": count, "secure": secure });
+        self.graph::<GpuTypes>("read the spot price", Effect::Repeatable, BID, variables)
+            .await
+            .map(|body| body.gpu_types.into_iter().find(|gpu| gpu.id == id))
+    }
+}

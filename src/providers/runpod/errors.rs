@@ -1,0 +1,114 @@
+//! What RunPod answers instead of what was asked for becomes a kind of the contract. Pure.
+
+use skyward_core::{ErrorKind, ProviderError};
+
+use super::wire::{GraphError, Problem};
+use crate::{
+    http::{Answer, Effect},
+    wire::said,
+};
+
+const CREDENTIALS: &str =
+    "Make an API key in the console of RunPod and write it as RUNPOD_API_KEY into the Provider's Secret";
+const PERMISSION: &str = "Give the API key the right to read and write, over REST and GraphQL";
+const BALANCE: &str = "Add credit to the RunPod account";
+
+/// The error of an answer over REST that is none of success.
+pub fn provider_error(answer: &Answer) -> ProviderError {
+    let problem: Problem = answer.maybe().unwrap_or_default();
+    let status = answer.status.as_u16();
+    let creates = answer.effect() == Effect::Creates;
+    let (kind, remedy) = match status {
+        // A rule that is broken, or no such machine free: RunPod does not tell them apart.
+        400 if creates => (ErrorKind::NoCapacity, None),
+        // This account may not have this one.
+        403 if creates => (ErrorKind::NoCapacity, None),
+        400 | 422 => (
+            ErrorKind::InvalidOrder,
+            Some("Correct the runpod settings of the Provider, or what its Pool overrides"),
+        ),
+        404 if creates => (
+            ErrorKind::InvalidOrder,
+            Some("Something that the runpod settings name does not exist"),
+        ),
+        401 => (ErrorKind::Credentials, Some(CREDENTIALS)),
+        402 => (ErrorKind::Quota("balance".to_owned()), Some(BALANCE)),
+        403 => (ErrorKind::Permission, Some(PERMISSION)),
+        404 => (ErrorKind::NotFound, None),
+        409 => (ErrorKind::Transient, None),
+        429 => (ErrorKind::RateLimited(None), None),
+        _ if creates => (ErrorKind::Indeterminate, None),
+        _ => (ErrorKind::Transient, None),
+    };
+    let mut words: Vec<String> = [problem.detail, problem.errors.join("; ")]
+        .iter()
+        .map(|text| said(text))
+        .filter(|text| !text.is_empty())
+        .collect();
+    if words.is_empty() {
+        words.push(format!("RunPod answered HTTP {status}"));
+    }
+    words.extend(remedy.map(str::to_owned));
+    ProviderError {
+        kind,
+        operation: answer.operation(),
+        code: (!problem.title.is_empty()).then(|| said(&problem.title)),
+        message: words.join(". "),
+    }
+}
+
+/// The error of an answer of GraphQL with HTTP 200.
+pub fn graph_error(answer: &Answer, errors: &[GraphError]) -> ProviderError {
+    let first = errors.first().cloned().unwrap_or_default();
+    let code = first.extensions.and_then(|more| more.code).unwrap_or_default();
+    let lower = first.message.to_lowercase();
+    let says = |words: &[&str]| words.iter().any(|word| lower.contains(word));
+    let (kind, remedy) = match code.as_str() {
+        "SUPPLY_CONSTRAINT" => (ErrorKind::NoCapacity, None),
+        "UNAUTHENTICATED" | "UNAUTHORIZED" => (ErrorKind::Credentials, Some(CREDENTIALS)),
+        "FORBIDDEN" => (ErrorKind::Permission, Some(PERMISSION)),
+        // The words first: codes are often left out.
+        _ if says(&[
+            "no longer any instances available",
+            "no instances available",
+            "supply",
+        ]) =>
+        {
+            (ErrorKind::NoCapacity, None)
+        }
+        _ if says(&["balance", "insufficient funds", "credit"]) => {
+            (ErrorKind::Quota("balance".to_owned()), Some(BALANCE))
+        }
+        // Somebody bid more since the offers were read.
+        _ if says(&["bid"]) => (
+            ErrorKind::NoCapacity,
+            Some("A higher runpod.bidMultiplier wins more often"),
+        ),
+        _ if says(&["not authorized", "unauthorized"]) => (ErrorKind::Credentials, Some(CREDENTIALS)),
+        _ if says(&["spend limit", "quota", "maximum number"]) => {
+            (ErrorKind::Quota(said(&first.message)), None)
+        }
+        "BAD_USER_INPUT" | "GRAPHQL_VALIDATION_FAILED" | "GRAPHQL_PARSE_FAILED" => (
+            ErrorKind::InvalidOrder,
+            Some("Correct the runpod settings of the Provider, or what its Pool overrides"),
+        ),
+        _ => (answer.lost(), None),
+    };
+    let mut message = said(&first.message);
+    if message.is_empty() {
+        "RunPod gave no reason".clone_into(&mut message);
+    }
+    if let Some(remedy) = remedy {
+        message = format!("{message}. {remedy}");
+    }
+    ProviderError {
+        kind,
+        operation: answer.operation(),
+        code: (!code.is_empty()).then_some(code),
+        message,
+    }
+}
+
+#[cfg(test)]
+#[path = "tests/errors.rs"]
+mod tests;

@@ -1,0 +1,351 @@
+//! RunPod: containers with GPUs, on demand over REST v2 and spot over GraphQL.
+//!
+//! Marks are in the environment of a pod, which the API shows. There are no idempotency
+//! tokens: [`RunPod::order`] looks for the mark first. Nothing is shared between the
+//! machines of a Pool: its key goes into each one's environment, and the keys of the
+//! account are never touched.
+
+pub mod client;
+pub mod config;
+pub mod errors;
+pub mod kind;
+pub mod map;
+pub mod offers;
+pub mod wire;
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use serde_json::Value;
+use skyward_core::{
+    Accepted, Account, Capabilities, CredentialKey, Deletion, ErrorKind, MachineRef, Market, Offer, Order,
+    Provider, ProviderError, ProviderMachine, Scope,
+    provider::{HostKeys, Idempotency, Marking, ReclaimNotice, SelfStop},
+};
+use tokio::time::Instant;
+
+use crate::{
+    http::{Auth, Batched, Http, Limits, Setup, operation},
+    registry::{Connected, overridden},
+};
+use client::Client;
+use config::{CloudType, DEFAULT_REGISTRY, Settings};
+use kind::{Cloud, Kind};
+use wire::{DataCenter, Pod, Registry};
+
+/// Name of this kind of provider.
+pub const KIND: &str = "runpod";
+/// Longest time of one operation of the contract.
+const OPERATION: Duration = Duration::from_secs(45);
+/// How old what rarely changes may be: data centers and registry credentials.
+const RARELY: Duration = Duration::from_mins(5);
+
+/// What the registry knows of this folder.
+pub struct RunPodKind;
+
+impl crate::registry::Kind for RunPodKind {
+    const NAME: &'static str = KIND;
+    const CREDENTIALS: &'static [CredentialKey] = config::CREDENTIALS;
+    const ENDPOINTS: &'static [(&'static str, &'static str)] = &[client::ENDPOINT];
+    type Settings = Settings;
+
+    fn connect(account: Account<Settings>) -> Connected {
+        let (name, own) = client::ENDPOINT;
+        let http = Http::new(Setup {
+            cloud: "RunPod",
+            base: account.endpoints.or(name, own).to_owned(),
+            auth: Auth::Bearer(config::key(&account)?),
+            // Its limits are not published: 429 tells them.
+            limits: Limits::new(Vec::new()),
+            request_timeout: account.settings.request_timeout(),
+        })?;
+        let raw = serde_json::to_value(&account.settings).unwrap_or_default();
+        Ok(Arc::new(RunPod {
+            client: Client::new(http),
+            settings: account.settings,
+            raw,
+            capabilities: CAPABILITIES,
+            pods: Batched::default(),
+            centers: Batched::default(),
+            registries: Batched::default(),
+        }))
+    }
+}
+
+const CAPABILITIES: Capabilities = Capabilities {
+    markets: &[Market::OnDemand, Market::Spot],
+    marking: Marking::Environment,
+    idempotency: Idempotency::LookUp,
+    settle_time: Duration::from_secs(30),
+    poll_interval: Duration::from_secs(5),
+    // A pod can terminate itself with the key that RunPod gives it.
+    self_stop: SelfStop::EndsBilling,
+    // The key is in the environment of the first process only, which root alone can read.
+    stop_command: Some(
+        "( set -a; eval \"$(tr '\\0' '\\n' </proc/1/environ | grep -E '^RUNPOD_(API_KEY|POD_ID)=[A-Za-z0-9_-]+$')\"; runpodctl remove pod \"$RUNPOD_POD_ID\" ) || kill -TERM 1",
+    ),
+    billing_step: Duration::from_secs(1),
+    // By the global network, where the offer says so.
+    connected: true,
+    boot_script: true,
+    host_keys: HostKeys::FirstContact,
+    // Containers without CAP_SYS_ADMIN.
+    fuse: false,
+    reclaim_notice: ReclaimNotice::None,
+    hidden_environment: &[
+        "RUNPOD_API_KEY",
+        "PUBLIC_KEY",
+        "SKYWARD_BOOT",
+        "SKYWARD_MARK",
+        "SKYWARD_MARKET",
+        "JUPYTER_PASSWORD",
+    ],
+    ..Capabilities::of(KIND)
+};
+
+/// One account at RunPod.
+struct RunPod {
+    client: Client,
+    settings: Settings,
+    /// The settings as they are written, for what Pools override.
+    raw: Value,
+    capabilities: Capabilities,
+    pods: Batched<Vec<Pod>>,
+    centers: Batched<Vec<DataCenter>>,
+    registries: Batched<Vec<Registry>>,
+}
+
+fn ago(age: Duration) -> Instant {
+    let now = Instant::now();
+    now.checked_sub(age).unwrap_or(now)
+}
+
+impl RunPod {
+    async fn pods(&self) -> Result<Arc<Vec<Pod>>, ProviderError> {
+        self.pods
+            .since(Instant::now(), OPERATION, || self.client.pods())
+            .await
+    }
+
+    async fn centers(&self, age: Duration) -> Result<Arc<Vec<DataCenter>>, ProviderError> {
+        self.centers
+            .since(ago(age), OPERATION, || self.client.data_centers())
+            .await
+    }
+
+    /// The pod of a machine. What the list does not show is asked for by its id.
+    async fn look(&self, machine: &MachineRef) -> Result<Option<Pod>, ProviderError> {
+        let pods = self.pods().await?;
+        let is_it = |pod: &&Pod| match &machine.id {
+            Some(id) => pod.id == *id,
+            None => map::mark(pod).is_some_and(|mark| {
+                mark.machine_uid == machine.mark.machine_uid && mark.cluster == machine.mark.cluster
+            }),
+        };
+        if let Some(found) = pods.iter().find(is_it) {
+            return Ok(Some(found.clone()));
+        }
+        let Some(id) = &machine.id else { return Ok(None) };
+        match self.client.pod(id).await {
+            Ok(pod) => Ok(Some(pod)),
+            Err(error) if error.kind == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Id of the stored registry credential of these settings.
+    async fn registry(&self, settings: &Settings) -> Result<Option<String>, ProviderError> {
+        let name = settings.registry_auth.as_deref().unwrap_or(DEFAULT_REGISTRY);
+        if name.is_empty() {
+            return Ok(None);
+        }
+        let stored = self
+            .registries
+            .since(ago(RARELY), OPERATION, || self.client.registries())
+            .await?;
+        let found = stored.iter().find(|one| one.name.eq_ignore_ascii_case(name));
+        if found.is_none() && settings.registry_auth.is_some() {
+            return Err(ProviderError::new(
+                ErrorKind::InvalidOrder,
+                "create the pod",
+                format!(
+                    "RunPod stores no registry credential named \"{name}\". Add it in the console (Settings, Container Registry Auth), or correct runpod.registryAuth of the Provider"
+                ),
+            ));
+        }
+        Ok(found.map(|one| one.id.clone()))
+    }
+
+    /// Where a machine may stand.
+    async fn places(&self, kind: &Kind, settings: &Settings) -> Result<Vec<String>, ProviderError> {
+        let Kind::Gpu {
+            cloud: Cloud::Networked,
+            ..
+        } = kind
+        else {
+            return Ok(settings.data_center_ids.clone());
+        };
+        let centers = self.centers(RARELY).await?;
+        let allowed =
+            |id: &String| settings.data_center_ids.is_empty() || settings.data_center_ids.contains(id);
+        let places: Vec<String> = centers
+            .iter()
+            .filter(|center| center.global_network)
+            .map(|center| center.id.clone())
+            .filter(allowed)
+            .collect();
+        if places.is_empty() {
+            return Err(ProviderError::new(
+                ErrorKind::NoCapacity,
+                "create the pod",
+                "none of the data centers of runpod.dataCenterIds is part of RunPod's global network, by which machines reach each other",
+            ));
+        }
+        Ok(places)
+    }
+
+    async fn order(&self, order: &Order) -> Result<Accepted, ProviderError> {
+        let settings: Settings = overridden(KIND, &self.raw, &order.overrides)?;
+        let machine = MachineRef {
+            id: None,
+            mark: order.mark.clone(),
+            region: order.region.clone(),
+        };
+        if let Some(found) = self.look(&machine).await? {
+            return Ok(Accepted { id: found.id });
+        }
+        let kind = map::kind(order)?;
+        let (registry, data_centers) =
+            tokio::try_join!(self.registry(&settings), self.places(&kind, &settings))?;
+        let mut found = map::Found {
+            registry,
+            data_centers,
+            bid: None,
+        };
+        let id = match order.market {
+            Market::OnDemand => self.client.deploy(map::body(order, &settings, &found)?).await?,
+            Market::Spot => {
+                found.bid = Some(self.bid(order, &kind, &settings).await?);
+                self.client.rent(map::input(order, &settings, &found)?).await?
+            }
+        };
+        Ok(Accepted { id })
+    }
+
+    /// The bid for each GPU of an order.
+    async fn bid(
+        &self,
+        order: &Order,
+        kind: &Kind,
+        settings: &Settings,
+    ) -> Result<rust_decimal::Decimal, ProviderError> {
+        let none =
+            |message: String| ProviderError::new(ErrorKind::NoCapacity, "create the spot pod", message);
+        let Kind::Gpu { id, count, cloud } = kind else {
+            return Err(none("RunPod has no spot machines without GPUs".to_owned()));
+        };
+        let secure = *cloud != Cloud::Community;
+        let lowest = self
+            .client
+            .bid(id, *count, secure)
+            .await?
+            .and_then(|gpu| gpu.lowest_price?.minimum_bid)
+            .filter(|lowest| !lowest.0.is_zero())
+            .ok_or_else(|| none(format!("RunPod has no {kind} on the spot market now")))?
+            .0;
+        map::bid(lowest, settings.bid_multiplier(), *count, order.price_ceiling).ok_or_else(|| {
+            none(format!(
+                "bids begin at {lowest} USD/h for each GPU now, above the price that was recorded"
+            ))
+        })
+    }
+
+    async fn end(&self, machine: &MachineRef) -> Result<Deletion, ProviderError> {
+        let Some(pod) = self.look(machine).await? else {
+            return Ok(Deletion::Gone);
+        };
+        let ours = map::mark(&pod).is_some_and(|mark| mark.machine_uid == machine.mark.machine_uid);
+        if map::gone(&pod) || !ours {
+            return Ok(Deletion::Gone);
+        }
+        match self.client.terminate(&pod.id).await {
+            Ok(()) => Ok(Deletion::InProgress),
+            Err(error) if error.kind == ErrorKind::NotFound => Ok(Deletion::Gone),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The catalogue of one cloud.
+    async fn catalogue(&self, cloud: Cloud) -> Result<offers::Catalogue, ProviderError> {
+        let mut gpus = BTreeMap::new();
+        for count in offers::COUNTS {
+            gpus.insert(count, self.client.gpus(cloud.as_str(), count).await?);
+        }
+        let spot = self.client.spot_prices(cloud != Cloud::Community).await?;
+        Ok(offers::Catalogue { gpus, spot })
+    }
+}
+
+#[async_trait]
+impl Provider for RunPod {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    async fn account(&self) -> Result<String, ProviderError> {
+        operation(OPERATION, self.client.who()).await
+    }
+
+    async fn offers(&self) -> Result<Vec<Offer>, ProviderError> {
+        operation(OPERATION, async {
+            let clouds: &[Cloud] = match self.settings.cloud_type.unwrap_or_default() {
+                CloudType::Secure => &[Cloud::Secure],
+                CloudType::Community => &[Cloud::Community],
+                CloudType::All => &[Cloud::Secure, Cloud::Community],
+            };
+            let centers = self.centers(RARELY).await?;
+            let mut all = Vec::new();
+            for cloud in clouds {
+                let catalogue = self.catalogue(*cloud).await?;
+                all.extend(offers::gpus(*cloud, &catalogue, &centers, &self.settings));
+            }
+            if clouds.contains(&Cloud::Secure) {
+                all.extend(offers::cpus(&self.client.cpus().await?, &self.settings));
+            }
+            Ok(all)
+        })
+        .await
+    }
+
+    async fn create(&self, order: &Order) -> Result<Accepted, ProviderError> {
+        operation(OPERATION, self.order(order)).await
+    }
+
+    async fn get(&self, machine: &MachineRef) -> Result<Option<ProviderMachine>, ProviderError> {
+        let found = operation(OPERATION, self.look(machine)).await?;
+        Ok(found
+            .filter(|pod| !map::gone(pod))
+            .and_then(|pod| map::machine(&pod))
+            .filter(|found| found.mark.machine_uid == machine.mark.machine_uid))
+    }
+
+    async fn list(&self, scope: &Scope) -> Result<Vec<ProviderMachine>, ProviderError> {
+        let pods = operation(OPERATION, self.pods()).await?;
+        Ok(pods
+            .iter()
+            .filter(|pod| !map::gone(pod))
+            .filter_map(map::machine)
+            .filter(|machine| machine.mark.cluster == scope.cluster)
+            .filter(|machine| {
+                scope
+                    .pool_uid
+                    .as_ref()
+                    .is_none_or(|uid| *uid == machine.mark.pool_uid)
+            })
+            .collect())
+    }
+
+    async fn delete(&self, machine: &MachineRef) -> Result<Deletion, ProviderError> {
+        operation(OPERATION, self.end(machine)).await
+    }
+}

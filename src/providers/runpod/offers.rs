@@ -1,0 +1,188 @@
+//! What RunPod sells becomes offers: each GPU in each number and cloud, and machines
+//! without GPUs. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rust_decimal::Decimal;
+use skyward_core::{
+    accelerator,
+    offer::{Accelerators, Architecture, Availability, Offer},
+};
+
+use super::{
+    config::Settings,
+    kind::{Cloud, Kind},
+    wire::{Cpu, DataCenter, Gpu, GpuType},
+};
+use crate::wire::dns_label;
+
+/// Numbers of GPUs whose stock is asked for; for those between a larger one that is there
+/// is proof enough.
+pub const COUNTS: [u32; 4] = [1, 2, 4, 8];
+
+/// What is known of one cloud.
+#[derive(Debug, Default)]
+pub struct Catalogue {
+    /// Kinds of GPUs by how many were asked for.
+    pub gpus: BTreeMap<u32, Vec<Gpu>>,
+    /// What one costs on the spot market.
+    pub spot: Vec<GpuType>,
+}
+
+/// Offers of the GPUs of one cloud.
+pub fn gpus(cloud: Cloud, catalogue: &Catalogue, centers: &[DataCenter], settings: &Settings) -> Vec<Offer> {
+    let spot: BTreeMap<&str, &GpuType> = catalogue.spot.iter().map(|gpu| (gpu.id.as_str(), gpu)).collect();
+    let networked: BTreeSet<&str> = centers
+        .iter()
+        .filter(|center| center.global_network)
+        .map(|center| center.id.as_str())
+        .collect();
+    let wanted: BTreeSet<&str> = settings.data_center_ids.iter().map(String::as_str).collect();
+    let allowed = |id: &str| wanted.is_empty() || wanted.contains(id);
+    let mut offers = Vec::new();
+    for gpu in catalogue.gpus.get(&1).into_iter().flatten() {
+        let (sold, price, most) = match cloud {
+            Cloud::Community => (gpu.community, gpu.price.community.0, gpu.max_count.community),
+            Cloud::Secure | Cloud::Networked => (gpu.secure, gpu.price.secure.0, gpu.max_count.secure),
+        };
+        if !sold || price.is_zero() {
+            continue;
+        }
+        let terms = Terms {
+            gpu,
+            price,
+            spot: spot.get(gpu.id.as_str()).copied(),
+        };
+        for count in 1..=most.min(16) {
+            let stock = |center: &dyn Fn(&str) -> bool| stock(catalogue, &gpu.id, count, center);
+            let kind = Kind::Gpu {
+                id: gpu.id.clone(),
+                count,
+                cloud,
+            };
+            offers.push(terms.offer(&kind, count, stock(&allowed), settings));
+            let may_connect = cloud == Cloud::Secure
+                && gpu.manufacturer == "NVIDIA"
+                && settings.global_networking != Some(false)
+                && networked.iter().any(|id| allowed(id));
+            if may_connect {
+                let kind = Kind::Gpu {
+                    id: gpu.id.clone(),
+                    count,
+                    cloud: Cloud::Networked,
+                };
+                let reachable = |id: &str| allowed(id) && networked.contains(id);
+                offers.push(terms.offer(&kind, count, stock(&reachable), settings));
+            }
+        }
+    }
+    offers
+}
+
+/// Whether a machine with so many is in stock in a data center that will do.
+fn stock(catalogue: &Catalogue, id: &str, count: u32, center: &dyn Fn(&str) -> bool) -> Availability {
+    let of = |asked: u32| {
+        let gpu = catalogue.gpus.get(&asked)?.iter().find(|gpu| gpu.id == id)?;
+        let some = |level: Option<&str>| level.is_some_and(|level| level != "NONE");
+        Some(if gpu.data_centers.is_empty() {
+            some(gpu.availability.as_deref())
+        } else {
+            gpu.data_centers
+                .iter()
+                .any(|place| center(&place.id) && some(place.availability.as_deref()))
+        })
+    };
+    let larger = COUNTS.into_iter().find(|asked| *asked >= count);
+    let smaller = COUNTS.into_iter().rev().find(|asked| *asked <= count);
+    match (larger.and_then(of), smaller.and_then(of)) {
+        (Some(true), _) => Availability::Yes,
+        (Some(false), _) if larger == Some(count) => Availability::No,
+        (_, Some(false)) => Availability::No,
+        _ => Availability::Unknown,
+    }
+}
+
+/// What is the same for all numbers of one GPU.
+struct Terms<'a> {
+    gpu: &'a Gpu,
+    price: Decimal,
+    spot: Option<&'a GpuType>,
+}
+
+impl Terms<'_> {
+    fn offer(&self, kind: &Kind, count: u32, availability: Availability, settings: &Settings) -> Offer {
+        let connected = matches!(
+            kind,
+            Kind::Gpu {
+                cloud: Cloud::Networked,
+                ..
+            }
+        );
+        let lowest = self
+            .spot
+            .and_then(|spot| spot.lowest_price.clone())
+            .unwrap_or_default();
+        let times = Decimal::from(count);
+        Offer {
+            id: dns_label(&kind.to_string()),
+            instance_type: kind.to_string(),
+            region: String::new(),
+            accelerators: Some(Accelerators {
+                name: accelerator::canonical(&self.gpu.id),
+                count: f64::from(count),
+                memory_gb: Some(self.gpu.memory).filter(|size| *size > 0.0),
+            }),
+            // What comes with one GPU at least; RunPod says no more before the order.
+            vcpus: lowest.min_vcpu.unwrap_or_default() * f64::from(count),
+            memory_gb: lowest.min_memory.unwrap_or_default() * f64::from(count),
+            disk_gb: None,
+            architecture: Architecture::X86_64,
+            on_demand: Some((self.price * times).normalize()),
+            // What is bid is what is paid. The global network is not for spot machines.
+            spot: lowest
+                .minimum_bid
+                .filter(|bid| !connected && !bid.0.is_zero())
+                .map(|bid| ((bid.0 * settings.bid_multiplier()).round_dp(4) * times).normalize()),
+            availability,
+            connected,
+        }
+    }
+}
+
+/// Offers of machines without GPUs.
+pub fn cpus(flavours: &[Cpu], settings: &Settings) -> Vec<Offer> {
+    let wanted = settings.cpu_clock.unwrap_or_default().flavour();
+    let mut offers = Vec::new();
+    for cpu in flavours.iter().filter(|cpu| cpu.id == wanted) {
+        let sizes = (1..=9).map(|power| 1_u32 << power);
+        for vcpus in sizes.filter(|n| (cpu.vcpu.min..=cpu.vcpu.max).contains(n)) {
+            let kind = Kind::Cpu {
+                flavour: cpu.id.clone(),
+                vcpus,
+            };
+            offers.push(Offer {
+                id: dns_label(&kind.to_string()),
+                instance_type: kind.to_string(),
+                region: String::new(),
+                accelerators: None,
+                vcpus: f64::from(vcpus),
+                memory_gb: cpu.ram_gb_per_vcpu * f64::from(vcpus),
+                disk_gb: None,
+                architecture: Architecture::X86_64,
+                on_demand: Some((cpu.price.secure_per_vcpu.0 * Decimal::from(vcpus)).normalize()),
+                spot: None,
+                availability: match cpu.availability.as_deref() {
+                    Some("NONE") => Availability::No,
+                    Some(_) => Availability::Yes,
+                    None => Availability::Unknown,
+                },
+                connected: false,
+            });
+        }
+    }
+    offers
+}
+
+#[cfg(test)]
+#[path = "tests/offers.rs"]
+mod tests;

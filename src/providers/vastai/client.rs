@@ -1,0 +1,167 @@
+//! Vast.ai's endpoints as methods; nothing is decided here. Paths end in a slash, as its
+//! own tool writes them: a redirect would lose the body.
+
+use std::time::Duration;
+
+use reqwest::Method;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use skyward_core::{ErrorKind, ProviderError};
+
+use super::{
+    errors::provider_error,
+    wire::{Ask, Asks, Failure, Instance, One, Ordered, Page, User},
+};
+use crate::http::{Answer, Call, Effect, Http, Limits, Rate, Rule};
+
+/// Name of the address, and the cloud's own.
+pub const ENDPOINT: (&str, &str) = ("vastai", "https://console.vast.ai");
+/// Machines in one page, the most there may be.
+const PAGE: usize = 25;
+
+const ASK: &str = "/api/v0/asks/{id}/";
+const ONE: &str = "/api/v0/instances/{id}/";
+const LIST: &str = "/api/v1/instances/";
+
+/// Vast.ai wants a least time between two calls of one kind. These were seen, and are not
+/// written down anywhere; a little is added.
+pub fn limits() -> Limits {
+    let every = |milliseconds| Rate::every(Duration::from_millis(milliseconds));
+    Limits::new(vec![
+        Rule::call("PUT", ASK, every(4600)),
+        Rule::call("DELETE", ONE, every(3100)),
+        Rule::call("GET", ONE, every(2100)),
+        Rule::call("GET", LIST, every(2100)),
+        Rule::each(every(1100)),
+    ])
+}
+
+/// The endpoints.
+#[derive(Clone, Debug)]
+pub struct Client {
+    http: Http,
+}
+
+impl Client {
+    /// Over this way.
+    pub fn new(http: Http) -> Self {
+        Self { http }
+    }
+
+    async fn ok(&self, call: Call) -> Result<Answer, ProviderError> {
+        let answer = self.http.send(call).await?;
+        let refused = answer
+            .maybe::<Value>()
+            .is_some_and(|body| body.get("success") == Some(&Value::Bool(false)));
+        if answer.is_success() && !refused {
+            Ok(answer)
+        } else {
+            Err(provider_error(&answer))
+        }
+    }
+
+    async fn read<T: DeserializeOwned>(&self, call: Call) -> Result<T, ProviderError> {
+        self.ok(call).await?.json()
+    }
+
+    /// The account.
+    pub async fn user(&self) -> Result<User, ProviderError> {
+        self.read(Call::get("look at the account", "/api/v0/users/current/"))
+            .await
+    }
+
+    /// What is for rent.
+    pub async fn search(&self, query: Value) -> Result<Vec<Ask>, ProviderError> {
+        let call = Call::new(
+            "search the offers",
+            Method::POST,
+            "/api/v0/bundles/",
+            Effect::Repeatable,
+        )
+        .json(query);
+        self.read::<Asks>(call).await.map(|body| body.offers)
+    }
+
+    /// Rents; answers with the id of the machine.
+    pub async fn rent(&self, ask: u64, body: Value) -> Result<u64, ProviderError> {
+        let call = Call::new("create the instance", Method::PUT, ASK, Effect::Creates)
+            .with(ask.to_string())
+            .json(body);
+        let answer = self.ok(call).await?;
+        let ordered: Ordered = answer.json()?;
+        ordered
+            .new_contract
+            .filter(|_| ordered.success != Some(false))
+            .ok_or_else(|| answer.error(answer.lost(), "Vast.ai answered without the id of the instance"))
+    }
+
+    /// Every machine of the account, to the last page.
+    pub async fn instances(&self) -> Result<Vec<Instance>, ProviderError> {
+        let mut instances = Vec::new();
+        let mut token: Option<String> = None;
+        loop {
+            let mut call = Call::get("list the instances", LIST)
+                .query("limit", PAGE.to_string())
+                .query("order_by", json!([{ "col": "id", "dir": "asc" }]).to_string());
+            if let Some(token) = &token {
+                call = call.query("after_token", token.clone());
+            }
+            let page: Page = self.read(call).await?;
+            instances.extend(page.instances);
+            match page.next_token.filter(|next| !next.is_empty()) {
+                // The same again would never end.
+                Some(next) if token.as_ref() != Some(&next) => token = Some(next),
+                Some(_) => {
+                    return Err(ProviderError::new(
+                        ErrorKind::Transient,
+                        "list the instances",
+                        "Vast.ai gave the same page twice",
+                    ));
+                }
+                None => return Ok(instances),
+            }
+        }
+    }
+
+    /// One machine; an unknown id is an answer here.
+    pub async fn instance(&self, id: &str) -> Result<Option<Instance>, ProviderError> {
+        let call = Call::get("look at the instance", ONE)
+            .with(id)
+            .query("owner", "me");
+        match self.read::<One>(call).await {
+            Ok(one) => Ok(one.instances),
+            Err(error) if error.kind == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Destroys a machine and its disk.
+    pub async fn destroy(&self, id: u64) -> Result<(), ProviderError> {
+        let call = Call::new("delete the instance", Method::DELETE, ONE, Effect::Repeatable)
+            .with(id.to_string())
+            .json(json!({}));
+        self.ok(call).await.map(|_| ())
+    }
+
+    /// Lets a key log in to one machine.
+    pub async fn attach_key(&self, id: u64, key: &str) -> Result<(), ProviderError> {
+        let call = Call::new(
+            "attach the SSH key",
+            Method::POST,
+            "/api/v0/instances/{id}/ssh/",
+            Effect::Repeatable,
+        )
+        .with(id.to_string())
+        .json(json!({ "ssh_key": key }));
+        let answer = self.http.send(call).await?;
+        let there = answer
+            .maybe::<Failure>()
+            .and_then(|failure| failure.msg)
+            .is_some_and(|words| words.contains("already associated"));
+        if answer.is_success() || there {
+            Ok(())
+        } else {
+            Err(provider_error(&answer))
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! What Vast.ai answers instead of what was asked for becomes a kind of the contract. Pure.
+
+use skyward_core::{ErrorKind, ProviderError};
+
+use super::wire::Failure;
+use crate::{
+    http::{Answer, Effect},
+    wire::said,
+};
+
+/// The error of an answer that is none of success, also with HTTP 200.
+pub fn provider_error(answer: &Answer) -> ProviderError {
+    let failure: Failure = answer.maybe().unwrap_or_default();
+    let code = failure.error.unwrap_or_default();
+    let words = failure.msg.or(failure.detail).unwrap_or_default();
+    let (kind, remedy) = judge(answer, &code, &words);
+    let mut message = said(&words);
+    if message.is_empty() {
+        message = format!("Vast.ai answered HTTP {}", answer.status.as_u16());
+    }
+    if let Some(remedy) = remedy {
+        message = format!("{message}. {remedy}");
+    }
+    ProviderError {
+        kind,
+        operation: answer.operation(),
+        code: (!code.is_empty()).then(|| said(&code)),
+        message,
+    }
+}
+
+fn judge(answer: &Answer, code: &str, words: &str) -> (ErrorKind, Option<&'static str>) {
+    let creates = answer.effect() == Effect::Creates;
+    let lower = format!("{code} {words}").to_lowercase();
+    let says = |signs: &[&str]| signs.iter().any(|sign| lower.contains(sign));
+    let status = answer.status.as_u16();
+    // The words count more than the status: a taken offer is 404 with `invalid_args`, or 410.
+    if creates
+        && status < 500
+        && says(&[
+            "no_such_ask",
+            "no longer available",
+            "not available",
+            "already rented",
+        ])
+    {
+        return (ErrorKind::NoCapacity, None);
+    }
+    if status < 500
+        && says(&[
+            "lacks credit",
+            "insufficient credit",
+            "no credit",
+            "insufficient funds",
+        ])
+    {
+        return (
+            ErrorKind::Quota("credit".to_owned()),
+            Some("Add credit to the Vast.ai account"),
+        );
+    }
+    match status {
+        400 if says(&["invalid_price"]) => (
+            ErrorKind::NoCapacity,
+            Some("Somebody bids more now; a higher vastai.bidMultiplier wins more often"),
+        ),
+        401 => (
+            ErrorKind::Credentials,
+            Some(
+                "Make an API key in the console of Vast.ai and write it as VAST_API_KEY into the Provider's Secret",
+            ),
+        ),
+        // Offers answer 404 to a wrong key.
+        404 if says(&["user key", "auth", "api key"]) => (
+            ErrorKind::Credentials,
+            Some(
+                "Make an API key in the console of Vast.ai and write it as VAST_API_KEY into the Provider's Secret",
+            ),
+        ),
+        403 => (
+            ErrorKind::Permission,
+            Some(
+                "Give the API key the rights to read the account, to search offers, and to read and write instances",
+            ),
+        ),
+        410 if creates => (ErrorKind::NoCapacity, None),
+        404 | 410 => (ErrorKind::NotFound, None),
+        429 => (ErrorKind::RateLimited(None), None),
+        400..500 => (
+            ErrorKind::InvalidOrder,
+            creates.then_some("Correct the vastai settings of the Provider, or what its Pool overrides"),
+        ),
+        // 200 with success: false, and no word that is known.
+        200..300 if creates => (ErrorKind::Indeterminate, None),
+        _ if creates => (ErrorKind::Indeterminate, None),
+        _ => (ErrorKind::Transient, None),
+    }
+}
+
+#[cfg(test)]
+#[path = "tests/errors.rs"]
+mod tests;

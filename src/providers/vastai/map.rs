@@ -1,0 +1,249 @@
+//! An order becomes a request to Vast.ai, an instance becomes a machine. Pure.
+
+use jiff::Timestamp;
+use rust_decimal::Decimal;
+use serde_json::{Value, json};
+use skyward_core::{
+    ErrorKind, Mark, Order, ProviderError, ProviderMachine, ProviderPhase,
+    machine::{Dial, Endpoint, Failure, FailureKind, Rental},
+};
+
+use super::{config::Settings, offers, wire::Instance};
+use crate::wire::{quoted, said};
+
+/// First part of every label.
+const PREFIX: &str = "skyward";
+/// Longest label that is written. The API takes 1024 when a label is changed, and says
+/// nothing of orders; what does not fit are names, which are for people.
+const LABEL: usize = 255;
+/// Longest start-up script that Vast.ai takes.
+const SCRIPT: usize = 4048;
+
+/// The mark as a label: UIDs and numbers first, then the names as far as there is room.
+pub fn label(mark: &Mark) -> String {
+    let mut label = format!(
+        "{PREFIX}/{}/{}/{}/{}/{}",
+        mark.cluster, mark.pool_uid, mark.machine_uid, mark.slot, mark.attempt
+    );
+    for name in [&mark.machine, &mark.namespace, &mark.pool] {
+        if label.len() + 1 + name.len() > LABEL {
+            break;
+        }
+        label.push('/');
+        label.push_str(name);
+    }
+    label
+}
+
+/// Whose something with this label is, if it is ours.
+pub fn mark(label: &str) -> Option<Mark> {
+    let mut parts = label.split('/');
+    if parts.next()? != PREFIX {
+        return None;
+    }
+    let cluster = parts.next()?.to_owned();
+    let pool_uid = parts.next()?.to_owned();
+    let machine_uid = parts.next()?.to_owned();
+    let slot = parts.next()?.parse().ok()?;
+    let attempt = parts.next()?.parse().ok()?;
+    let mut name = || parts.next().unwrap_or_default().to_owned();
+    let (machine, namespace, pool) = (name(), name(), name());
+    Some(Mark {
+        cluster,
+        namespace,
+        pool,
+        pool_uid,
+        machine,
+        machine_uid,
+        slot,
+        attempt,
+    })
+}
+
+/// The start-up script: lets the Pool's key in, mends rights that some hosts break, and
+/// runs what every machine is told at its first boot, but only at the first.
+fn script(order: &Order) -> Result<String, ProviderError> {
+    let script = format!(
+        "env | grep -vE '^(CONTAINER_API_KEY|JUPYTER_TOKEN|SSH_[A-Z]+|HOME|PWD|SHLVL|_)=' >> /etc/environment\n\
+         mkdir -p /root/.ssh\n\
+         grep -qxF {key} /root/.ssh/authorized_keys 2>/dev/null || echo {key} >> /root/.ssh/authorized_keys\n\
+         chown -R root:root /root/.ssh; chmod 700 /root /root/.ssh; chmod 600 /root/.ssh/authorized_keys\n\
+         if [ ! -e /root/.skyward-booted ]; then\n\
+         touch /root/.skyward-booted\n\
+         {boot}\n\
+         fi\n",
+        key = quoted(order.authorized_key.trim()),
+        boot = if order.boot_script.trim().is_empty() {
+            ":"
+        } else {
+            order.boot_script.trim_end()
+        },
+    );
+    if script.len() > SCRIPT {
+        return Err(ProviderError::new(
+            ErrorKind::InvalidOrder,
+            "create the instance",
+            format!(
+                "the start-up script has {} characters, and Vast.ai takes {SCRIPT}",
+                script.len()
+            ),
+        ));
+    }
+    Ok(script)
+}
+
+/// Size of the disk of an order.
+pub fn disk_gb(order: &Order, settings: &Settings) -> u32 {
+    order.disk_gb.unwrap_or_else(|| settings.disk_gb())
+}
+
+/// The body that rents; with a bid it is for the spot market.
+pub fn body(order: &Order, settings: &Settings, bid: Option<Decimal>) -> Result<Value, ProviderError> {
+    let mut body = json!({
+        "client_id": "me",
+        "image": settings.image(),
+        "disk": disk_gb(order, settings),
+        "label": label(&order.mark),
+        "runtype": "ssh_direct",
+        "onstart": script(order)?,
+        "target_state": "running",
+        // Not taken now is not taken: waiting in a queue is no machine.
+        "cancel_unavail": true,
+    });
+    if let Some(bid) = bid {
+        // A JSON number; the bid itself was computed as a decimal.
+        body["price"] = bid.to_string().parse::<f64>().map_or(Value::Null, Value::from);
+    }
+    if let Some(bytes) = order.shm_bytes {
+        let mut env = serde_json::Map::new();
+        env.insert(format!("--shm-size={bytes}"), "1".into());
+        body["env"] = Value::Object(env);
+    }
+    Ok(body)
+}
+
+/// Whether the contract is over.
+pub fn gone(instance: &Instance) -> bool {
+    instance.cur_state.as_deref() == Some("unloaded")
+}
+
+/// Whether its host is silent; that may pass.
+pub fn silent(instance: &Instance) -> bool {
+    matches!(instance.actual_status.as_deref(), Some("unknown" | "offline"))
+}
+
+/// The machine that an instance is; `None` when it does not carry our mark. `lost`: its
+/// host has been silent for too long.
+pub fn machine(instance: &Instance, settings: &Settings, lost: bool) -> Option<ProviderMachine> {
+    let mark = mark(instance.label.as_deref()?)?;
+    let endpoint = endpoint(instance, settings);
+    Some(ProviderMachine {
+        id: instance.id.to_string(),
+        mark,
+        phase: phase(instance, endpoint.is_some(), lost),
+        endpoint,
+        private_address: None,
+        host_key: None,
+        rental: Rental {
+            region: Some(offers::country(instance.geolocation.as_deref())),
+            hourly_price: instance.dph_total.map(|price| price.0),
+            billed_since: instance
+                .start_date
+                .and_then(|seconds| Timestamp::from_millisecond((seconds * 1000.0) as i64).ok()),
+            reclaim_at: None,
+        },
+    })
+}
+
+/// The host's own port where there is one; else the relay, which is slower.
+fn endpoint(instance: &Instance, settings: &Settings) -> Option<Endpoint> {
+    let address = instance
+        .public_ipaddr
+        .as_deref()
+        .and_then(|ip| ip.trim().parse::<std::net::IpAddr>().ok());
+    let direct = address
+        .zip(instance.published("22/tcp"))
+        .map(|(ip, port)| Dial::Address((ip, port).into()));
+    let relay = || {
+        let host = instance.ssh_host.clone().filter(|host| !host.trim().is_empty())?;
+        Some(Dial::Host(host, instance.ssh_port?)).filter(|_| !settings.direct_only())
+    };
+    direct.or_else(relay).map(|dial| Endpoint {
+        dial,
+        user: "root".to_owned(),
+    })
+}
+
+fn phase(instance: &Instance, reachable: bool, lost: bool) -> ProviderPhase {
+    let words = said(instance.status_msg.as_deref().unwrap_or_default());
+    let failed = |kind, message: &str| {
+        ProviderPhase::Failed(Failure {
+            kind,
+            message: if words.is_empty() {
+                message.to_owned()
+            } else {
+                format!("{message}: {words}")
+            },
+        })
+    };
+    let bid = instance.is_bid.unwrap_or(false);
+    let halted = |status: Option<&str>| {
+        status == Some("stopped")
+            || status.is_some()
+                && instance.intended_status.as_deref() == Some("running")
+                && instance.cur_state.as_deref() == Some("stopped")
+    };
+    match instance.actual_status.as_deref() {
+        status if halted(status) && bid => failed(
+            FailureKind::Reclaimed,
+            "the machine was paused, because somebody bid more or rented it on demand",
+        ),
+        status if halted(status) => {
+            ProviderPhase::Stopped("it was stopped; Vast.ai bills its disk until it is deleted".to_owned())
+        }
+        Some("running") if reachable => ProviderPhase::Running,
+        Some("running") => ProviderPhase::Starting(Some("waits for its SSH port".to_owned())),
+        None | Some("created" | "loading" | "rebooting") if pull_failed(&words) => failed(
+            FailureKind::ImagePull,
+            "the image cannot be pulled; check vastai.dockerImage of the Provider",
+        ),
+        None | Some("created" | "loading" | "rebooting") => {
+            ProviderPhase::Starting(Some(if words.is_empty() {
+                "its image is loaded".to_owned()
+            } else {
+                words
+            }))
+        }
+        Some("exited") => failed(FailureKind::Other, "its container ended"),
+        Some("frozen") => failed(
+            FailureKind::Other,
+            "Vast.ai froze it, and bills it until it is deleted",
+        ),
+        // The ports are known only once it ran: before, it never will.
+        Some("unknown" | "offline") if lost || instance.ports.is_none() => {
+            failed(FailureKind::Lost, "its host does not answer Vast.ai")
+        }
+        Some("unknown" | "offline") => {
+            ProviderPhase::Starting(Some("its host does not answer Vast.ai at the moment".to_owned()))
+        }
+        Some(other) => ProviderPhase::Starting(Some(format!("Vast.ai: {other}"))),
+    }
+}
+
+/// Whether Docker gave up on the image.
+fn pull_failed(words: &str) -> bool {
+    let lower = words.to_lowercase();
+    [
+        "manifest unknown",
+        "pull access denied",
+        "repository does not exist",
+        "manifest for",
+        "invalid reference",
+    ]
+    .iter()
+    .any(|sign| lower.contains(sign))
+}
+
+#[cfg(test)]
+#[path = "tests/map.rs"]
+mod tests;

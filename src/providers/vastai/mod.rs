@@ -1,0 +1,324 @@
+//! Vast.ai: a marketplace of containers with GPUs, on demand and for bids.
+//!
+//! Marks are labels. An offer stands for a group of asks, each of which can be had once:
+//! [`VastAi::order`] takes the cheapest that fits and, when it is taken already, the next.
+//! There are no idempotency tokens: it looks for the mark first. Nothing is shared between
+//! the machines of a Pool, and the keys of the account, which Vast.ai would push to every
+//! machine, are never touched.
+
+pub mod client;
+pub mod config;
+pub mod errors;
+pub mod map;
+pub mod offers;
+pub mod wire;
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use serde_json::Value;
+use skyward_core::{
+    Accepted, Account, Capabilities, CredentialKey, Deletion, ErrorKind, MachineRef, Market, Offer, Order,
+    Provider, ProviderError, ProviderMachine, Scope,
+    provider::{HostKeys, Idempotency, Marking, ReclaimNotice, SelfStop},
+};
+use tokio::time::Instant;
+
+use crate::{
+    http::{Auth, Batched, Http, Setup, operation},
+    registry::{Connected, Kind, overridden},
+};
+use client::Client;
+use config::Settings;
+use offers::Group;
+use wire::{Ask, Instance};
+
+/// Name of this kind of provider.
+pub const KIND: &str = "vastai";
+/// Longest time of one operation of the contract. Its calls keep a distance of seconds.
+const OPERATION: Duration = Duration::from_secs(50);
+/// Asks that one order tries.
+const TRIES: usize = 5;
+/// Most asks that offers are made from.
+const ASKS: u32 = 5000;
+/// How long a host that ran may be silent before its machine counts as lost.
+const SILENCE: Duration = Duration::from_mins(5);
+
+/// What the registry knows of this folder.
+pub struct VastAiKind;
+
+impl Kind for VastAiKind {
+    const NAME: &'static str = KIND;
+    const CREDENTIALS: &'static [CredentialKey] = config::CREDENTIALS;
+    const ENDPOINTS: &'static [(&'static str, &'static str)] = &[client::ENDPOINT];
+    type Settings = Settings;
+
+    fn connect(account: Account<Settings>) -> Connected {
+        let (name, own) = client::ENDPOINT;
+        let http = Http::new(Setup {
+            cloud: "Vast.ai",
+            base: account.endpoints.or(name, own).to_owned(),
+            auth: Auth::Bearer(config::key(&account)?),
+            limits: client::limits(),
+            request_timeout: account.settings.request_timeout(),
+        })?;
+        let raw = serde_json::to_value(&account.settings).unwrap_or_default();
+        Ok(Arc::new(VastAi {
+            client: Client::new(http),
+            settings: account.settings,
+            raw,
+            capabilities: CAPABILITIES,
+            instances: Batched::default(),
+            silent: Mutex::default(),
+        }))
+    }
+}
+
+const CAPABILITIES: Capabilities = Capabilities {
+    markets: &[Market::OnDemand, Market::Spot],
+    marking: Marking::Name,
+    idempotency: Idempotency::LookUp,
+    settle_time: Duration::from_secs(30),
+    poll_interval: Duration::from_secs(10),
+    // A container may destroy itself with the key that Vast.ai gives it.
+    self_stop: SelfStop::EndsBilling,
+    // The key is in the environment of the first process only, which root alone can read,
+    // and goes in on standard input, where nobody can read it.
+    stop_command: Some(
+        "( eval \"$(tr '\\0' '\\n' </proc/1/environ | grep -E '^CONTAINER_(API_KEY|ID)=[A-Za-z0-9._-]+$')\"; printf 'header = \"Authorization: Bearer %s\"\\n' \"$CONTAINER_API_KEY\" | curl -fsS -m 30 -K - -X DELETE \"https://console.vast.ai/api/v0/instances/${CONTAINER_ID#C.}/\" ) || kill -TERM 1",
+    ),
+    billing_step: Duration::from_mins(1),
+    connected: false,
+    boot_script: true,
+    host_keys: HostKeys::FirstContact,
+    // Containers without CAP_SYS_ADMIN.
+    fuse: false,
+    reclaim_notice: ReclaimNotice::None,
+    hidden_environment: &["CONTAINER_API_KEY", "JUPYTER_TOKEN"],
+    ..Capabilities::of(KIND)
+};
+
+/// One account at Vast.ai.
+struct VastAi {
+    client: Client,
+    settings: Settings,
+    /// The settings as they are written, for what Pools override.
+    raw: Value,
+    capabilities: Capabilities,
+    instances: Batched<Vec<Instance>>,
+    /// Since when hosts are silent, by machine.
+    silent: Mutex<BTreeMap<u64, Instant>>,
+}
+
+impl VastAi {
+    async fn instances(&self) -> Result<Arc<Vec<Instance>>, ProviderError> {
+        self.instances
+            .since(Instant::now(), OPERATION, || self.client.instances())
+            .await
+    }
+
+    /// The instance of a machine. What the list does not show is asked for by its id.
+    async fn look(&self, machine: &MachineRef) -> Result<Option<Instance>, ProviderError> {
+        let instances = self.instances().await?;
+        let is_it = |instance: &&Instance| match &machine.id {
+            Some(id) => instance.id.to_string() == *id,
+            None => mark(instance).is_some_and(|mark| {
+                mark.machine_uid == machine.mark.machine_uid && mark.cluster == machine.mark.cluster
+            }),
+        };
+        if let Some(found) = instances.iter().find(is_it) {
+            return Ok(Some(found.clone()));
+        }
+        match &machine.id {
+            Some(id) => self.client.instance(id).await,
+            None => Ok(None),
+        }
+    }
+
+    /// Whether the host of a machine has been silent for too long.
+    fn lost(&self, instance: &Instance) -> bool {
+        let mut silent = self.silent.lock().unwrap_or_else(PoisonError::into_inner);
+        if map::silent(instance) {
+            silent.entry(instance.id).or_insert_with(Instant::now).elapsed() > SILENCE
+        } else {
+            silent.remove(&instance.id);
+            false
+        }
+    }
+
+    /// Asks that will do for an order, the cheapest first, each with the bid for it.
+    async fn asks(
+        &self,
+        order: &Order,
+        settings: &Settings,
+    ) -> Result<Vec<(Ask, Option<rust_decimal::Decimal>)>, ProviderError> {
+        let group = Group::parse(&order.instance_type).ok_or_else(|| {
+            ProviderError::new(
+                ErrorKind::InvalidOrder,
+                "create the instance",
+                format!(
+                    "\"{}\" is no instance type of Vast.ai; take one from kubectl get offers",
+                    order.instance_type
+                ),
+            )
+        })?;
+        let disk = map::disk_gb(order, settings);
+        let query = offers::query_of(&group, order.market, settings, disk);
+        let multiplier = settings.bid_multiplier();
+        let mut asks = Vec::new();
+        for ask in self.client.search(query).await? {
+            let enough = order.vcpus.is_none_or(|vcpus| offers::vcpus(&ask) >= vcpus)
+                && order
+                    .memory_gb
+                    .is_none_or(|memory| offers::memory_gb(&ask) >= memory)
+                && ask.disk_space >= f64::from(disk);
+            if !enough || !offers::fits(&ask, settings) || Group::of(&ask).as_ref() != Some(&group) {
+                continue;
+            }
+            match order.market {
+                Market::OnDemand => {
+                    let price = offers::price(&ask, Market::OnDemand, multiplier);
+                    if let Some(price) =
+                        price.filter(|price| order.price_ceiling.is_none_or(|most| *price <= most))
+                    {
+                        asks.push((price, ask, None));
+                    }
+                }
+                Market::Spot => {
+                    if let Some(bid) = offers::bid_for(&ask, multiplier, order.price_ceiling) {
+                        asks.push((bid, ask, Some(bid)));
+                    }
+                }
+            }
+        }
+        asks.sort_by(|a, b| (a.0, a.1.id).cmp(&(b.0, b.1.id)));
+        Ok(asks.into_iter().map(|(_, ask, bid)| (ask, bid)).collect())
+    }
+
+    async fn order(&self, order: &Order) -> Result<Accepted, ProviderError> {
+        let settings: Settings = overridden(KIND, &self.raw, &order.overrides)?;
+        let machine = MachineRef {
+            id: None,
+            mark: order.mark.clone(),
+            region: order.region.clone(),
+        };
+        if let Some(found) = self.look(&machine).await? {
+            return Ok(Accepted {
+                id: found.id.to_string(),
+            });
+        }
+        let mut refused = ProviderError::new(
+            ErrorKind::NoCapacity,
+            "create the instance",
+            format!(
+                "nobody rents out {} at the recorded price any more",
+                order.instance_type
+            ),
+        );
+        for (ask, bid) in self.asks(order, &settings).await?.into_iter().take(TRIES) {
+            match self.client.rent(ask.id, map::body(order, &settings, bid)?).await {
+                Ok(id) => {
+                    // The start-up script lets the key in as well: this is only for hosts
+                    // on which that comes late, and may fail while the image is loaded.
+                    if let Err(error) = self.client.attach_key(id, order.authorized_key.trim()).await {
+                        tracing::debug!(%error, "the start-up script will let the key in");
+                    }
+                    return Ok(Accepted { id: id.to_string() });
+                }
+                // Somebody was quicker.
+                Err(error) if error.kind == ErrorKind::NoCapacity => refused = error,
+                Err(error) => return Err(error),
+            }
+        }
+        Err(refused)
+    }
+
+    async fn end(&self, machine: &MachineRef) -> Result<Deletion, ProviderError> {
+        let Some(instance) = self.look(machine).await? else {
+            return Ok(Deletion::Gone);
+        };
+        let ours = mark(&instance).is_some_and(|mark| mark.machine_uid == machine.mark.machine_uid);
+        if map::gone(&instance) || !ours {
+            return Ok(Deletion::Gone);
+        }
+        self.silent
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&instance.id);
+        match self.client.destroy(instance.id).await {
+            Ok(()) => Ok(Deletion::InProgress),
+            Err(error) if error.kind == ErrorKind::NotFound => Ok(Deletion::Gone),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn mark(instance: &Instance) -> Option<skyward_core::Mark> {
+    map::mark(instance.label.as_deref()?)
+}
+
+#[async_trait]
+impl Provider for VastAi {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    async fn account(&self) -> Result<String, ProviderError> {
+        operation(OPERATION, self.client.user())
+            .await
+            .map(|user| user.id.to_string())
+    }
+
+    async fn offers(&self) -> Result<Vec<Offer>, ProviderError> {
+        operation(OPERATION, async {
+            let query = |market| {
+                Value::Object(offers::query(
+                    market,
+                    &self.settings,
+                    self.settings.disk_gb(),
+                    ASKS,
+                ))
+            };
+            let on_demand = self.client.search(query(Market::OnDemand)).await?;
+            let bids = self.client.search(query(Market::Spot)).await?;
+            Ok(offers::offers(&on_demand, &bids, &self.settings))
+        })
+        .await
+    }
+
+    async fn create(&self, order: &Order) -> Result<Accepted, ProviderError> {
+        operation(OPERATION, self.order(order)).await
+    }
+
+    async fn get(&self, machine: &MachineRef) -> Result<Option<ProviderMachine>, ProviderError> {
+        let found = operation(OPERATION, self.look(machine)).await?;
+        Ok(found
+            .filter(|instance| !map::gone(instance))
+            .and_then(|instance| map::machine(&instance, &self.settings, self.lost(&instance)))
+            .filter(|found| found.mark.machine_uid == machine.mark.machine_uid))
+    }
+
+    async fn list(&self, scope: &Scope) -> Result<Vec<ProviderMachine>, ProviderError> {
+        let instances = operation(OPERATION, self.instances()).await?;
+        Ok(instances
+            .iter()
+            .filter(|instance| !map::gone(instance))
+            .filter_map(|instance| map::machine(instance, &self.settings, self.lost(instance)))
+            .filter(|machine| machine.mark.cluster == scope.cluster)
+            .filter(|machine| {
+                scope
+                    .pool_uid
+                    .as_ref()
+                    .is_none_or(|uid| *uid == machine.mark.pool_uid)
+            })
+            .collect())
+    }
+
+    async fn delete(&self, machine: &MachineRef) -> Result<Deletion, ProviderError> {
+        operation(OPERATION, self.end(machine)).await
+    }
+}

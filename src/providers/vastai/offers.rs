@@ -1,0 +1,270 @@
+//! What is for rent at Vast.ai becomes offers. There are thousands of asks, and each is
+//! there once: those that differ in nothing that a Pool can ask for are one offer, at the
+//! price of the cheapest. Pure.
+
+use std::{collections::BTreeMap, fmt};
+
+use rust_decimal::Decimal;
+use serde_json::{Map, Value, json};
+use skyward_core::{
+    accelerator,
+    offer::{Accelerators, Architecture, Availability, Market, Offer},
+};
+
+use super::{config::Settings, wire::Ask};
+use crate::wire::dns_label;
+
+/// Countries that are offered for one GPU and number, the cheapest first: more would be
+/// a thousand offers that nobody reads.
+const COUNTRIES: usize = 8;
+/// Country of a host that does not say.
+const NOWHERE: &str = "XX";
+
+/// Asks that a Pool cannot tell apart; its text is the offer's instance type, such as
+/// `2x RTX 4090/US` or `1x GH200/US/arm64`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Group {
+    /// Name of the GPU, as Vast.ai writes it.
+    pub gpu: String,
+    /// How many.
+    pub count: u32,
+    /// Country of the hosts.
+    pub country: String,
+    /// Whether their processors are ARM.
+    pub arm: bool,
+}
+
+impl fmt::Display for Group {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}x {}/{}", self.count, self.gpu, self.country)?;
+        if self.arm { f.write_str("/arm64") } else { Ok(()) }
+    }
+}
+
+impl Group {
+    /// A group from its text.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (text, arm) = text
+            .strip_suffix("/arm64")
+            .map_or((text, false), |text| (text, true));
+        let (what, country) = text.rsplit_once('/')?;
+        let (count, gpu) = what.split_once("x ")?;
+        Some(Self {
+            gpu: gpu.to_owned(),
+            count: count.parse().ok()?,
+            country: country.to_owned(),
+            arm,
+        })
+    }
+
+    /// The group of an ask; machines without GPUs are not offered.
+    pub fn of(ask: &Ask) -> Option<Self> {
+        let count = ask.num_gpus.round();
+        Some(Self {
+            gpu: ask.gpu_name.clone().filter(|name| !name.is_empty())?,
+            count: (1.0..=64.0).contains(&count).then_some(count as u32)?,
+            country: country(ask.geolocation.as_deref()),
+            arm: ask
+                .cpu_arch
+                .as_deref()
+                .is_some_and(|arch| arch.starts_with("arm") || arch == "aarch64"),
+        })
+    }
+}
+
+/// The country of `City, CC`.
+pub fn country(geolocation: Option<&str>) -> String {
+    geolocation
+        .and_then(|text| text.rsplit(',').next())
+        .map(|code| code.trim().to_ascii_uppercase())
+        .filter(|code| code.len() == 2 && code.bytes().all(|b| b.is_ascii_uppercase()))
+        .unwrap_or_else(|| NOWHERE.to_owned())
+}
+
+/// The query for what is for rent on one market, with a disk of this size.
+pub fn query(market: Market, settings: &Settings, disk_gb: u32, limit: u32) -> Map<String, Value> {
+    let mut query = json!({
+        "type": match market { Market::OnDemand => "ondemand", Market::Spot => "bid" },
+        "limit": limit,
+        "allocated_storage": disk_gb,
+        "external": { "eq": false },
+        "rentable": { "eq": true },
+        "rented": { "eq": false },
+        "reliability": { "gte": settings.min_reliability() },
+        "disk_space": { "gte": disk_gb },
+        // Two pairs: one alone is refused by the official description.
+        "order": [["dph_total", "asc"], ["id", "asc"]],
+    });
+    let countries = settings.countries();
+    if settings.verified_only() {
+        query["verified"] = json!({ "eq": true });
+    }
+    if !countries.is_empty() {
+        query["geolocation"] = json!({ "in": countries });
+    }
+    if settings.direct_only() {
+        query["direct_port_count"] = json!({ "gte": 1 });
+    }
+    match query {
+        Value::Object(query) => query,
+        _ => Map::new(),
+    }
+}
+
+/// The query for the asks of one group.
+pub fn query_of(group: &Group, market: Market, settings: &Settings, disk_gb: u32) -> Value {
+    let mut query = query(market, settings, disk_gb, 64);
+    query.insert("gpu_name".into(), json!({ "in": [group.gpu] }));
+    query.insert("num_gpus".into(), json!({ "in": [group.count] }));
+    if group.country != NOWHERE {
+        query.insert("geolocation".into(), json!({ "in": [group.country] }));
+    }
+    Value::Object(query)
+}
+
+/// Whether an ask will do. Vast.ai does not filter by CUDA version as it says, and what
+/// it filters by is looked at again: an order is for one ask alone.
+pub fn fits(ask: &Ask, settings: &Settings) -> bool {
+    // A version is no decimal (12.10 is above 12.9), but Vast.ai itself writes one.
+    let cuda = ask
+        .cuda_max_good
+        .is_none_or(|version| version + 1e-6 >= settings.min_cuda());
+    let reliable = ask
+        .reliability
+        .is_none_or(|reliability| reliability + 1e-6 >= settings.min_reliability());
+    let ports = !settings.direct_only() || ask.direct_port_count.is_some_and(|ports| ports >= 1.0);
+    cuda && reliable && ports
+}
+
+/// vCPUs of an ask.
+pub fn vcpus(ask: &Ask) -> f64 {
+    ask.cpu_cores_effective.unwrap_or_default()
+}
+
+/// Memory of an ask in GB: its part of the host's.
+pub fn memory_gb(ask: &Ask) -> f64 {
+    (ask.cpu_ram * ask.gpu_frac.unwrap_or(1.0).clamp(0.0, 1.0) / 1000.0).floor()
+}
+
+/// Price of the disk that was asked for.
+fn storage(ask: &Ask) -> Decimal {
+    match (ask.dph_total, ask.dph_base) {
+        (Some(total), Some(base)) => (total.0 - base.0).max(Decimal::ZERO),
+        _ => Decimal::ZERO,
+    }
+}
+
+/// What an ask will cost by the hour, with its disk.
+pub fn price(ask: &Ask, market: Market, multiplier: Decimal) -> Option<Decimal> {
+    let price = match market {
+        Market::OnDemand => ask.dph_total?.0,
+        Market::Spot => bid(ask.min_bid?.0, multiplier, None)? + storage(ask),
+    };
+    (price > Decimal::ZERO).then(|| price.round_dp(6).normalize())
+}
+
+/// The bid for a machine: the lowest that wins times the multiplier, but not above the
+/// recorded price, from which the disk is already taken. `None` when even the lowest is.
+pub fn bid(lowest: Decimal, multiplier: Decimal, most: Option<Decimal>) -> Option<Decimal> {
+    // The API's own bounds.
+    let (least, highest) = (Decimal::new(1, 3), Decimal::from(128));
+    let wanted = (lowest * multiplier).round_dp(4).clamp(least, highest);
+    let most = most.unwrap_or(highest);
+    (most >= lowest && lowest <= highest).then(|| wanted.min(most))
+}
+
+/// The bid for an ask whose whole price may not be above the recorded one.
+pub fn bid_for(ask: &Ask, multiplier: Decimal, ceiling: Option<Decimal>) -> Option<Decimal> {
+    bid(
+        ask.min_bid?.0,
+        multiplier,
+        ceiling.map(|ceiling| ceiling - storage(ask)),
+    )
+}
+
+/// What is known of a group.
+struct Seen {
+    on_demand: Option<Decimal>,
+    spot: Option<Decimal>,
+    vcpus: f64,
+    memory_gb: f64,
+    gpu_mib: f64,
+}
+
+/// The offers of all asks of both markets.
+pub fn offers(on_demand: &[Ask], bids: &[Ask], settings: &Settings) -> Vec<Offer> {
+    let multiplier = settings.bid_multiplier();
+    let mut groups: BTreeMap<Group, Seen> = BTreeMap::new();
+    for (market, asks) in [(Market::OnDemand, on_demand), (Market::Spot, bids)] {
+        for ask in asks.iter().filter(|ask| fits(ask, settings)) {
+            let (Some(group), Some(price)) = (Group::of(ask), price(ask, market, multiplier)) else {
+                continue;
+            };
+            let seen = groups.entry(group).or_insert(Seen {
+                on_demand: None,
+                spot: None,
+                vcpus: f64::INFINITY,
+                memory_gb: f64::INFINITY,
+                gpu_mib: f64::INFINITY,
+            });
+            let slot = match market {
+                Market::OnDemand => &mut seen.on_demand,
+                Market::Spot => &mut seen.spot,
+            };
+            // What an offer says is true of each of its asks: the least of all.
+            *slot = Some(slot.map_or(price, |other| other.min(price)));
+            seen.vcpus = seen.vcpus.min(vcpus(ask));
+            seen.memory_gb = seen.memory_gb.min(memory_gb(ask));
+            seen.gpu_mib = seen.gpu_mib.min(ask.gpu_ram);
+        }
+    }
+    bounded(groups)
+        .into_iter()
+        .map(|(group, seen)| Offer {
+            id: dns_label(&group.to_string()),
+            instance_type: group.to_string(),
+            region: group.country.clone(),
+            accelerators: Some(Accelerators {
+                name: accelerator::canonical(&group.gpu),
+                count: f64::from(group.count),
+                memory_gb: Some(accelerator::nominal_memory_gb(&group.gpu, seen.gpu_mib))
+                    .filter(|size| *size > 0.0),
+            }),
+            vcpus: (seen.vcpus * 10.0).floor() / 10.0,
+            memory_gb: seen.memory_gb,
+            disk_gb: None,
+            architecture: if group.arm {
+                Architecture::Arm64
+            } else {
+                Architecture::X86_64
+            },
+            on_demand: seen.on_demand,
+            spot: seen.spot,
+            availability: Availability::Yes,
+            // Only in overlay networks, whose addresses the API does not tell.
+            connected: false,
+        })
+        .collect()
+}
+
+/// The cheapest countries of each GPU and number.
+fn bounded(groups: BTreeMap<Group, Seen>) -> Vec<(Group, Seen)> {
+    let mut by: BTreeMap<(String, u32, bool), Vec<(Group, Seen)>> = BTreeMap::new();
+    for (group, seen) in groups {
+        by.entry((group.gpu.clone(), group.count, group.arm))
+            .or_default()
+            .push((group, seen));
+    }
+    let mut kept = Vec::new();
+    for mut countries in by.into_values() {
+        let cheapest = |seen: &Seen| seen.on_demand.into_iter().chain(seen.spot).min();
+        countries.sort_by(|a, b| cheapest(&a.1).cmp(&cheapest(&b.1)).then_with(|| a.0.cmp(&b.0)));
+        countries.truncate(COUNTRIES);
+        kept.extend(countries);
+    }
+    kept
+}
+
+#[cfg(test)]
+#[path = "tests/offers.rs"]
+mod tests;

@@ -1,0 +1,162 @@
+use std::process::Command;
+
+use rstest::rstest;
+
+use super::*;
+use crate::{vastai::wire::Page, wire::dec};
+
+fn order() -> Order {
+    Order {
+        mark: Mark {
+            cluster: "c-uid".into(),
+            namespace: "ml".into(),
+            pool: "train".into(),
+            pool_uid: "p-uid".into(),
+            machine: "train-0-1".into(),
+            machine_uid: "m-uid".into(),
+            slot: 0,
+            attempt: 1,
+        },
+        authorized_key: "ssh-ed25519 AAAA pool's\n".into(),
+        boot_script: "mkdir -p /run/skyward\n( sleep 5 ) &\n".into(),
+        ..Order::default()
+    }
+}
+
+fn instances() -> Vec<Instance> {
+    let page: Page =
+        serde_json::from_str(include_str!("../../tests/fixtures/vastai/instances.json")).unwrap();
+    page.instances
+}
+
+fn seen(instance: &Instance) -> ProviderMachine {
+    machine(instance, &Settings::default(), false).unwrap()
+}
+
+#[test]
+fn the_mark_comes_back_from_the_label() {
+    assert_eq!(mark(&label(&order().mark)), Some(order().mark));
+    let mut long = order().mark;
+    long.namespace = "n".repeat(63);
+    long.pool = "p".repeat(253);
+    let text = label(&long);
+    assert!(text.len() <= LABEL);
+    long.pool = String::new();
+    assert_eq!(mark(&text), Some(long));
+    assert_eq!(mark("my experiment"), None);
+    assert_eq!(mark("skyward/x/y"), None);
+}
+
+#[test]
+fn an_order_on_demand_and_a_bid() {
+    let on_demand = body(&order(), &Settings::default(), None).unwrap();
+    assert!(on_demand.get("price").is_none());
+    assert_eq!(
+        (&on_demand["disk"], &on_demand["runtype"]),
+        (&json!(100), &json!("ssh_direct"))
+    );
+    assert_eq!(on_demand["cancel_unavail"], true);
+    let bid = body(&order(), &Settings::default(), Some(dec("0.24"))).unwrap();
+    assert_eq!(bid["price"], json!(0.24));
+}
+
+#[test]
+fn the_start_up_script_is_one_that_a_shell_accepts_and_that_vast_takes() {
+    let text = script(&order()).unwrap();
+    let read = Command::new("sh").args(["-n", "-c", &text]).status().unwrap();
+    assert!(read.success(), "{text}");
+    let mut long = order();
+    long.boot_script = "# x\n".repeat(2000);
+    assert_eq!(script(&long).unwrap_err().kind, ErrorKind::InvalidOrder);
+}
+
+#[test]
+fn an_instance_is_a_machine_and_what_is_not_ours_is_none() {
+    let instances = instances();
+    let machine = seen(&instances[0]);
+    assert_eq!(machine.mark, order().mark);
+    assert_eq!(machine.phase, ProviderPhase::Running);
+    assert_eq!(
+        machine.endpoint.unwrap().dial,
+        Dial::Address("1.2.3.4:40123".parse().unwrap())
+    );
+    assert_eq!(machine.rental.hourly_price, Some(dec("0.2512")));
+    assert_eq!(machine.rental.region.as_deref(), Some("BG"));
+    assert!(super::machine(&instances[1], &Settings::default(), false).is_none());
+}
+
+#[test]
+fn without_a_port_of_its_own_the_relay_is_used_where_that_is_allowed() {
+    let mut instance = instances().remove(0);
+    instance.ports = None;
+    assert_eq!(
+        seen(&instance).endpoint.unwrap().dial,
+        Dial::Host("ssh4.vast.ai".into(), 14568)
+    );
+    let direct = Settings {
+        require_direct_port: Some(true),
+        ..Settings::default()
+    };
+    let machine = machine(&instance, &direct, false).unwrap();
+    assert!(machine.endpoint.is_none());
+    assert!(matches!(machine.phase, ProviderPhase::Starting(_)));
+}
+
+#[rstest]
+#[case(None, "running", true, "Starting")]
+#[case(None, "stopped", true, "Starting")]
+#[case(Some("created"), "running", true, "Starting")]
+#[case(Some("loading"), "running", true, "Starting")]
+#[case(Some("running"), "running", true, "Running")]
+#[case(Some("stopped"), "stopped", true, "Reclaimed")]
+#[case(Some("exited"), "stopped", true, "Reclaimed")]
+#[case(Some("stopped"), "stopped", false, "Stopped")]
+#[case(Some("exited"), "running", true, "Other")]
+#[case(Some("frozen"), "running", true, "Other")]
+#[case(Some("offline"), "running", true, "Starting")]
+#[case(Some("new word"), "running", true, "Starting")]
+fn each_status_has_its_phase(
+    #[case] status: Option<&str>,
+    #[case] state: &str,
+    #[case] bid: bool,
+    #[case] expected: &str,
+) {
+    let mut instance = instances().remove(0);
+    instance.actual_status = status.map(str::to_owned);
+    instance.cur_state = Some(state.to_owned());
+    instance.is_bid = Some(bid);
+    let phase = format!("{:?}", seen(&instance).phase);
+    assert!(phase.contains(expected), "{phase}");
+}
+
+#[test]
+fn a_silent_host_is_lost_at_once_while_booting_and_after_a_while_when_it_ran() {
+    let mut instance = instances().remove(0);
+    instance.actual_status = Some("unknown".into());
+    let is_lost = |machine: ProviderMachine| {
+        matches!(
+            machine.phase,
+            ProviderPhase::Failed(Failure {
+                kind: FailureKind::Lost,
+                ..
+            })
+        )
+    };
+    assert!(!is_lost(seen(&instance)));
+    assert!(is_lost(machine(&instance, &Settings::default(), true).unwrap()));
+    instance.ports = None;
+    assert!(is_lost(seen(&instance)));
+}
+
+#[test]
+fn an_image_that_cannot_be_pulled_is_said() {
+    let mut instance = instances().remove(0);
+    instance.actual_status = Some("loading".into());
+    instance.status_msg =
+        Some("Error response from daemon: manifest for x:y not found: manifest unknown".into());
+    let ProviderPhase::Failed(failure) = seen(&instance).phase else {
+        panic!()
+    };
+    assert_eq!(failure.kind, FailureKind::ImagePull);
+    assert!(failure.message.contains("manifest unknown") && failure.message.contains("dockerImage"));
+}

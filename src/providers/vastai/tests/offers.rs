@@ -1,0 +1,137 @@
+use serde::Deserialize;
+
+use super::*;
+use crate::wire::dec;
+
+#[derive(Deserialize)]
+struct Recorded {
+    ondemand: Vec<Ask>,
+    bid: Vec<Ask>,
+}
+
+fn recorded() -> Recorded {
+    serde_json::from_str(include_str!("../../tests/fixtures/vastai/asks.json")).unwrap()
+}
+
+fn all(settings: &Settings) -> Vec<Offer> {
+    let recorded = recorded();
+    offers(&recorded.ondemand, &recorded.bid, settings)
+}
+
+#[test]
+fn asks_that_a_pool_cannot_tell_apart_are_one_offer_at_the_cheapest_price() {
+    let offers = all(&Settings::default());
+    let ids: Vec<&str> = offers.iter().map(|offer| offer.id.as_str()).collect();
+    assert_eq!(ids, ["8x-h100-sxm-xx", "1x-rtx-4090-bg"]);
+    let offer = &offers[1];
+    // The cheaper ask has too old a driver.
+    assert_eq!(offer.on_demand, Some(dec("0.35")));
+    // 0.2 × 1.2 and the disk of 0.02.
+    assert_eq!(offer.spot, Some(dec("0.26")));
+    // What is true of each of them.
+    assert!((offer.vcpus - 8.0).abs() < 1e-9 && (offer.memory_gb - 32.0).abs() < 1e-9);
+    assert_eq!(offer.region, "BG");
+    assert!(!offer.connected);
+}
+
+#[test]
+fn memory_is_that_of_one_gpu() {
+    let offers = all(&Settings::default());
+    let h100 = offers[0].accelerators.as_ref().unwrap();
+    assert_eq!(
+        (h100.name.as_str(), h100.count, h100.memory_gb),
+        ("H100", 8.0, Some(80.0))
+    );
+}
+
+#[test]
+fn settings_leave_hosts_out() {
+    let direct = Settings {
+        require_direct_port: Some(true),
+        ..Settings::default()
+    };
+    assert_eq!(
+        all(&direct).iter().find(|o| o.region == "BG").unwrap().on_demand,
+        Some(dec("0.4012"))
+    );
+    let old = Settings {
+        docker_image: Some("nvidia/cuda:13.1.0-base".into()),
+        ..Settings::default()
+    };
+    assert!(all(&old).is_empty());
+    let strict = Settings {
+        min_reliability: Some(0.995),
+        ..Settings::default()
+    };
+    assert_eq!(all(&strict).len(), 1);
+}
+
+#[test]
+fn a_group_comes_back_from_its_text() {
+    for arm in [false, true] {
+        let group = Group {
+            gpu: "RTX 6000Ada".into(),
+            count: 4,
+            country: "US".into(),
+            arm,
+        };
+        assert_eq!(Group::parse(&group.to_string()), Some(group));
+    }
+    assert_eq!(Group::parse("RTX 4090"), None);
+}
+
+#[test]
+fn many_countries_are_cut_to_the_cheapest() {
+    let mut asks = Vec::new();
+    for n in 0..30_u8 {
+        let mut ask = recorded().ondemand.remove(0);
+        ask.geolocation = Some(format!(
+            "X, {}{}",
+            (b'A' + n / 10) as char,
+            (b'A' + n % 10) as char
+        ));
+        ask.dph_total = Some(crate::wire::Amount(Decimal::from(100 - n)));
+        asks.push(ask);
+    }
+    let offers = offers(&asks, &[], &Settings::default());
+    assert_eq!(offers.len(), COUNTRIES);
+    assert!(
+        offers
+            .iter()
+            .all(|offer| offer.on_demand <= Some(Decimal::from(78)))
+    );
+}
+
+#[test]
+fn a_bid_stays_within_the_recorded_price_and_the_bounds_of_the_api() {
+    let multiplier = dec("1.2");
+    assert_eq!(bid(dec("0.2"), multiplier, None), Some(dec("0.24")));
+    assert_eq!(bid(dec("0.2"), multiplier, Some(dec("0.22"))), Some(dec("0.22")));
+    assert_eq!(bid(dec("0.2"), multiplier, Some(dec("0.19"))), None);
+    assert_eq!(bid(dec("0.0001"), multiplier, None), Some(dec("0.001")));
+    assert_eq!(bid(dec("120"), multiplier, None), Some(dec("128")));
+    let ask = recorded().bid.remove(0);
+    // The disk is part of the price: 0.25 leaves 0.23 for the bid.
+    assert_eq!(bid_for(&ask, multiplier, Some(dec("0.25"))), Some(dec("0.23")));
+}
+
+#[test]
+fn the_query_says_what_the_settings_say() {
+    let settings = Settings {
+        geolocation: Some("us".into()),
+        verified_only: Some(false),
+        ..Settings::default()
+    };
+    let all = query(Market::Spot, &settings, 50, 10);
+    assert_eq!(
+        (&all["type"], &all["allocated_storage"]),
+        (&json!("bid"), &json!(50))
+    );
+    assert_eq!(all["geolocation"], json!({ "in": ["US"] }));
+    assert!(!all.contains_key("verified"));
+    let group = Group::parse("2x RTX 4090/DE").unwrap();
+    let one = query_of(&group, Market::OnDemand, &Settings::default(), 50);
+    assert_eq!(one["gpu_name"], json!({ "in": ["RTX 4090"] }));
+    assert_eq!(one["geolocation"], json!({ "in": ["DE"] }));
+    assert_eq!(one["verified"], json!({ "eq": true }));
+}

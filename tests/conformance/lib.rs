@@ -1,0 +1,335 @@
+//! A provider's client against the simulator of its cloud, in virtual time: nothing
+//! sleeps, however far apart the calls must be.
+//!
+//! [`Bench`] is one of each, connected; [`Bench::bring_up`] and [`Bench::bring_down`] are
+//! what a controller does with a provider, with nothing but the contract to go by.
+
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    time::Duration,
+};
+
+use jiff::SignedDuration;
+use serde_json::{Value, json};
+use skyward_cloudsim::{Account as Customer, Builder, Sim, Simulator};
+use skyward_core::{
+    Account, Credentials, Deletion, Endpoints, ErrorKind, MachineRef, Mark, Market, Offer, Order, PoolScope,
+    Provider, ProviderError, ProviderMachine, ProviderPhase, Scope, Secret,
+    boot::countdown,
+    error::ErrorClass,
+    offer::Availability,
+    order::PoolShape,
+};
+use skyward_providers::registry;
+use tokio::{task::JoinHandle, time::sleep};
+
+/// The installation in all tests.
+pub const CLUSTER: &str = "0d4c6c38-6a1b-4f6e-8a0e-1f2f6a0e9c11";
+/// Id of the account at each cloud.
+pub const ACCOUNT: &str = "1001";
+/// What the credentials are, and must be found nowhere.
+pub const CANARY: &str = "canary-9c1f4e";
+/// A key as Pools have them.
+pub const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIF3d8JVnY8w3V0Q1yTzHn0y2jJ1YQG3hVYwJ0m3p6p2a pool";
+
+/// How far the clock goes at a time.
+const TICK: Duration = Duration::from_millis(50);
+
+/// What a cloud needs to be tried, besides its simulator.
+#[derive(Debug)]
+pub struct Subject {
+    /// The customer at the simulator.
+    pub customer: Customer,
+    /// Keys of the Secret.
+    pub credentials: Vec<(&'static str, String)>,
+    /// Settings of the Provider.
+    pub settings: Value,
+    /// The call that orders, on each market.
+    pub create: BTreeMap<Market, &'static str>,
+    /// The call that deletes.
+    pub delete: &'static str,
+}
+
+/// What each registered provider needs. A new one fails here until it says so.
+pub fn subject(kind: &str) -> Option<Subject> {
+    let markets = |on_demand, spot| BTreeMap::from([(Market::OnDemand, on_demand), (Market::Spot, spot)]);
+    let key = format!("key-{CANARY}");
+    match kind {
+        "verda" => Some(Subject {
+            customer: Customer::with_pair(ACCOUNT, &format!("id-{CANARY}"), &format!("secret-{CANARY}")),
+            credentials: vec![
+                ("VERDA_CLIENT_ID", format!("id-{CANARY}")),
+                ("VERDA_CLIENT_SECRET", format!("secret-{CANARY}")),
+            ],
+            settings: json!({}),
+            create: markets("instances.create", "instances.create"),
+            delete: "instances.delete",
+        }),
+        "runpod" => Some(Subject {
+            customer: Customer::with_key(ACCOUNT, &key),
+            credentials: vec![("RUNPOD_API_KEY", key)],
+            settings: json!({}),
+            create: markets("pods.create", "graphql.podRentInterruptable"),
+            delete: "pods.delete",
+        }),
+        "vastai" => Some(Subject {
+            customer: Customer::with_key(ACCOUNT, &key),
+            credentials: vec![("VAST_API_KEY", key)],
+            settings: json!({}),
+            create: markets("instances.create", "instances.create"),
+            delete: "instances.delete",
+        }),
+        _ => None,
+    }
+}
+
+/// A client and the simulator that it talks to.
+pub struct Bench {
+    /// The simulator.
+    pub simulator: Arc<Simulator>,
+    /// Its one cloud.
+    pub sim: Arc<Sim>,
+    /// The client.
+    pub provider: Arc<dyn Provider>,
+    /// What the cloud needs.
+    pub subject: Subject,
+    clock: JoinHandle<()>,
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        self.clock.abort();
+    }
+}
+
+impl std::fmt::Debug for Bench {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Bench").field("cloud", &self.sim.name()).finish_non_exhaustive()
+    }
+}
+
+impl Bench {
+    /// For this kind of provider, with these settings instead of the subject's where given.
+    ///
+    /// # Panics
+    /// When the kind has no subject or no simulator: it cannot be shipped then.
+    pub async fn start(kind: &str, settings: Option<Value>) -> Self {
+        // A second call finds it installed.
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let subject = subject(kind).expect("every registered provider has a subject in tests/conformance/lib.rs");
+        let cloud = skyward_cloudsim::cloud(kind).expect("every registered provider has a simulator in tests/cloudsim");
+        let simulator = Builder::manual()
+            .cloud_at(cloud, ([127, 0, 0, 1], 0).into())
+            .start()
+            .await
+            .expect("the simulator listens");
+        let simulator = Arc::new(simulator);
+        let sim = simulator.cloud(kind).clone();
+        sim.world(|world| world.add_account(subject.customer.clone()));
+        let settings = settings.unwrap_or_else(|| subject.settings.clone());
+        let provider = connect(kind, &simulator, &subject.credentials, settings);
+        let clock = tokio::spawn(keep_time(simulator.clone()));
+        Self { simulator, sim, provider, subject, clock }
+    }
+
+    /// An order for the first offer that can be had on this market.
+    ///
+    /// # Panics
+    /// When there is none: the simulator's world has some for each cloud.
+    pub async fn order(&self, market: Market, slot: u32) -> Order {
+        let offers = self.provider.offers().await.expect("offers can be read");
+        let offer = offers
+            .iter()
+            .find(|offer| offer.availability == Availability::Yes && price(offer, market).is_some())
+            .expect("something is in stock on this market");
+        order(offer, market, slot)
+    }
+
+    /// All machines of ours that the client lists.
+    pub async fn list(&self) -> Result<Vec<ProviderMachine>, ProviderError> {
+        self.provider.list(&scope()).await
+    }
+
+    /// Orders a machine and waits until it runs, as a controller would: what passes is
+    /// tried again, after a lost answer the list decides. Answers with what was refused.
+    ///
+    /// # Panics
+    /// When it does not run within twenty minutes.
+    pub async fn bring_up(&self, order: &Order) -> (ProviderMachine, Vec<ProviderError>) {
+        let mut refused = Vec::new();
+        let mut id: Option<String> = None;
+        for _ in 0..240 {
+            if id.is_none() {
+                match self.provider.create(order).await {
+                    Ok(accepted) => id = Some(accepted.id),
+                    Err(error) => {
+                        if error.kind == ErrorKind::Indeterminate {
+                            sleep(self.provider.capabilities().settle_time).await;
+                        }
+                        if let ErrorKind::RateLimited(Some(after)) = error.kind {
+                            sleep(after).await;
+                        }
+                        refused.push(error);
+                    }
+                }
+            }
+            if let Some(id) = &id {
+                match self.provider.get(&machine(order, Some(id))).await {
+                    Ok(Some(found)) if found.phase == ProviderPhase::Running => return (found, refused),
+                    Ok(_) => {}
+                    Err(error) => refused.push(error),
+                }
+            }
+            sleep(Duration::from_secs(5)).await;
+        }
+        panic!("no machine ran within twenty minutes: {refused:?}, {:#?}", self.sim.requests().last());
+    }
+
+    /// Deletes a machine until it is gone, and returns what its Pool shared.
+    ///
+    /// # Panics
+    /// When that does not happen within twenty minutes.
+    pub async fn bring_down(&self, order: &Order, id: Option<&String>) -> Vec<ProviderError> {
+        let mut refused = Vec::new();
+        let (mut deleted, mut released) = (false, false);
+        for _ in 0..240 {
+            let step = if deleted {
+                self.provider.release(&pool()).await
+            } else {
+                self.provider.delete(&machine(order, id)).await
+            };
+            match step {
+                Ok(Deletion::Gone) if deleted => released = true,
+                Ok(Deletion::Gone) => deleted = true,
+                Ok(Deletion::InProgress) => {}
+                Err(error) => refused.push(error),
+            }
+            if released {
+                return refused;
+            }
+            sleep(Duration::from_secs(5)).await;
+        }
+        panic!("not gone within twenty minutes: {refused:?}, {:#?}", self.sim.requests().last());
+    }
+
+    /// What the judge says at the end: nothing is billed, nothing is left, every request
+    /// was one that the official description allows.
+    ///
+    /// # Panics
+    /// When it says something else.
+    pub fn judge(&self, story: &str) {
+        let billed = self.sim.meter(|meter| meter.billed_now().iter().map(|machine| machine.id.clone()).collect::<Vec<_>>());
+        assert!(billed.is_empty(), "{story}: still billed: {billed:?}");
+        let left = self.sim.meter(|meter| meter.leftovers(ACCOUNT).iter().map(|thing| format!("{thing:?}")).collect::<Vec<_>>());
+        assert!(left.is_empty(), "{story}: left over: {left:?}");
+        let violations = self.sim.violations();
+        assert!(violations.is_empty(), "{story}: {violations:#?}");
+        let mistakes = self.sim.mistakes();
+        assert!(mistakes.is_empty(), "{story}: the simulator is wrong: {mistakes:#?}");
+    }
+}
+
+/// The client of an account at a simulator.
+///
+/// # Panics
+/// When the kind is not registered.
+pub fn connect(
+    kind: &str,
+    simulator: &Simulator,
+    credentials: &[(&'static str, String)],
+    settings: Value,
+) -> Arc<dyn Provider> {
+    let cloud = registry::clouds().iter().find(|cloud| cloud.name == kind).expect("it is registered");
+    let addresses = cloud.endpoints.iter().map(|(name, _)| ((*name).to_owned(), simulator.url(kind).to_owned()));
+    let secrets = credentials.iter().map(|(name, value)| ((*name).to_owned(), Secret::new(value.clone())));
+    cloud
+        .connect(Account {
+            cluster: CLUSTER.to_owned(),
+            provider: kind.to_owned(),
+            settings,
+            credentials: Credentials::new(secrets),
+            endpoints: Endpoints::new(addresses),
+        })
+        .expect("settings and credentials are complete")
+}
+
+/// The simulator's clock follows the virtual one of the test.
+async fn keep_time(simulator: Arc<Simulator>) {
+    let step = SignedDuration::try_from(TICK).unwrap_or_default();
+    loop {
+        sleep(TICK).await;
+        simulator.clock().advance(step);
+        for (sim, _) in simulator.clouds() {
+            sim.catch_up();
+        }
+    }
+}
+
+/// Price of an offer on a market.
+pub fn price(offer: &Offer, market: Market) -> Option<rust_decimal::Decimal> {
+    match market {
+        Market::OnDemand => offer.on_demand,
+        Market::Spot => offer.spot,
+    }
+}
+
+/// The mark of a machine.
+pub fn mark(slot: u32) -> Mark {
+    Mark {
+        cluster: CLUSTER.to_owned(),
+        namespace: "research".to_owned(),
+        pool: "train".to_owned(),
+        pool_uid: "5b9d2c54-2c3e-4c39-9d2b-5c1d9a7f0b22".to_owned(),
+        machine: format!("train-5b9d2c54-{slot}-1"),
+        machine_uid: format!("c3a1f3a0-7b1d-4f38-8f6a-{slot:012}"),
+        slot,
+        attempt: 1,
+    }
+}
+
+/// An order for one machine.
+pub fn order(offer: &Offer, market: Market, slot: u32) -> Order {
+    let mark = mark(slot);
+    Order {
+        token: mark.machine_uid.clone(),
+        mark,
+        offer: offer.id.clone(),
+        instance_type: offer.instance_type.clone(),
+        region: offer.region.clone(),
+        market,
+        price_ceiling: price(offer, market),
+        authorized_key: KEY.to_owned(),
+        boot_script: countdown(Duration::from_mins(15), "shutdown -h now"),
+        pool: PoolShape { machines: 1, connected: false },
+        ..Order::default()
+    }
+}
+
+/// What is known of the machine of an order.
+pub fn machine(order: &Order, id: Option<&String>) -> MachineRef {
+    MachineRef {
+        id: id.cloned(),
+        mark: order.mark.clone(),
+        region: order.region.clone(),
+    }
+}
+
+/// Everything of this installation.
+pub fn scope() -> Scope {
+    Scope { cluster: CLUSTER.to_owned(), pool_uid: None, regions: Vec::new() }
+}
+
+/// The Pool of all orders.
+pub fn pool() -> PoolScope {
+    PoolScope {
+        cluster: CLUSTER.to_owned(),
+        pool_uid: mark(0).pool_uid,
+        regions: Vec::new(),
+    }
+}
+
+/// Whether an error says something that a controller may act on by waiting.
+pub fn passes(error: &ProviderError) -> bool {
+    error.kind.class() == ErrorClass::Retryable
+}

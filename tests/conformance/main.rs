@@ -1,0 +1,314 @@
+//! The contract, rule by rule, for every registered provider; then the fault matrix.
+
+use std::{collections::BTreeSet, path::PathBuf, time::Duration};
+
+use skyward_cloudsim::{Fault, Rule, When};
+use skyward_conformance::{Bench, CANARY, connect, machine, passes, pool, scope};
+use skyward_core::{Deletion, ErrorKind, Market, MachineRef, ProviderPhase, error::ErrorClass, machine::FailureKind};
+use skyward_providers::registry;
+use tokio::time::{Instant, sleep};
+
+/// Runs one story for every registered provider, each in a virtual time of its own.
+fn for_each(story: impl AsyncFn(&'static str)) {
+    for cloud in registry::clouds() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .start_paused(true)
+            .build()
+            .unwrap();
+        runtime.block_on(story(cloud.name));
+    }
+}
+
+#[test]
+fn every_registered_provider_has_fixtures_and_a_page() {
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
+    for cloud in registry::clouds() {
+        let fixtures = root.join("src/providers/tests/fixtures").join(cloud.name);
+        assert!(fixtures.join("errors.json").is_file(), "{} has no recorded failures", cloud.name);
+        let page = root.join(format!("docs/providers/{}.md", cloud.name));
+        let page = std::fs::read_to_string(page).unwrap_or_default();
+        assert!(!page.is_empty(), "{} has no page", cloud.name);
+        for key in cloud.credentials {
+            assert!(page.contains(key.name), "the page of {} does not name {}", cloud.name, key.name);
+        }
+        let schema = registry::account_kinds()
+            .into_iter()
+            .find(|kind| kind.name == cloud.name)
+            .map(|kind| kind.schema)
+            .unwrap();
+        for setting in schema["properties"].as_object().unwrap().keys() {
+            assert!(page.contains(&format!("`{setting}`")), "the page of {} does not have {setting}", cloud.name);
+        }
+    }
+}
+
+#[test]
+fn p1_to_p7_a_machine_is_ordered_once_found_by_its_mark_and_gone_when_the_cloud_says_so() {
+    for_each(async |kind| {
+        for market in [Market::OnDemand, Market::Spot] {
+            let bench = Bench::start(kind, None).await;
+            let provider = &bench.provider;
+            provider.account().await.unwrap();
+            let order = bench.order(market, 0).await;
+            // P7: reading offers makes nothing, and says the same again.
+            let offers = provider.offers().await.unwrap();
+            assert_eq!(offers, provider.offers().await.unwrap(), "{kind}");
+            assert_eq!(bench.sim.meter(|meter| meter.billed_now().len()), 0);
+            let ids: BTreeSet<&str> = offers.iter().map(|offer| offer.id.as_str()).collect();
+            assert_eq!(ids.len(), offers.len(), "{kind}: ids are unique");
+            for id in ids {
+                let label = id.len() <= 63
+                    && id.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+                    && !id.starts_with('-')
+                    && !id.ends_with('-');
+                assert!(label, "{kind}: \"{id}\" is no DNS label");
+            }
+            // P1: it does not wait for the boot. P2: again with the same mark is the same machine.
+            let first = provider.create(&order).await.unwrap();
+            let again = provider.create(&order).await.unwrap();
+            assert_eq!(first, again, "{kind} {market:?}");
+            assert_eq!(bench.sim.meter(|meter| meter.billed_now().len()), 1, "{kind} {market:?}");
+            // P4, P5.
+            let listed = bench.list().await.unwrap();
+            assert_eq!(listed.len(), 1, "{kind}");
+            assert_eq!(listed[0].mark, order.mark, "{kind}");
+            assert_eq!(listed[0].id, first.id, "{kind}");
+            let (running, refused) = bench.bring_up(&order).await;
+            assert_eq!((running.id.clone(), refused.len()), (first.id.clone(), 0), "{kind}: {refused:?}");
+            assert!(running.endpoint.is_some(), "{kind}");
+            assert!(running.rental.hourly_price.is_some(), "{kind}");
+            // What is charged is what was recorded, or less.
+            assert!(running.rental.hourly_price <= order.price_ceiling, "{kind} {market:?}: {:?}", running.rental);
+            // Another installation sees nothing.
+            let mut other = scope();
+            other.cluster = "another".into();
+            assert_eq!(provider.list(&other).await.unwrap(), []);
+            // P6.
+            let refused = bench.bring_down(&order, Some(&first.id)).await;
+            assert!(refused.is_empty(), "{kind}: {refused:?}");
+            assert_eq!(provider.get(&machine(&order, Some(&first.id))).await.unwrap(), None, "{kind}");
+            assert_eq!(provider.delete(&machine(&order, Some(&first.id))).await.unwrap(), Deletion::Gone);
+            assert_eq!(provider.delete(&machine(&order, None)).await.unwrap(), Deletion::Gone);
+            assert_eq!(bench.list().await.unwrap(), [], "{kind}");
+            assert_eq!(provider.leftovers(&scope()).await.unwrap(), [], "{kind}");
+            assert_eq!(provider.release(&pool()).await.unwrap(), Deletion::Gone);
+            bench.judge(&format!("{kind} {market:?}"));
+        }
+    });
+}
+
+#[test]
+fn p2_many_machines_ordered_at_once_are_as_many_and_share_what_they_share() {
+    for_each(async |kind| {
+        let bench = Bench::start(kind, None).await;
+        let offers = bench.provider.offers().await.unwrap();
+        // The cheapest has the largest stock at no cloud in particular: any that is there.
+        let first = bench.order(Market::OnDemand, 0).await;
+        let offer = offers.iter().find(|offer| offer.id == first.offer).unwrap();
+        let orders: Vec<_> = (0..3).map(|slot| skyward_conformance::order(offer, Market::OnDemand, slot)).collect();
+        let mut ids = BTreeSet::new();
+        let mut short = 0;
+        let (a, b, c) = tokio::join!(
+            bench.provider.create(&orders[0]),
+            bench.provider.create(&orders[1]),
+            bench.provider.create(&orders[2])
+        );
+        for result in [a, b, c] {
+            match result {
+                Ok(accepted) => assert!(ids.insert(accepted.id), "{kind}: two orders, one machine"),
+                Err(error) => {
+                    assert_eq!(error.kind.class(), ErrorClass::Capacity, "{kind}: {error}");
+                    short += 1;
+                }
+            }
+        }
+        assert_eq!(bench.sim.meter(|meter| meter.billed_now().len()), 3 - short, "{kind}");
+        for order in &orders {
+            bench.bring_down(order, None).await;
+        }
+        bench.judge(kind);
+    });
+}
+
+/// Faults of a call, and whether the contract lets an order see them in some other way
+/// than by waiting.
+fn faults() -> Vec<Fault> {
+    let mut faults = vec![
+        Fault::Latency { millis: 3_000 },
+        Fault::Latency { millis: 40_000 },
+        Fault::TooMany { retry_after: Some(7) },
+        Fault::TooMany { retry_after: None },
+        Fault::NoCapacity,
+        Fault::Quota { what: "gpus".into() },
+        Fault::Funds,
+        Fault::Unauthorized,
+        Fault::Expired,
+        Fault::Forbidden,
+    ];
+    for when in [When::Before, When::After] {
+        faults.push(Fault::Cut { when });
+        for status in [500, 502, 503, 504] {
+            faults.push(Fault::Server { status, when });
+        }
+    }
+    faults
+}
+
+/// What an error may be after a fault of a call.
+fn allowed(fault: &Fault, creates: bool, kind: &ErrorKind) -> bool {
+    match fault {
+        Fault::Latency { .. } | Fault::Cut { .. } | Fault::Server { .. } if creates => *kind == ErrorKind::Indeterminate,
+        Fault::Latency { .. } | Fault::Cut { .. } | Fault::Server { .. } => *kind == ErrorKind::Transient,
+        Fault::TooMany { .. } => matches!(kind, ErrorKind::RateLimited(_)),
+        Fault::NoCapacity => matches!(kind, ErrorKind::NoCapacity),
+        Fault::Quota { .. } => matches!(kind, ErrorKind::Quota(_) | ErrorKind::NoCapacity),
+        Fault::Funds => matches!(kind, ErrorKind::Quota(_)),
+        Fault::Unauthorized | Fault::Expired => matches!(kind, ErrorKind::Credentials),
+        Fault::Forbidden => matches!(kind, ErrorKind::Permission) || creates && matches!(kind, ErrorKind::NoCapacity),
+        _ => false,
+    }
+}
+
+#[test]
+fn p3_p8_p10_each_fault_of_each_call_ends_with_what_was_wanted_and_is_told_by_its_kind() {
+    for_each(async |kind| {
+        for market in [Market::OnDemand, Market::Spot] {
+            // Which calls a life has.
+            let bench = Bench::start(kind, None).await;
+            let order = bench.order(market, 0).await;
+            let (running, _) = bench.bring_up(&order).await;
+            bench.bring_down(&order, Some(&running.id)).await;
+            let calls: BTreeSet<String> = bench.sim.requests().into_iter().map(|entry| entry.call.to_string()).collect();
+            assert!(calls.contains(bench.subject.create[&market]) && calls.contains(bench.subject.delete), "{calls:?}");
+            drop(bench);
+            for call in &calls {
+                for fault in faults() {
+                    one_fault(kind, market, call, &fault).await;
+                }
+            }
+        }
+    });
+}
+
+async fn one_fault(kind: &'static str, market: Market, call: &str, fault: &Fault) {
+    let story = format!("{kind} {market:?}: {fault:?} of {call}");
+    let bench = Bench::start(kind, None).await;
+    // Offers are read before: their failures are not those of an order.
+    let order = bench.order(market, 0).await;
+    let creates = call == bench.subject.create[&market];
+    let deletes = call == bench.subject.delete;
+    bench.sim.fault(Rule::once(call, fault.clone()));
+    let (running, refused) = bench.bring_up(&order).await;
+    assert_eq!(bench.sim.meter(|meter| meter.billed_now().len()), 1, "{story}: {refused:?}");
+    let after = bench.bring_down(&order, Some(&running.id)).await;
+    for error in refused.iter().chain(&after) {
+        // A cloud says no capacity or quota of orders only; of other calls it is a failure.
+        let about_orders = matches!(fault, Fault::NoCapacity | Fault::Quota { .. } | Fault::Funds);
+        let fits = allowed(fault, creates, &error.kind) || about_orders && !creates;
+        assert!(fits, "{story}: {:?} {error}", error.kind);
+        assert!(!error.to_string().contains(CANARY), "{story}: {error}");
+        if deletes {
+            assert!(passes(error) || !matches!(fault, Fault::Cut { .. } | Fault::Server { .. }), "{story}: {error}");
+        }
+    }
+    bench.judge(&story);
+}
+
+#[test]
+fn p6_a_machine_that_vanished_or_halted_is_told_and_returned() {
+    for_each(async |kind| {
+        let bench = Bench::start(kind, None).await;
+        let order = bench.order(Market::OnDemand, 0).await;
+        let create = bench.subject.create[&Market::OnDemand];
+        bench.sim.fault(Rule::once(create, Fault::Halts { after: 600 }));
+        let (running, _) = bench.bring_up(&order).await;
+        let reference = machine(&order, Some(&running.id));
+        let ended = until(&bench, &reference, |phase| !matches!(phase, Some(ProviderPhase::Running))).await;
+        let halted = matches!(ended, None | Some(ProviderPhase::Stopped(_) | ProviderPhase::Failed(_) | ProviderPhase::Starting(_)));
+        assert!(halted, "{kind}: {ended:?}");
+        bench.bring_down(&order, Some(&running.id)).await;
+        bench.judge(kind);
+    });
+}
+
+#[test]
+fn a_spot_machine_that_is_taken_back_is_told_as_that_and_returned() {
+    for_each(async |kind| {
+        let bench = Bench::start(kind, None).await;
+        let order = bench.order(Market::Spot, 0).await;
+        let create = bench.subject.create[&Market::Spot];
+        bench.sim.fault(Rule::once(create, Fault::Reclaim { after: 600, notice: 0 }));
+        let (running, _) = bench.bring_up(&order).await;
+        let reference = machine(&order, Some(&running.id));
+        let ended = until(&bench, &reference, |phase| !matches!(phase, Some(ProviderPhase::Running))).await;
+        let Some(ProviderPhase::Failed(failure)) = ended else {
+            panic!("{kind}: {ended:?}");
+        };
+        assert_eq!(failure.kind, FailureKind::Reclaimed, "{kind}: {}", failure.message);
+        bench.bring_down(&order, Some(&running.id)).await;
+        bench.judge(kind);
+    });
+}
+
+/// The first phase that will do, within half an hour.
+async fn until(
+    bench: &Bench,
+    reference: &MachineRef,
+    will_do: impl Fn(Option<&ProviderPhase>) -> bool,
+) -> Option<ProviderPhase> {
+    for _ in 0..180 {
+        let phase = bench.provider.get(reference).await.unwrap().map(|found| found.phase);
+        if will_do(phase.as_ref()) {
+            return phase;
+        }
+        sleep(Duration::from_secs(10)).await;
+    }
+    panic!("nothing happened within half an hour");
+}
+
+#[test]
+fn p8_no_operation_lasts_longer_than_a_minute_however_slow_the_cloud_is() {
+    for_each(async |kind| {
+        let bench = Bench::start(kind, None).await;
+        let order = bench.order(Market::OnDemand, 0).await;
+        bench.sim.fault(Rule::always("*", Fault::Latency { millis: 120_000 }));
+        let reference = machine(&order, None);
+        let began = Instant::now();
+        bench.provider.account().await.unwrap_err();
+        bench.provider.offers().await.unwrap_err();
+        bench.provider.create(&order).await.unwrap_err();
+        bench.provider.get(&reference).await.unwrap_err();
+        bench.provider.delete(&reference).await.unwrap_err();
+        bench.list().await.unwrap_err();
+        assert!(began.elapsed() < Duration::from_mins(6), "{kind}: {:?}", began.elapsed());
+    });
+}
+
+#[test]
+fn p9_wrong_credentials_are_told_as_such_and_shown_nowhere() {
+    for_each(async |kind| {
+        let bench = Bench::start(kind, None).await;
+        let wrong: Vec<(&'static str, String)> = bench
+            .subject
+            .credentials
+            .iter()
+            .map(|(name, value)| (*name, format!("{value}-wrong")))
+            .collect();
+        let provider = connect(kind, &bench.simulator, &wrong, bench.subject.settings.clone());
+        let order = bench.order(Market::OnDemand, 0).await;
+        let errors = [
+            provider.account().await.unwrap_err(),
+            provider.create(&order).await.unwrap_err(),
+            provider.list(&scope()).await.unwrap_err(),
+            provider.delete(&machine(&order, None)).await.unwrap_err(),
+        ];
+        for error in errors {
+            assert_eq!(error.kind, ErrorKind::Credentials, "{kind}: {error}");
+            assert!(!format!("{error} {error:?}").contains(CANARY), "{kind}: {error}");
+            let key = bench.subject.credentials[0].0;
+            assert!(error.message.contains(key), "{kind}: the remedy does not name {key}: {error}");
+        }
+        assert_eq!(bench.sim.meter(|meter| meter.billed_now().len()), 0);
+    });
+}
