@@ -38,14 +38,22 @@ if make -s demo KUBECONFIG="$KUBECONFIG_GIVEN" >"$WORK/out" 2>&1; then bad "a gi
 
 # --- with one ----------------------------------------------------------------
 
+# As on a cluster that never saw us. What an operator left whose end was not in order has
+# nobody who would let go of it.
+k delete tasks.skyward.dev,pools.skyward.dev --all -A --timeout 60s >/dev/null 2>&1 || true
+k delete providers.skyward.dev --all --timeout 20s >/dev/null 2>&1 || true
 "$SKYWARD_BIN_DIR/helm" --kubeconfig "$KUBECONFIG_GIVEN" uninstall skyward -n skyward-system --ignore-not-found --wait >/dev/null
-k delete namespace demo-bystander --ignore-not-found >/dev/null
+k delete namespace skyward-system demo-bystander --ignore-not-found >/dev/null
+for kind in tasks pools machines providers; do
+  k get "$kind.skyward.dev" -A --ignore-not-found -o 'jsonpath={range .items[*]}{.metadata.namespace} {.metadata.name}{"\n"}{end}' 2>/dev/null |
+    while read -r namespace name; do
+      [ -n "$name" ] || { name=$namespace && namespace=default; }
+      k patch -n "$namespace" "$kind.skyward.dev" "$name" --type merge -p '{"metadata":{"finalizers":null}}' >/dev/null
+    done
+done
+for name in $(k get crd -o name | grep '\.skyward\.dev$' || true); do k delete "$name" --timeout 60s >/dev/null; done
 k create namespace demo-bystander >/dev/null
 k create configmap -n demo-bystander theirs --from-literal=a=b >/dev/null
-k delete providers.skyward.dev --all --ignore-not-found >/dev/null 2>&1 || true
-# As on a cluster that never saw us.
-k delete namespace skyward-system --ignore-not-found >/dev/null
-for name in $(k get crd -o name | grep '\.skyward\.dev$' || true); do k delete "$name" --timeout 60s >/dev/null; done
 
 port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
 "$SKYWARD_BIN_DIR/crane" registry serve --address "127.0.0.1:$port" --disk "$(mkdir "$WORK/registry" && echo "$WORK/registry")" >"$WORK/registry.log" 2>&1 &
