@@ -63,6 +63,10 @@ pub type AgentStream<T> = BoxStream<'static, Result<T, AgentError>>;
 pub trait AgentApi: Send + Sync {
     /// Number of the connection; differs for each connection that this process makes.
     fn connection(&self) -> u64;
+    /// Whether [`AgentApi::watch`] tells where the recorded facts end; older agents do not.
+    fn marks_replay(&self) -> bool {
+        false
+    }
     /// Starts a run, or answers with the state of the run of that id.
     async fn start(&self, spec: RunSpec) -> Result<RunState, AgentError>;
     /// Asks a run to end; its end arrives as a fact.
@@ -88,6 +92,7 @@ pub struct Agent {
     /// Differs for each connection that this process makes.
     pub connection: u64,
     epoch: u64,
+    marks_replay: bool,
     client: AgentClient<Channel>,
 }
 
@@ -96,6 +101,7 @@ impl std::fmt::Debug for Agent {
         let Self {
             connection,
             epoch,
+            marks_replay: _,
             client: _,
         } = self;
         f.debug_struct("Agent")
@@ -112,13 +118,14 @@ impl Agent {
         Self {
             connection: CONNECTIONS.fetch_add(1, Ordering::Relaxed),
             epoch,
+            marks_replay: false,
             client: AgentClient::new(channel)
                 .max_decoding_message_size(MESSAGE)
                 .max_encoding_message_size(MESSAGE),
         }
     }
 
-    /// First call on each connection: who is there.
+    /// First call on each connection: who is there, and what it can do.
     pub async fn hello(&self) -> Result<HelloReply, AgentError> {
         let request = HelloRequest {
             protocol_min: PROTOCOL_MIN,
@@ -127,6 +134,12 @@ impl Agent {
         };
         let mut client = self.client.clone();
         call(HELLO, "hello", client.hello(request)).await
+    }
+
+    /// What the answer to Hello says that it can do.
+    pub(crate) fn can(mut self, hello: &HelloReply) -> Self {
+        self.marks_replay = hello.marks_replay;
+        self
     }
 
     /// Keeps the machine alive for these times without us: idle, and with runs.
@@ -165,8 +178,12 @@ impl Agent {
     /// Facts after `since`, first the recorded ones, then live. Ends only with an error.
     pub async fn watch(&self, since: u64) -> Result<AgentStream<Fact>, AgentError> {
         let mut client = self.client.clone();
+        let request = WatchRequest {
+            since,
+            mark_replay: true,
+        };
         // Silence is normal here: a lost connection ends the stream.
-        Ok(open(client.watch(WatchRequest { since }), "watch")
+        Ok(open(client.watch(request), "watch")
             .await?
             .map_err(map_status)
             .boxed())
@@ -223,6 +240,9 @@ impl Agent {
 impl AgentApi for Agent {
     fn connection(&self) -> u64 {
         self.connection
+    }
+    fn marks_replay(&self) -> bool {
+        self.marks_replay
     }
     async fn start(&self, spec: RunSpec) -> Result<RunState, AgentError> {
         Self::start(self, spec).await

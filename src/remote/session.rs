@@ -462,7 +462,7 @@ async fn greet(
             if bridged {
                 connection.prefer_bridge();
             }
-            Ok((agent, closed, hello))
+            Ok((agent.can(&hello), closed, hello))
         }
         Ok(hello) => Err(refused(format!(
             "the agent there belongs to machine \"{}\": two machines share one address or one home directory",

@@ -62,7 +62,13 @@ impl Daemon {
             }
         };
         let mut agent = AgentClient::new(channel);
-        let mut stream = agent.watch(WatchRequest { since: 0 }).await?.into_inner();
+        let mut stream = agent
+            .watch(WatchRequest {
+                since: 0,
+                mark_replay: false,
+            })
+            .await?
+            .into_inner();
         let facts = broadcast::Sender::new(4096);
         let told = facts.clone();
         // It ends with the daemon.

@@ -162,16 +162,22 @@ impl Bench {
         let params = WatchParams::default()
             .fields("status.phase=Succeeded")
             .timeout(290);
-        let mut events = self.tasks().watch_metadata(&params, "").await?.boxed();
+        let tasks = self.tasks();
+        let mut events = tasks.watch_metadata(&params, "").await?.boxed();
         Ok(tokio::spawn(async move {
+            let deadline = Instant::now() + PATIENCE;
             let mut seen = BTreeSet::new();
-            while let Some(event) = tokio::time::timeout(PATIENCE, events.try_next()).await?? {
-                if let WatchEvent::Added(t) | WatchEvent::Modified(t) = event {
-                    let name = t.name_any();
-                    if name.starts_with(&prefix) && seen.insert(name) && seen.len() >= count as usize {
-                        return Ok(Instant::now());
+            while Instant::now() < deadline {
+                while let Ok(Some(event)) = tokio::time::timeout(PATIENCE, events.try_next()).await? {
+                    if let WatchEvent::Added(t) | WatchEvent::Modified(t) = event {
+                        let name = t.name_any();
+                        if name.starts_with(&prefix) && seen.insert(name) && seen.len() >= count as usize {
+                            return Ok(Instant::now());
+                        }
                     }
                 }
+                // The API server ends watches as it likes; a new one begins with what there is.
+                events = tasks.watch_metadata(&params, "").await?.boxed();
             }
             bail!("{} of {count} Tasks succeeded", seen.len())
         }))

@@ -386,6 +386,14 @@ impl Ledger {
             .collect()
     }
 
+    /// Runs that were accepted and have not started: no fact tells of them.
+    pub(crate) fn not_started(&self) -> Vec<String> {
+        let state = self.shared.state();
+        let waits = |run: &Run| run.started.is_none() && run.finished.is_none();
+        let runs = state.runs.iter().filter(|(_, run)| waits(run));
+        runs.map(|(run_id, _)| run_id.clone()).collect()
+    }
+
     /// All known runs.
     pub(crate) fn known(&self) -> BTreeSet<String> {
         self.shared.state().runs.keys().cloned().collect()

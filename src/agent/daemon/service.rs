@@ -27,8 +27,8 @@ use super::{
 };
 use crate::protocol::{
     CHUNK_BYTES, Chunk, Fact, Finished, ForgetReply, ForgetRequest, HelloReply, HelloRequest, INLINE_BYTES,
-    LeaseReply, LeaseRequest, ReadLogRequest, ReadResultRequest, RunState, StartRequest, StopRequest,
-    WatchRequest, agent_server::Agent, fact, is_run_id, version,
+    LeaseReply, LeaseRequest, ReadLogRequest, ReadResultRequest, Replayed, RunState, StartRequest,
+    StopRequest, WatchRequest, agent_server::Agent, fact, is_run_id, version,
 };
 
 /// Facts read from the ledger at once.
@@ -118,6 +118,7 @@ impl Agent for Service {
             accelerators: own.probes.accelerators().await,
             running: own.ledger.counts().running,
             user: users::own().name,
+            marks_replay: true,
         }))
     }
 
@@ -149,8 +150,9 @@ impl Agent for Service {
 
     async fn watch(&self, request: Request<WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
         let mut newest = self.0.ledger.newest();
+        let WatchRequest { since, mark_replay } = request.into_inner();
         // Whoever saw more than there is saw another life of this agent: it gets everything.
-        let since = Some(request.into_inner().since)
+        let since = Some(since)
             .filter(|since| *since <= *newest.borrow())
             .unwrap_or(0);
         let (facts, stream) = mpsc::channel(FACTS);
@@ -158,6 +160,11 @@ impl Agent for Service {
         tokio::spawn(async move {
             let send = async {
                 let mut since = since;
+                // Looked at before the facts: what has no fact by now may get one meanwhile, and
+                // is then told twice, but never not at all.
+                let mut replayed = mark_replay.then(|| Replayed {
+                    accepted: own.ledger.not_started(),
+                });
                 loop {
                     newest.mark_unchanged();
                     loop {
@@ -169,6 +176,15 @@ impl Agent for Service {
                             if facts.send(Ok(fact)).await.is_err() {
                                 return;
                             }
+                        }
+                    }
+                    if let Some(replayed) = replayed.take() {
+                        let mark = Fact {
+                            fact: Some(fact::Fact::Replayed(replayed)),
+                            ..Fact::default()
+                        };
+                        if facts.send(Ok(mark)).await.is_err() {
+                            return;
                         }
                     }
                     tokio::select! {

@@ -50,6 +50,9 @@ pub struct HelloReply {
     /// the agent's own user
     #[prost(string, tag = "10")]
     pub user: ::prost::alloc::string::String,
+    /// Watch can tell where the recorded facts end
+    #[prost(bool, tag = "11")]
+    pub marks_replay: bool,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 #[prost(skip_debug)]
@@ -215,6 +218,9 @@ pub mod run_state {
 pub struct WatchRequest {
     #[prost(uint64, tag = "1")]
     pub since: u64,
+    /// send Replayed once between the recorded facts and the live ones
+    #[prost(bool, tag = "2")]
+    pub mark_replay: bool,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Fact {
@@ -222,7 +228,7 @@ pub struct Fact {
     pub seq: u64,
     #[prost(string, tag = "2")]
     pub run_id: ::prost::alloc::string::String,
-    #[prost(oneof = "fact::Fact", tags = "3, 4")]
+    #[prost(oneof = "fact::Fact", tags = "3, 4, 5")]
     pub fact: ::core::option::Option<fact::Fact>,
 }
 /// Nested message and enum types in `Fact`.
@@ -233,7 +239,16 @@ pub mod fact {
         Started(super::Started),
         #[prost(message, tag = "4")]
         Finished(super::Finished),
+        #[prost(message, tag = "5")]
+        Replayed(super::Replayed),
     }
+}
+/// Without a run id or number of its own: all that was on record has been told.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Replayed {
+    /// runs that were promised, and may have no fact yet
+    #[prost(string, repeated, tag = "1")]
+    pub accepted: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Started {

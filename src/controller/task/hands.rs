@@ -11,7 +11,10 @@ use kube::{
     api::{ListParams, Patch, PatchParams},
 };
 use skyward_api::{GROUP, Machine, Task, TaskStatus, VERSION, shared::EnvFrom};
-use skyward_remote::{AgentError, MachineKey};
+use skyward_remote::{
+    AgentError, MachineKey,
+    protocol::{Fact, Started, fact},
+};
 use tokio::{
     sync::{Semaphore, mpsc},
     time::timeout,
@@ -106,7 +109,9 @@ impl Hands {
             Effect::Expire { uid, name, at } => self.expiry.at(&pool.namespace, &name, &uid, at),
             Effect::Abdicate => {
                 tracing::error!(%pool, "an agent takes orders from a newer leader: this process ends");
-                self.context.superseded.notice(format!("an agent of Pool \"{pool}\""));
+                self.context
+                    .superseded
+                    .notice(format!("an agent of Pool \"{pool}\""));
             }
             other => return Some(other),
         }
@@ -277,9 +282,16 @@ impl Hands {
     ) -> Result<(), AgentError> {
         let agent = self.agent_on(pool, machine, connection)?;
         let mut facts = agent.watch(0).await?;
+        let replayed = Event::Replayed { place, connection };
+        if !agent.marks_replay() {
+            // An older agent does not say when: it cannot be waited for.
+            let _ = event_tx.send(replayed).await;
+        }
         while let Some(fact) = facts.next().await {
-            if event_tx.send(Event::Fact(place, Box::new(fact?))).await.is_err() {
-                break;
+            for event in told(place, connection, fact?) {
+                if event_tx.send(event).await.is_err() {
+                    return Ok(());
+                }
             }
         }
         Ok(())
@@ -368,7 +380,46 @@ impl Hands {
     }
 }
 
+/// What an agent's fact is to a dispatcher. The end of the recorded ones also names runs that
+/// the agent has promised to start, of which no fact tells yet.
+fn told(place: Place, connection: u64, fact: Fact) -> Vec<Event> {
+    let Some(fact::Fact::Replayed(replayed)) = fact.fact else {
+        return vec![Event::Fact(place, Box::new(fact))];
+    };
+    let accepted = replayed.accepted.into_iter().map(|run_id| {
+        let promised = Fact {
+            run_id,
+            fact: Some(fact::Fact::Started(Started::default())),
+            ..Fact::default()
+        };
+        Event::Fact(place, Box::new(promised))
+    });
+    accepted.chain([Event::Replayed { place, connection }]).collect()
+}
+
 /// The clock, in one place.
 pub(crate) fn now() -> Timestamp {
     Timestamp::now()
+}
+
+#[cfg(test)]
+mod tests {
+    use skyward_remote::protocol::Replayed;
+
+    use super::*;
+
+    #[test]
+    fn promised_runs_are_told_before_the_end_of_the_replay() {
+        let place = Place { slot: 1, attempt: 2 };
+        let mark = Fact {
+            fact: Some(fact::Fact::Replayed(Replayed {
+                accepted: vec!["uid-1-0".into()],
+            })),
+            ..Fact::default()
+        };
+        let events = told(place, 7, mark);
+        assert!(matches!(&events[0], Event::Fact(_, fact) if fact.run_id == "uid-1-0"));
+        assert!(matches!(events[1], Event::Replayed { connection: 7, .. }));
+        assert_eq!(events.len(), 2);
+    }
 }

@@ -169,6 +169,13 @@ pub(crate) enum Event {
     },
     /// An agent reports.
     Fact(Place, Box<Fact>),
+    /// An agent has told every fact that it had when it was asked.
+    Replayed {
+        /// Of which machine.
+        place: Place,
+        /// Over which connection.
+        connection: u64,
+    },
     /// The stream of an agent's facts ended.
     FollowEnded {
         /// Of which machine.

@@ -153,7 +153,10 @@ impl Machine {
     async fn fact(&mut self, wanted: impl Fn(&Fact) -> bool) -> Fact {
         let mut facts = self
             .agent
-            .watch(WatchRequest { since: 0 })
+            .watch(WatchRequest {
+                since: 0,
+                mark_replay: false,
+            })
             .await
             .unwrap()
             .into_inner();

@@ -69,7 +69,10 @@ async fn two_watchers_see_the_same_facts_and_a_late_one_only_what_it_has_not_see
         watchers.push(
             machine
                 .agent
-                .watch(WatchRequest { since: 0 })
+                .watch(WatchRequest {
+                    since: 0,
+                    mark_replay: false,
+                })
                 .await
                 .unwrap()
                 .into_inner(),
@@ -93,7 +96,10 @@ async fn two_watchers_see_the_same_facts_and_a_late_one_only_what_it_has_not_see
     machine.start_daemon().await;
     let mut late = machine
         .agent
-        .watch(WatchRequest { since })
+        .watch(WatchRequest {
+            since,
+            mark_replay: false,
+        })
         .await
         .unwrap()
         .into_inner();
@@ -101,7 +107,10 @@ async fn two_watchers_see_the_same_facts_and_a_late_one_only_what_it_has_not_see
     // One that knows of facts this agent never had starts from the beginning.
     let mut lost = machine
         .agent
-        .watch(WatchRequest { since: 1 << 40 })
+        .watch(WatchRequest {
+            since: 1 << 40,
+            mark_replay: false,
+        })
         .await
         .unwrap()
         .into_inner();
@@ -138,7 +147,10 @@ async fn many_short_runs_take_little_time_each() {
     let mut machine = Machine::start().await;
     let mut facts = machine
         .agent
-        .watch(WatchRequest { since: 0 })
+        .watch(WatchRequest {
+            since: 0,
+            mark_replay: false,
+        })
         .await
         .unwrap()
         .into_inner();
@@ -178,4 +190,27 @@ async fn many_short_runs_take_little_time_each() {
         latencies[RUNS as usize / 2]
     );
     assert!(latencies[RUNS as usize / 2].as_millis() < 200);
+}
+
+#[tokio::test]
+async fn whoever_asks_is_told_where_the_recorded_facts_end() {
+    let mut machine = Machine::start().await;
+    machine.run(command("before", &["true"])).await;
+    let request = WatchRequest {
+        since: 0,
+        mark_replay: true,
+    };
+    let mut facts = machine.agent.watch(request).await.unwrap().into_inner();
+    let mut told = Vec::new();
+    loop {
+        let fact = facts.message().await.unwrap().unwrap();
+        if let Some(fact::Fact::Replayed(replayed)) = fact.fact {
+            assert!(fact.run_id.is_empty() && replayed.accepted.is_empty());
+            break;
+        }
+        told.push(fact.run_id);
+    }
+    assert_eq!(told, ["before", "before"]);
+    machine.begin(command("after", &["true"])).await;
+    assert_eq!(facts.message().await.unwrap().unwrap().run_id, "after");
 }

@@ -98,6 +98,9 @@ pub(crate) struct Dispatcher {
     /// Tasks that we let go before the watch did: what it still shows of them is old.
     departed: BTreeSet<Uid>,
     following: BTreeMap<Place, u64>,
+    /// Connections over which the agent has told all that it had. Before that its machine has
+    /// no room: it may run what nobody here knows, such as runs of deleted Tasks.
+    replayed: BTreeMap<Place, u64>,
     listing: bool,
     last: Option<Place>,
     writes: u64,
@@ -125,6 +128,7 @@ impl Dispatcher {
             deleted: BTreeSet::new(),
             departed: BTreeSet::new(),
             following: BTreeMap::new(),
+            replayed: BTreeMap::new(),
             listing: false,
             last: None,
             writes: 0,
@@ -164,6 +168,10 @@ impl Dispatcher {
             } => self.on_stopped(&run, connection, result, now),
             Event::Forgotten { runs, result } => self.on_forgotten(&runs, &result, now),
             Event::Fact(place, fact) => self.on_fact(place, *fact, now),
+            Event::Replayed { place, connection } => {
+                self.replayed.insert(place, connection);
+                self.dirty = true;
+            }
             Event::FollowEnded { place, connection } => {
                 if self.following.get(&place) == Some(&connection) {
                     // Followed again with the next tick.
@@ -262,9 +270,13 @@ impl Dispatcher {
             .map(|machine| (machine.place, machine))
             .collect();
         let Self {
-            following, machines, ..
+            following,
+            replayed,
+            machines,
+            ..
         } = self;
         following.retain(|place, _| machines.contains_key(place));
+        replayed.retain(|place, _| machines.contains_key(place));
         for run in self.runs.values_mut() {
             if let Some(machine) = self.machines.get(&run.place) {
                 run.machine = machine.name.clone();

@@ -45,7 +45,12 @@ impl Dispatcher {
             .filter(|machine| machine.ready)
             .map(|machine| {
                 let used = used.get(&machine.place).copied().unwrap_or_default();
-                let room = if machine.takes_runs() { pool.concurrency } else { 0 };
+                let known = self.replayed.get(&machine.place).copied() == machine.connection;
+                let room = if machine.takes_runs() && known {
+                    pool.concurrency
+                } else {
+                    0
+                };
                 Room {
                     place: machine.place,
                     free: room.saturating_sub(used),

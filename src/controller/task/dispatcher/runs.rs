@@ -279,7 +279,7 @@ impl Dispatcher {
         let finished = match fact.fact {
             Some(fact::Fact::Finished(finished)) => Some(Arc::new(finished)),
             Some(fact::Fact::Started(_)) => None,
-            None => return,
+            Some(fact::Fact::Replayed(_)) | None => return,
         };
         if self.runs.get(&id).is_some_and(|run| run.place == place) {
             match finished {
@@ -304,6 +304,8 @@ impl Dispatcher {
         known.place = place;
         if finished.is_some() {
             known.finished = finished;
+            // Its place is free.
+            self.dirty = true;
         }
     }
 

@@ -95,6 +95,7 @@ impl World {
                         self.answers.push_back(fact_of(place, id, run.finished.clone()));
                     }
                 }
+                self.answers.push_back(Event::Replayed { place, connection });
             }
             Effect::Start(order) => {
                 let StartOrder {

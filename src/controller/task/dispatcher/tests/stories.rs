@@ -444,3 +444,29 @@ fn a_reason_that_changes_is_told_again() {
     assert_eq!(world.status(&uid).reason, "ReferenceNotFound");
     assert_eq!(world.writes[&uid], 2);
 }
+
+#[test]
+fn a_new_leader_gives_a_machine_nothing_before_its_agent_has_told_what_it_runs() {
+    let mut world = World::new(1, 1);
+    world.quiet();
+    let gone = world.create("gone", json!("one"));
+    world.quiet();
+    let (place, run) = only_run(&world);
+    // Deleted while no controller lives: nothing but the agent knows of its run.
+    world.objects.remove(&gone);
+    world.create("next", json!("one"));
+    world.restart();
+    while let Some(event) = world.watch.pop_front() {
+        world.tell(event);
+    }
+    let starts = |world: &World| {
+        let begins = |effect: &Effect| matches!(effect, Effect::Write { .. } | Effect::Start(_));
+        world.effects.iter().any(begins)
+    };
+    assert!(!starts(&world), "{:?}", world.effects);
+    world.quiet();
+    assert_eq!(world.active(), [(place, run.clone())]);
+    world.finish(place, &run, 0);
+    world.quiet();
+    assert!(matches!(&world.active()[..], [(_, next)] if next.uid != gone));
+}

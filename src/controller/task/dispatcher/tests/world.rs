@@ -30,8 +30,6 @@ pub(super) struct World {
     pub(super) outcomes: BTreeMap<RunId, Box<Collected>>,
     /// Why the result store takes and gives nothing now.
     pub(super) store_problem: Option<CollectError>,
-    /// Tasks were deleted while nobody watched: their runs are found late.
-    surprises: bool,
     pub(super) missing_references: bool,
     /// Tell the history, to look into one.
     pub(super) told: bool,
@@ -78,7 +76,6 @@ impl World {
             published: Vec::new(),
             outcomes: BTreeMap::new(),
             store_problem: None,
-            surprises: false,
             missing_references: false,
             told: std::env::var_os("HISTORY").is_some(),
         };
@@ -188,7 +185,6 @@ impl World {
 
     pub(super) fn delete(&mut self, uid: &Uid) {
         if self.objects.remove(uid).is_some() {
-            self.surprises = true;
             self.watch.push_back(Event::Left(uid.clone()));
         }
     }
@@ -223,7 +219,7 @@ impl World {
         for (place, machine) in &self.machines {
             let active = machine.runs.values().filter(|run| run.finished.is_none()).count();
             assert!(
-                self.surprises || active <= pool.concurrency as usize,
+                active <= pool.concurrency as usize,
                 "{active} runs on {place}, which takes {}",
                 pool.concurrency
             );
