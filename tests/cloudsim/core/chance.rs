@@ -11,7 +11,7 @@ impl Chance {
     }
 
     /// The next 64 bits.
-    pub fn next(&mut self) -> u64 {
+    pub fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut bits = self.0;
         bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -21,12 +21,12 @@ impl Chance {
 
     /// A number below `bound` (0 when that is 0).
     pub fn below(&mut self, bound: u64) -> u64 {
-        if bound == 0 { 0 } else { self.next() % bound }
+        if bound == 0 { 0 } else { self.bits() % bound }
     }
 
     /// True with the given probability.
     pub fn hits(&mut self, probability: f64) -> bool {
-        (self.next() >> 11) as f64 / ((1_u64 << 53) as f64) < probability
+        (self.bits() >> 11) as f64 / ((1_u64 << 53) as f64) < probability
     }
 
     /// `length` characters of an alphabet.

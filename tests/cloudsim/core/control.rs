@@ -193,7 +193,7 @@ fn post(sim: &Sim, name: &str, request: &Request) -> Result<Option<Value>, Strin
             sim.world(|world| {
                 world
                     .stock
-                    .set(Shelf::new(&set.r#type, &set.region, set.market), left)
+                    .set(Shelf::new(&set.r#type, &set.region, set.market), left);
             });
         }
         "price" => {

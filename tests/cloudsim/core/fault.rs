@@ -218,7 +218,7 @@ impl Faults {
             }
             match &rule.fault {
                 Fault::Latency { millis } => {
-                    struck.latency += SignedDuration::from_millis(i64::try_from(*millis).unwrap_or(i64::MAX))
+                    struck.latency += SignedDuration::from_millis(i64::try_from(*millis).unwrap_or(i64::MAX));
                 }
                 other => struck.fault = Some(other.clone()),
             }

@@ -101,15 +101,12 @@ fn decode(text: &str, plus_is_space: bool) -> String {
             .flatten()
             .and_then(|digits| std::str::from_utf8(digits).ok())
             .and_then(|digits| u8::from_str_radix(digits, 16).ok());
-        match escaped {
-            Some(value) => {
-                out.push(value);
-                at += 3;
-            }
-            None => {
-                out.push(if byte == b'+' && plus_is_space { b' ' } else { byte });
-                at += 1;
-            }
+        if let Some(value) = escaped {
+            out.push(value);
+            at += 3;
+        } else {
+            out.push(if byte == b'+' && plus_is_space { b' ' } else { byte });
+            at += 1;
         }
     }
     String::from_utf8_lossy(&out).into_owned()

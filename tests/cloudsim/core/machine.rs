@@ -98,13 +98,12 @@ pub struct Mark {
 impl Mark {
     /// One part of the mark: `name`, `description`, `tag:KEY` or `env:KEY`.
     pub fn part(&self, which: &str) -> Option<String> {
-        let found = match which.split_once(':') {
-            Some(("tag", key)) => self.tags.get(key).cloned(),
-            Some(("env", key)) => self.env.get(key).cloned(),
-            Some(_) => None,
-            None if which == "description" => Some(self.description.clone()),
-            None if which == "name" => Some(self.name.clone()),
-            None => None,
+        let found = match (which.split_once(':'), which) {
+            (Some(("tag", key)), _) => self.tags.get(key).cloned(),
+            (Some(("env", key)), _) => self.env.get(key).cloned(),
+            (None, "description") => Some(self.description.clone()),
+            (None, "name") => Some(self.name.clone()),
+            _ => None,
         };
         found.filter(|text| !text.is_empty())
     }

@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use rust_decimal::Decimal;
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::core::account::AccountId;
 use crate::core::billing::Tab;
+use crate::core::world::World;
 
 /// Something in an account that is no machine.
 #[derive(Clone, Debug, Serialize)]
@@ -38,5 +40,57 @@ impl Resource {
     /// Whether it still exists.
     pub fn exists(&self) -> bool {
         self.ended.is_none()
+    }
+}
+
+impl World {
+    /// The existing resources of an account and kind.
+    pub fn resources_of<'a>(&'a self, account: &'a str, kind: &'a str) -> impl Iterator<Item = &'a Resource> {
+        self.resources
+            .values()
+            .filter(move |resource| resource.account == account && resource.kind == kind && resource.exists())
+    }
+
+    /// Adds a resource that costs `price` an hour.
+    pub fn add_resource(&mut self, mut resource: Resource, price: Decimal) {
+        resource.tab.charge(self.now(), price);
+        self.resources.insert(resource.id.clone(), resource);
+    }
+
+    /// A resource with nothing but its identity, made now; not yet in the world.
+    pub fn new_resource(&self, id: &str, kind: &'static str, account: &str, name: &str) -> Resource {
+        Resource {
+            id: id.to_owned(),
+            kind,
+            account: account.to_owned(),
+            name: name.to_owned(),
+            region: String::new(),
+            created: self.now(),
+            tags: BTreeMap::new(),
+            detail: serde_json::Value::Null,
+            tab: Tab::default(),
+            ended: None,
+        }
+    }
+
+    /// Changes what an hour of a resource costs.
+    pub fn charge_resource(&mut self, id: &str, price: Decimal) {
+        let now = self.now();
+        if let Some(resource) = self.resources.get_mut(id) {
+            resource.tab.charge(now, price);
+        }
+    }
+
+    /// Ends a resource; false when it does not exist.
+    pub fn end_resource(&mut self, id: &str) -> bool {
+        let now = self.now();
+        match self.resources.get_mut(id).filter(|resource| resource.exists()) {
+            Some(resource) => {
+                resource.tab.charge(now, Decimal::ZERO);
+                resource.ended = Some(now);
+                true
+            }
+            None => false,
+        }
     }
 }

@@ -201,7 +201,7 @@ impl Sim {
                 Outcome::Answer(inner.cloud.refuse(&Refusal::UnknownCall, request, None))
             }
             Some(call) => {
-                entry.call = call.name.to_owned();
+                call.name.clone_into(&mut entry.call);
                 inner.carry_out(request, &call, fault, &mut entry)
             }
         };

@@ -317,18 +317,16 @@ pub(super) fn gpus(visit: &mut Visit<'_>, one: Option<&str>) -> Result<Answer, R
         .filter(|gpu| gpu.gpus > 0 && one.is_none_or(|one| one == gpu.name))
         .map(|gpu| shown(visit.world, gpu, &wanted))
         .collect();
-    match one {
-        Some(_) => match gpus.pop() {
-            Some(gpu) => Ok(Answer::json(200, &gpu)),
-            None => Err(Refusal::NotFound("GPU type not found".to_owned())),
-        },
-        None => {
-            if let Some(keep) = visit.keep {
-                gpus.truncate(keep);
-            }
-            Ok(Answer::json(200, &json!({ "gpus": gpus })))
-        }
+    if one.is_some() {
+        let gpu = gpus
+            .pop()
+            .ok_or_else(|| Refusal::NotFound("GPU type not found".to_owned()))?;
+        return Ok(Answer::json(200, &gpu));
     }
+    if let Some(keep) = visit.keep {
+        gpus.truncate(keep);
+    }
+    Ok(Answer::json(200, &json!({ "gpus": gpus })))
 }
 
 fn shown(world: &World, gpu: &InstanceType, wanted: &Wanted) -> Value {

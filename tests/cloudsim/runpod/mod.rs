@@ -299,7 +299,7 @@ impl Cloud for Runpod {
             Happening::Died(id) => world.fail(id, Cause::Died),
             Happening::Reminder(what) => match what.split_once(' ') {
                 Some(("terminate", id)) => self.terminate(world, id, SignedDuration::ZERO),
-                Some(("stop", id)) => self.stop(world, id),
+                Some(("stop", id)) => pods::stop(world, id),
                 _ => {}
             },
             Happening::Running(_)

@@ -13,7 +13,7 @@ use super::{Runpod, account};
 use crate::backend::{Boot, SshWay, Start};
 use crate::core::cloud::{Refusal, Visit};
 use crate::core::machine::{Mark, NewMachine};
-use crate::core::market::{Market, Shelf};
+use crate::core::market::{InstanceType, Market, Shelf};
 
 /// What somebody wants to rent.
 #[derive(Clone, Debug, Default)]
@@ -91,7 +91,7 @@ impl Runpod {
                 return Err(Refusal::Quota("pods".to_owned()));
             }
         }
-        let (tier, place, price) = self.place(visit, order, &hardware).ok_or(Refusal::NoCapacity)?;
+        let (tier, place, price) = place(visit, order, &hardware).ok_or(Refusal::NoCapacity)?;
         let market = if order.bid.is_some() {
             Market::Spot
         } else {
@@ -151,68 +151,6 @@ impl Runpod {
         Ok(id)
     }
 
-    /// The tier, the place and the price of one GPU or vCPU.
-    fn place(
-        &self,
-        visit: &Visit<'_>,
-        order: &Order,
-        hardware: &crate::core::market::InstanceType,
-    ) -> Option<(Tier, String, Decimal)> {
-        let newest_fits = order
-            .least_cuda
-            .as_deref()
-            .is_none_or(|least| CUDA.iter().any(|version| at_least(version, least)));
-        let exact_fits = order.exact_cuda.is_empty()
-            || CUDA
-                .iter()
-                .any(|version| order.exact_cuda.iter().any(|wanted| wanted == version));
-        if !newest_fits || !exact_fits {
-            return None;
-        }
-        let market = if order.bid.is_some() {
-            Market::Spot
-        } else {
-            Market::OnDemand
-        };
-        let mut found = Vec::new();
-        for tier in &order.tiers {
-            if order.is_cpu && *tier == Tier::Community {
-                continue;
-            }
-            let listed = if order.is_cpu {
-                Some(hardware.on_demand)
-            } else {
-                catalogue::price(hardware, *tier, market)
-            };
-            let Some(listed) = listed else { continue };
-            if !order.is_cpu && u64::from(order.count) > catalogue::most(hardware, *tier) {
-                continue;
-            }
-            // Who bids pays the bid, if it reaches the floor.
-            let price = match order.bid {
-                Some(bid) if bid < listed => continue,
-                Some(bid) => bid,
-                None => listed,
-            };
-            if order.ceiling.is_some_and(|ceiling| price > ceiling) {
-                continue;
-            }
-            for place in catalogue::places(visit.world, *tier) {
-                let wanted = order.places.is_empty() || order.places.contains(&place);
-                let country = order
-                    .country
-                    .as_deref()
-                    .is_none_or(|code| code == catalogue::country(&place));
-                let networked = !order.global_networking || catalogue::has_global_networking(&place);
-                let left = visit.world.stock.has(&Shelf::new(&hardware.name, &place, market));
-                if wanted && country && networked && left {
-                    found.push((*tier, place, price));
-                }
-            }
-        }
-        found.into_iter().min_by(|a, b| a.2.cmp(&b.2))
-    }
-
     /// What boots: images of RunPod start sshd by themselves with `PUBLIC_KEY`; in others
     /// nothing does unless the command says so.
     fn boot(&self, account: &str, order: &Order, id: &str, key: &str) -> Boot {
@@ -255,6 +193,63 @@ impl Runpod {
     pub(super) fn center(place: &str) -> Option<&str> {
         (place != COMMUNITY).then_some(place)
     }
+}
+
+/// The tier, the place and the price of one GPU or vCPU.
+fn place(visit: &Visit<'_>, order: &Order, hardware: &InstanceType) -> Option<(Tier, String, Decimal)> {
+    let newest_fits = order
+        .least_cuda
+        .as_deref()
+        .is_none_or(|least| CUDA.iter().any(|version| at_least(version, least)));
+    let exact_fits = order.exact_cuda.is_empty()
+        || CUDA
+            .iter()
+            .any(|version| order.exact_cuda.iter().any(|wanted| wanted == version));
+    if !newest_fits || !exact_fits {
+        return None;
+    }
+    let market = if order.bid.is_some() {
+        Market::Spot
+    } else {
+        Market::OnDemand
+    };
+    let mut found = Vec::new();
+    for tier in &order.tiers {
+        if order.is_cpu && *tier == Tier::Community {
+            continue;
+        }
+        let listed = if order.is_cpu {
+            Some(hardware.on_demand)
+        } else {
+            catalogue::price(hardware, *tier, market)
+        };
+        let Some(listed) = listed else { continue };
+        if !order.is_cpu && u64::from(order.count) > catalogue::most(hardware, *tier) {
+            continue;
+        }
+        // Who bids pays the bid, if it reaches the floor.
+        let price = match order.bid {
+            Some(bid) if bid < listed => continue,
+            Some(bid) => bid,
+            None => listed,
+        };
+        if order.ceiling.is_some_and(|ceiling| price > ceiling) {
+            continue;
+        }
+        for place in catalogue::places(visit.world, *tier) {
+            let wanted = order.places.is_empty() || order.places.contains(&place);
+            let country = order
+                .country
+                .as_deref()
+                .is_none_or(|code| code == catalogue::country(&place));
+            let networked = !order.global_networking || catalogue::has_global_networking(&place);
+            let left = visit.world.stock.has(&Shelf::new(&hardware.name, &place, market));
+            if wanted && country && networked && left {
+                found.push((*tier, place, price));
+            }
+        }
+    }
+    found.into_iter().min_by(|a, b| a.2.cmp(&b.2))
 }
 
 /// How long after its boot a pod has its public port.

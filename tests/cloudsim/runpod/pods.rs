@@ -47,6 +47,31 @@ fn missing() -> Refusal {
     Refusal::NotFound("pod not found".to_owned())
 }
 
+/// A pod of this account that exists.
+fn own<'a>(visit: &'a Visit<'_>, id: &str) -> Result<&'a Machine, Refusal> {
+    let machine = visit
+        .world
+        .machines
+        .get(id)
+        .filter(|machine| machine.account == visit.account);
+    machine.filter(|machine| machine.exists()).ok_or_else(missing)
+}
+
+/// Takes a GPU again, if there is one.
+pub(super) fn resume(visit: &mut Visit<'_>, id: &str) -> Result<(), Refusal> {
+    if !visit.world.hold_stock(id) {
+        return Err(Refusal::NoCapacity);
+    }
+    visit.world.resume(id, visit.boot.clone());
+    Ok(())
+}
+
+/// Stops a pod: its disks stay, its GPU is somebody else's.
+pub(super) fn stop(world: &mut World, id: &str) {
+    world.halt(id, Cause::Asked);
+    world.release_stock(id);
+}
+
 impl Runpod {
     pub(super) fn create_by_rest(&mut self, visit: &mut Visit<'_>) -> Result<Answer, Refusal> {
         let given: CreatePod = given(visit.request)?;
@@ -127,24 +152,15 @@ impl Runpod {
         Answer::json(200, &json!({ "pods": pods }))
     }
 
-    fn own<'a>(&self, visit: &'a Visit<'_>, id: &str) -> Result<&'a Machine, Refusal> {
-        let machine = visit
-            .world
-            .machines
-            .get(id)
-            .filter(|machine| machine.account == visit.account);
-        machine.filter(|machine| machine.exists()).ok_or_else(missing)
-    }
-
     pub(super) fn get_pod(&self, visit: &mut Visit<'_>, id: &str) -> Result<Answer, Refusal> {
         visit.subject = Some(id.to_owned());
-        let machine = self.own(visit, id)?;
+        let machine = own(visit, id)?;
         Ok(Answer::json(200, &self.pod(visit.world, machine, machine.phase)))
     }
 
     pub(super) fn delete_pod(&mut self, visit: &mut Visit<'_>, id: &str) -> Result<Answer, Refusal> {
         visit.subject = Some(id.to_owned());
-        if self.own(visit, id)?.phase == Phase::Ending {
+        if own(visit, id)?.phase == Phase::Ending {
             return Err(missing());
         }
         if self.is_member(id) {
@@ -161,7 +177,7 @@ impl Runpod {
     pub(super) fn act_on_pod(&mut self, visit: &mut Visit<'_>, id: &str) -> Result<Answer, Refusal> {
         let Act { action } = given(visit.request)?;
         visit.subject = Some(id.to_owned());
-        let machine = self.own(visit, id)?;
+        let machine = own(visit, id)?;
         let allowed = match action {
             Action::Start => matches!(machine.phase, Phase::Halted),
             Action::Stop => matches!(machine.phase, Phase::Pending | Phase::Running),
@@ -175,8 +191,8 @@ impl Runpod {
             )));
         }
         match action {
-            Action::Start => self.resume(visit, id)?,
-            Action::Stop => self.stop(visit.world, id),
+            Action::Start => resume(visit, id)?,
+            Action::Stop => stop(visit.world, id),
             Action::Restart => {}
             Action::Terminate => {
                 let takes = visit.world.end_takes;
@@ -185,20 +201,6 @@ impl Runpod {
             }
         }
         self.get_pod(visit, id)
-    }
-
-    /// Takes a GPU again, if there is one.
-    pub(super) fn resume(&mut self, visit: &mut Visit<'_>, id: &str) -> Result<(), Refusal> {
-        if !visit.world.hold_stock(id) {
-            return Err(Refusal::NoCapacity);
-        }
-        visit.world.resume(id, visit.boot.clone());
-        Ok(())
-    }
-
-    pub(super) fn stop(&mut self, world: &mut World, id: &str) {
-        world.halt(id, Cause::Asked);
-        world.release_stock(id);
     }
 
     pub(super) fn terminate(&mut self, world: &mut World, id: &str, takes: SignedDuration) {

@@ -11,8 +11,20 @@ use crate::core::market::{InstanceType, Left, Market, Shelf};
 use crate::core::meter::Meter;
 use crate::core::world::World;
 
+type TypeRow = (
+    &'static str,
+    &'static str,
+    &'static str,
+    u32,
+    u32,
+    u32,
+    u32,
+    i64,
+    i64,
+);
+
 /// Name, GPU, its model name, count, memory of one, vCPUs, memory, price and spot price in cents.
-const TYPES: [(&str, &str, &str, u32, u32, u32, u32, i64, i64); 9] = [
+const TYPES: [TypeRow; 9] = [
     (
         "1H100.80S.22V",
         "H100 SXM5 80GB",

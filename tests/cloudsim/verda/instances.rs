@@ -63,6 +63,28 @@ pub(super) fn status(machine: &Machine, phase: Phase, extra: Option<&Extra>, now
     }
 }
 
+/// Quotas and money.
+fn enough(visit: &Visit<'_>) -> Result<(), Refusal> {
+    let Some(account) = visit.world.accounts.get(&visit.account) else {
+        return Ok(());
+    };
+    if account
+        .balance
+        .is_some_and(|balance| balance <= rust_decimal::Decimal::ZERO)
+    {
+        return Err(Refusal::Funds);
+    }
+    let machines = visit
+        .world
+        .machines_of(&visit.account)
+        .filter(|machine| machine.exists())
+        .count() as u64;
+    match account.quotas.get("instances") {
+        Some(quota) if machines >= *quota => Err(Refusal::Quota("instances".to_owned())),
+        Some(_) | None => Ok(()),
+    }
+}
+
 impl Verda {
     pub(super) fn create_instance(&mut self, visit: &mut Visit<'_>) -> Result<Answer, Refusal> {
         let order: Deploy = given(visit.request)?;
@@ -96,7 +118,7 @@ impl Verda {
             },
             None => Start::Nothing,
         };
-        self.enough(visit)?;
+        enough(visit)?;
         if order
             .existing_volumes
             .iter()
@@ -183,28 +205,6 @@ impl Verda {
         Ok(id_alone(visit, 202, &id))
     }
 
-    /// Quotas and money.
-    fn enough(&self, visit: &Visit<'_>) -> Result<(), Refusal> {
-        let Some(account) = visit.world.accounts.get(&visit.account) else {
-            return Ok(());
-        };
-        if account
-            .balance
-            .is_some_and(|balance| balance <= rust_decimal::Decimal::ZERO)
-        {
-            return Err(Refusal::Funds);
-        }
-        let machines = visit
-            .world
-            .machines_of(&visit.account)
-            .filter(|machine| machine.exists())
-            .count() as u64;
-        match account.quotas.get("instances") {
-            Some(quota) if machines >= *quota => Err(Refusal::Quota("instances".to_owned())),
-            Some(_) | None => Ok(()),
-        }
-    }
-
     pub(super) fn list_instances(&self, visit: &mut Visit<'_>) -> Answer {
         let wanted_status = visit.request.parameter("status");
         let wanted_id = visit.request.parameter("computeId");
@@ -265,8 +265,7 @@ impl Verda {
         let mut value = world
             .types
             .get(&machine.instance_type)
-            .map(hardware)
-            .unwrap_or_else(|| json!({}));
+            .map_or_else(|| json!({}), hardware);
         let extra = self.instances.get(&machine.id);
         let spot = machine.market == Market::Spot;
         let volumes: Vec<&String> = self.attached(&machine.id).map(|(id, _)| id).collect();

@@ -42,7 +42,7 @@ impl Settings {
     }
 
     /// The port at which SSH of a machine answers from outside.
-    pub(super) fn port(&self, machine: &str, boot: &Boot) -> u16 {
+    pub(super) fn port(machine: &str, boot: &Boot) -> u16 {
         match boot.ssh {
             SshWay::Direct => 22,
             // Any number will do; the same machine keeps it.
@@ -71,7 +71,7 @@ impl Settings {
         };
         let port = match boot.ssh {
             SshWay::Direct => String::new(),
-            SshWay::Mapped => self.port(machine, boot).to_string(),
+            SshWay::Mapped => Self::port(machine, boot).to_string(),
         };
         let mut env: Vec<(String, String)> = vec![
             ("SIM_MODE".to_owned(), mode.to_owned()),
@@ -153,11 +153,11 @@ mod tests {
             ssh: SshWay::Mapped,
             ..Boot::default()
         };
-        let port = settings().port("abc", &boot);
+        let port = Settings::port("abc", &boot);
         assert!(port >= 10_000);
-        assert_eq!(port, settings().port("abc", &boot));
-        assert_ne!(port, settings().port("abd", &boot));
-        assert_eq!(settings().port("abc", &Boot::default()), 22);
+        assert_eq!(port, Settings::port("abc", &boot));
+        assert_ne!(port, Settings::port("abd", &boot));
+        assert_eq!(Settings::port("abc", &Boot::default()), 22);
     }
 
     #[test]

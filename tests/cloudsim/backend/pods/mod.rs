@@ -164,7 +164,7 @@ impl Actor {
                 return queue_rx.recv().await;
             }
         };
-        let port = self.settings.port(machine, boot);
+        let port = Settings::port(machine, boot);
         tokio::select! {
             // What is ordered next comes before what can be seen.
             biased;

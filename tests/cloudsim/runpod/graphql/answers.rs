@@ -7,11 +7,12 @@ use serde_json::{Map, Value, json};
 use crate::core::cloud::{Refusal, Visit};
 use crate::core::machine::{Machine, Phase};
 use crate::core::market::Market;
+use crate::runpod::Runpod;
 use crate::runpod::account::REGISTRY;
 use crate::runpod::catalogue::{self, CUDA, at_least, number};
 use crate::runpod::order::{Order, has_port};
+use crate::runpod::pods::{Extra, resume};
 use crate::runpod::wire::Tier;
-use crate::runpod::{Runpod, pods::Extra};
 
 /// The catalogue.
 pub(super) fn gpu_types(visit: &Visit<'_>, input: &Value) -> Value {
@@ -168,6 +169,18 @@ fn order(input: &Value) -> Result<Order, Refusal> {
     })
 }
 
+/// The pod that an input names.
+fn named(visit: &mut Visit<'_>, input: &Value) -> Result<String, Refusal> {
+    let id = text(input, "podId").unwrap_or_default();
+    let own = |machine: &&Machine| machine.account == visit.account;
+    let machine = visit.world.machines.get(&id).filter(own);
+    if machine.is_none_or(|machine| matches!(machine.phase, Phase::Ending | Phase::Ended)) {
+        return Err(Refusal::NotFound("Pod not found".to_owned()));
+    }
+    visit.subject = Some(id.clone());
+    Ok(id)
+}
+
 impl Runpod {
     /// `podFindAndDeployOnDemand` and `podRentInterruptable`.
     pub(super) fn deploy(
@@ -190,7 +203,7 @@ impl Runpod {
         let mut order = order(input)?;
         let instance = text(input, "instanceId").unwrap_or_default();
         let mut parts = instance.split('-');
-        order.hardware = parts.next().unwrap_or_default().to_owned();
+        parts.next().unwrap_or_default().clone_into(&mut order.hardware);
         order.count = parts.next().and_then(|count| count.parse().ok()).unwrap_or(0);
         order.is_cpu = true;
         if order.disk > 20 {
@@ -207,7 +220,7 @@ impl Runpod {
 
     /// `podBidResume`.
     pub(super) fn bid_resume(&mut self, visit: &mut Visit<'_>, input: &Value) -> Result<Value, Refusal> {
-        let id = self.named(visit, input)?;
+        let id = named(visit, input)?;
         let bid = decimal(input, "bidPerGpu").unwrap_or_default();
         let machine = visit
             .world
@@ -229,7 +242,7 @@ impl Runpod {
         }
         extra.bid = Some(bid);
         let price = bid * Decimal::from(extra.order.count);
-        self.resume(visit, &id)?;
+        resume(visit, &id)?;
         visit.world.reprice(&id, price);
         Ok(self.shown(visit, &id))
     }
@@ -240,7 +253,7 @@ impl Runpod {
         visit: &mut Visit<'_>,
         input: &Value,
     ) -> Result<Value, Refusal> {
-        let id = self.named(visit, input)?;
+        let id = named(visit, input)?;
         if self.is_member(&id) {
             return Err(Refusal::Bad("Pod is a member of a cluster".to_owned()));
         }
@@ -251,7 +264,7 @@ impl Runpod {
 
     /// `pod`.
     pub(super) fn one_pod(&self, visit: &mut Visit<'_>, input: &Value) -> Result<Value, Refusal> {
-        let id = self.named(visit, input)?;
+        let id = named(visit, input)?;
         Ok(self.shown(visit, &id))
     }
 
@@ -272,17 +285,6 @@ impl Runpod {
             "id": visit.account, "pubKey": self.keys_of(&visit.account).join("\n"), "pods": pods,
             "containerRegistryCreds": [{"id": REGISTRY.0, "name": REGISTRY.1}],
         })
-    }
-
-    fn named(&self, visit: &mut Visit<'_>, input: &Value) -> Result<String, Refusal> {
-        let id = text(input, "podId").unwrap_or_default();
-        let own = |machine: &&Machine| machine.account == visit.account;
-        let machine = visit.world.machines.get(&id).filter(own);
-        if machine.is_none_or(|machine| matches!(machine.phase, Phase::Ending | Phase::Ended)) {
-            return Err(Refusal::NotFound("Pod not found".to_owned()));
-        }
-        visit.subject = Some(id.clone());
-        Ok(id)
     }
 
     fn shown(&self, visit: &Visit<'_>, id: &str) -> Value {

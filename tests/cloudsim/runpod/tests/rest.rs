@@ -308,7 +308,7 @@ async fn a_revoked_key_is_401_and_a_lost_answer_leaves_a_pod_behind() {
     assert_eq!(world.post("/v2/pods", order("a")).await.status, 502);
     assert_eq!(world.get("/v2/pods").await.json()["pods"][0]["name"], "a");
     world.sim().world(|world| {
-        world.accounts.get_mut("acme").unwrap().credentials[0].state = CredentialState::Revoked
+        world.accounts.get_mut("acme").unwrap().credentials[0].state = CredentialState::Revoked;
     });
     assert_eq!(world.get("/v2/pods").await.status, 401);
     assert_eq!(

@@ -27,7 +27,7 @@ async fn a_wrong_secret_and_a_revoked_credential_get_no_token() {
     );
     let token = login(&simulator, "id", "secret").await;
     sim.world(|world| {
-        world.accounts.get_mut("acme").unwrap().credentials[0].state = CredentialState::Revoked
+        world.accounts.get_mut("acme").unwrap().credentials[0].state = CredentialState::Revoked;
     });
     assert_eq!(token.get("/v1/instances").await.unwrap().status, 401);
     assert_eq!(

@@ -4,12 +4,20 @@
 //! made and are no part of this project. Requests are checked strictly: a property that no
 //! schema names is a violation, because a client that sends it believes something false.
 
+mod parameter;
+mod schema;
+
+#[cfg(test)]
+mod tests;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use jsonschema::Validator;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
+use self::parameter::{Parameter, Place};
+use self::schema::{compile, resolve};
 use crate::core::http::{Answer, Request};
 use crate::core::sim::say_that_descriptions_are_missing;
 
@@ -20,30 +28,17 @@ pub struct Description {
     operations: Vec<Operation>,
 }
 
+/// A content type, with the schema of what has it.
+type Media = (String, Option<Validator>);
+
 #[derive(Debug)]
 struct Operation {
     method: String,
     path: Vec<String>,
     parameters: Vec<Parameter>,
     body: Option<Body>,
-    answers: Vec<(String, Vec<(String, Option<Validator>)>)>,
-}
-
-#[derive(Debug)]
-struct Parameter {
-    name: String,
-    required: bool,
-    place: Place,
-    list: bool,
-    explode: bool,
-    schema: Validator,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
-    Query,
-    Path,
-    Header,
+    /// By status.
+    answers: Vec<(String, Vec<Media>)>,
 }
 
 #[derive(Debug)]
@@ -281,94 +276,6 @@ impl Operation {
     }
 }
 
-impl Parameter {
-    fn parse(root: &Value, parameter: &Value) -> Result<Option<Self>, String> {
-        let place = match parameter.get("in").and_then(Value::as_str) {
-            Some("query") => Place::Query,
-            Some("path") => Place::Path,
-            Some("header") => Place::Header,
-            _ => return Ok(None),
-        };
-        let name = parameter
-            .get("name")
-            .and_then(Value::as_str)
-            .ok_or("a parameter without a name")?;
-        let schema = parameter.get("schema").cloned().unwrap_or_else(|| json!({}));
-        Ok(Some(Self {
-            name: name.to_owned(),
-            required: parameter.get("required") == Some(&Value::Bool(true)),
-            place,
-            list: resolve(root, &schema).get("type").and_then(Value::as_str) == Some("array"),
-            explode: parameter.get("explode") != Some(&Value::Bool(false)),
-            schema: compile(root, &schema, true)?,
-        }))
-    }
-
-    fn check(&self, request: &Request, path: &[String]) -> Vec<String> {
-        let given: Vec<String> = match self.place {
-            Place::Query => request.parameters(&self.name).map(str::to_owned).collect(),
-            Place::Header => request
-                .header(&self.name)
-                .map(str::to_owned)
-                .into_iter()
-                .collect(),
-            Place::Path => {
-                let from_end = path
-                    .iter()
-                    .rev()
-                    .position(|part| part.trim_matches(['{', '}']) == self.name);
-                let segments = request.segments();
-                from_end
-                    .and_then(|at| segments.len().checked_sub(at + 1))
-                    .and_then(|at| segments.get(at).cloned())
-                    .into_iter()
-                    .collect()
-            }
-        };
-        if given.is_empty() {
-            return if self.required {
-                vec![format!("{:?} is required and was not given", self.name)]
-            } else {
-                Vec::new()
-            };
-        }
-        let values: Vec<Value> = if self.list {
-            let items: Vec<Value> = if self.explode {
-                given.iter().map(|text| typed(text)).collect()
-            } else {
-                given.iter().flat_map(|text| text.split(',')).map(typed).collect()
-            };
-            vec![Value::Array(items)]
-        } else {
-            given.iter().map(|text| typed(text)).collect()
-        };
-        // A parameter that looks like a number may be meant as text, and the other way round.
-        let as_text: Vec<Value> = if self.list {
-            vec![Value::Array(
-                given
-                    .iter()
-                    .flat_map(|text| {
-                        if self.explode {
-                            vec![text.as_str()]
-                        } else {
-                            text.split(',').collect()
-                        }
-                    })
-                    .map(Value::from)
-                    .collect(),
-            )]
-        } else {
-            given.iter().map(|text| Value::from(text.as_str())).collect()
-        };
-        values
-            .iter()
-            .zip(&as_text)
-            .filter(|(value, text)| !self.schema.is_valid(value) && !self.schema.is_valid(text))
-            .flat_map(|(value, _)| complaints(&self.schema, value, &format!("the parameter {:?}", self.name)))
-            .collect()
-    }
-}
-
 impl Body {
     fn check(&self, request: &Request) -> Vec<String> {
         if request.body.is_empty() {
@@ -404,108 +311,4 @@ fn complaints(schema: &Validator, value: &Value, what: &str) -> Vec<String> {
             )
         })
         .collect()
-}
-
-fn typed(text: &str) -> Value {
-    serde_json::from_str(text)
-        .ok()
-        .filter(|value: &Value| value.is_number() || value.is_boolean())
-        .unwrap_or_else(|| Value::from(text))
-}
-
-fn resolve<'a>(root: &'a Value, value: &'a Value) -> &'a Value {
-    match value
-        .get("$ref")
-        .and_then(Value::as_str)
-        .and_then(|name| name.strip_prefix('#'))
-    {
-        Some(pointer) => root.pointer(pointer).unwrap_or(&Value::Null),
-        None => value,
-    }
-}
-
-fn compile(root: &Value, schema: &Value, strict: bool) -> Result<Validator, String> {
-    let plain = flatten(root, schema, strict, true, &mut Vec::new());
-    jsonschema::options()
-        .with_draft(jsonschema::Draft::Draft202012)
-        .should_validate_formats(false)
-        .build(&plain)
-        .map_err(|error| error.to_string())
-}
-
-/// The schema with its references inlined and OpenAPI 3.0's `nullable` in the words of JSON
-/// Schema. `whole` says that it describes a value by itself and is no part of an `allOf`: only
-/// there a property that nobody names can be told from one that a sibling names.
-fn flatten(root: &Value, schema: &Value, strict: bool, whole: bool, open: &mut Vec<String>) -> Value {
-    let reference = schema.get("$ref").and_then(Value::as_str).map(str::to_owned);
-    if let Some(reference) = &reference {
-        if open.contains(reference) {
-            return json!({});
-        }
-        open.push(reference.clone());
-    }
-    let resolved = resolve(root, schema);
-    let result = match resolved {
-        Value::Object(fields) => Value::Object(flatten_fields(root, fields, strict, whole, open)),
-        other => other.clone(),
-    };
-    if reference.is_some() {
-        open.pop();
-    }
-    result
-}
-
-fn flatten_fields(
-    root: &Value,
-    fields: &Map<String, Value>,
-    strict: bool,
-    whole: bool,
-    open: &mut Vec<String>,
-) -> Map<String, Value> {
-    let mut out = Map::new();
-    let mut each = |value: &Value, whole: bool| flatten(root, value, strict, whole, open);
-    for (key, value) in fields {
-        let value = match (key.as_str(), value) {
-            (
-                "example" | "examples" | "description" | "discriminator" | "default" | "xml" | "nullable"
-                | "deprecated" | "title",
-                _,
-            ) => continue,
-            ("properties" | "patternProperties", Value::Object(properties)) => Value::Object(
-                properties
-                    .iter()
-                    .map(|(name, schema)| (name.clone(), each(schema, true)))
-                    .collect(),
-            ),
-            ("allOf" | "oneOf" | "anyOf", Value::Array(parts)) => {
-                Value::Array(parts.iter().map(|part| each(part, false)).collect())
-            }
-            ("if" | "then" | "else" | "not", part) => each(part, false),
-            ("items" | "additionalProperties", part @ Value::Object(_)) => each(part, true),
-            (_, other) => other.clone(),
-        };
-        out.insert(key.clone(), value);
-    }
-    if fields.get("nullable") == Some(&Value::Bool(true)) {
-        if let Some(kind @ Value::String(_)) = out.get("type").cloned() {
-            out.insert("type".to_owned(), json!([kind, "null"]));
-        }
-        if let Some(Value::Array(values)) = out.get_mut("enum") {
-            values.push(Value::Null);
-        }
-    }
-    let describes_an_object = ["properties", "allOf", "oneOf", "anyOf"]
-        .iter()
-        .any(|key| out.contains_key(*key));
-    let says_itself = out.contains_key("additionalProperties") || out.contains_key("unevaluatedProperties");
-    if strict && whole && describes_an_object && !says_itself {
-        out.insert("unevaluatedProperties".to_owned(), Value::Bool(false));
-    }
-    if !strict {
-        out.remove("unevaluatedProperties");
-        if out.get("additionalProperties") == Some(&Value::Bool(false)) {
-            out.remove("additionalProperties");
-        }
-    }
-    out
 }
