@@ -98,7 +98,7 @@ pub async fn acquire(
         let pause = match step(&api, config, fence, &mut rivals, &mut seen).await {
             Ok(Step::Ours(held)) => {
                 health.lease_decided(true);
-                return Some(held);
+                return Some(*held);
             }
             Ok(Step::Wait { holder, rest }) => {
                 health.lease_decided(false);
@@ -133,7 +133,7 @@ pub async fn acquire(
 }
 
 enum Step {
-    Ours(Held),
+    Ours(Box<Held>),
     Wait { holder: String, rest: Duration },
     Rival(Rival),
 }
@@ -158,7 +158,7 @@ async fn step(
     match rivals.look(config).await {
         Ok(None) if !held.lost.is_cancelled() => {
             fence.open_until(sent + config.lease_duration);
-            Ok(Step::Ours(held))
+            Ok(Step::Ours(Box::new(held)))
         }
         Ok(None) => Ok(Step::Wait {
             holder: "unknown".into(),

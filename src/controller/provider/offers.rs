@@ -7,7 +7,10 @@ use std::{
 };
 
 use rust_decimal::Decimal;
-use skyward_api::{Offer, offer::OfferSpec};
+use skyward_api::{
+    Offer,
+    offer::{Architecture, Availability, OfferSpec},
+};
 
 /// One offer of a [`Book`].
 #[derive(Clone, Debug)]
@@ -16,9 +19,55 @@ pub struct Entry {
     pub offer: Arc<Offer>,
     /// Its price on demand, if it has one.
     pub price: Option<Decimal>,
+    /// What it is compared by: beside each other for all, so that looking at a hundred
+    /// thousand of them takes no time.
+    pub facts: Facts,
+}
+
+/// What an offer is compared by.
+#[derive(Clone, Copy, Debug)]
+pub struct Facts {
+    /// Architecture of the CPU.
+    pub architecture: Architecture,
+    /// Whether it can be had.
+    pub availability: Availability,
+    /// Whether its machines can reach each other.
+    pub connected: bool,
+    /// vCPUs.
+    pub vcpus: f64,
+    /// Memory in GB.
+    pub memory_gb: f64,
+    /// Disk in GB, where the offer fixes it.
+    pub disk_gb: Option<f64>,
+    /// Which accelerator, as [`Book::accelerator`] numbers them.
+    pub accelerator: Option<usize>,
+    /// How many of them; 0 where there is none.
+    pub accelerators: f64,
+    /// Memory of each in GB.
+    pub accelerator_memory_gb: Option<f64>,
 }
 
 impl Entry {
+    fn of(offer: Arc<Offer>, accelerator: Option<usize>) -> Self {
+        let spec = &offer.spec;
+        let accelerators = spec.accelerator.as_ref();
+        Self {
+            price: spec.on_demand_price.as_ref().and_then(|price| price.parse().ok()),
+            facts: Facts {
+                architecture: spec.architecture,
+                availability: spec.availability,
+                connected: spec.connected,
+                vcpus: spec.vcpus,
+                memory_gb: spec.memory_gb,
+                disk_gb: spec.disk_gb,
+                accelerator,
+                accelerators: accelerators.map_or(0.0, |some| some.count),
+                accelerator_memory_gb: accelerators.and_then(|some| some.memory_gb),
+            },
+            offer,
+        }
+    }
+
     /// Its name.
     pub fn name(&self) -> &str {
         self.offer.metadata.name.as_deref().unwrap_or_default()
@@ -36,22 +85,39 @@ pub struct Book {
     /// The cheapest first; among equals those without accelerators, which others may need;
     /// then by name.
     entries: Vec<Entry>,
-    /// Positions in `entries`, by canonical name of the accelerator.
-    by_accelerator: BTreeMap<String, Vec<usize>>,
+    /// By canonical name.
+    by_accelerator: BTreeMap<String, Shared>,
+}
+
+/// Offers that have the same accelerator.
+#[derive(Clone, Debug, Default)]
+struct Shared {
+    number: usize,
+    /// Its name, as the first of them spells it.
+    name: String,
+    /// Positions in `entries`.
+    positions: Vec<usize>,
 }
 
 impl Book {
     /// A book of these offers.
     pub fn of(offers: impl IntoIterator<Item = Arc<Offer>>) -> Self {
+        let mut by_accelerator: BTreeMap<String, Shared> = BTreeMap::new();
         let mut entries: Vec<Entry> = offers
             .into_iter()
-            .map(|offer| Entry {
-                price: offer
-                    .spec
-                    .on_demand_price
-                    .as_ref()
-                    .and_then(|price| price.parse().ok()),
-                offer,
+            .map(|offer| {
+                let number = offer.spec.accelerator.as_ref().map(|accelerator| {
+                    let number = by_accelerator.len();
+                    let shared = by_accelerator
+                        .entry(canonical(&accelerator.name))
+                        .or_insert_with(|| Shared {
+                            number,
+                            name: accelerator.name.clone(),
+                            positions: Vec::new(),
+                        });
+                    shared.number
+                });
+                Entry::of(offer, number)
             })
             .collect();
         entries.sort_by(|a, b| {
@@ -59,18 +125,24 @@ impl Book {
                 (
                     entry.price.is_none(),
                     entry.price,
-                    entry.spec().accelerator.is_some(),
+                    entry.facts.accelerator.is_some(),
                 )
             };
             key(a).cmp(&key(b)).then_with(|| a.name().cmp(b.name()))
         });
-        let mut by_accelerator: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+        let mut positions: Vec<Vec<usize>> = vec![Vec::new(); by_accelerator.len()];
         for (position, entry) in entries.iter().enumerate() {
-            if let Some(accelerator) = &entry.spec().accelerator {
-                by_accelerator
-                    .entry(canonical(&accelerator.name))
-                    .or_default()
-                    .push(position);
+            if let Some(same) = entry
+                .facts
+                .accelerator
+                .and_then(|number| positions.get_mut(number))
+            {
+                same.push(position);
+            }
+        }
+        for shared in by_accelerator.values_mut() {
+            if let Some(positions) = positions.get_mut(shared.number) {
+                shared.positions = std::mem::take(positions);
             }
         }
         Self {
@@ -84,6 +156,18 @@ impl Book {
         &self.entries
     }
 
+    /// Number of an accelerator, however it is spelled; `None` = no offer has it.
+    pub fn accelerator(&self, name: &str) -> Option<usize> {
+        self.by_accelerator
+            .get(&canonical(name))
+            .map(|shared| shared.number)
+    }
+
+    /// Every accelerator that some offer has.
+    pub fn accelerators(&self) -> impl Iterator<Item = &str> {
+        self.by_accelerator.values().map(|shared| shared.name.as_str())
+    }
+
     /// Those with that accelerator, the cheapest first; all where none is asked for.
     pub fn with_accelerator<'a>(
         &'a self,
@@ -95,7 +179,7 @@ impl Book {
                 self.by_accelerator
                     .get(&canonical(name))
                     .into_iter()
-                    .flatten()
+                    .flat_map(|shared| &shared.positions)
                     .filter_map(|position| self.entries.get(*position)),
             ),
         }

@@ -10,7 +10,7 @@ use skyward_api::{
 };
 
 use crate::provider::{
-    offers::{Book, Entry, canonical},
+    offers::{Book, Entry, Facts},
     shortage::{Shortage, Shortages},
 };
 
@@ -47,7 +47,7 @@ pub fn choose<'a>(
     shortages: &'a Shortages,
     now: Timestamp,
 ) -> Result<Choice<'a>, String> {
-    let wish = Wish::of(pool);
+    let wish = Wish::of(pool, book);
     let wanted = pool.accelerator.as_ref().map(|wanted| wanted.name.as_str());
     let mut short = None;
     for entry in book.with_accelerator(wanted) {
@@ -69,58 +69,73 @@ pub fn choose<'a>(
     short.ok_or_else(|| explain(pool, book))
 }
 
+/// Which accelerator a Pool asks for.
+#[derive(Clone, Copy)]
+enum WantedAccelerator {
+    /// It does not.
+    Any,
+    /// One that no offer has.
+    Unknown,
+    /// That of this number in the book.
+    Number(usize),
+}
+
 /// What a Pool asks for, ready to be compared with many Offers.
 struct Wish<'a> {
     pool: &'a PoolSpec,
-    accelerator: Option<String>,
+    accelerator: WantedAccelerator,
     architecture: Architecture,
 }
 
 impl<'a> Wish<'a> {
-    fn of(pool: &'a PoolSpec) -> Self {
+    fn of(pool: &'a PoolSpec, book: &Book) -> Self {
         Self {
             pool,
-            accelerator: pool.accelerator.as_ref().map(|wanted| canonical(&wanted.name)),
+            accelerator: pool
+                .accelerator
+                .as_ref()
+                .map_or(WantedAccelerator::Any, |wanted| {
+                    book.accelerator(&wanted.name)
+                        .map_or(WantedAccelerator::Unknown, WantedAccelerator::Number)
+                }),
             architecture: pool.architecture.unwrap_or(Architecture::X86_64),
         }
     }
 
     /// The first wish that this Offer does not fulfil.
     fn misfit(&self, entry: &Entry) -> Option<Constraint> {
-        let (pool, offer) = (self.pool, entry.spec());
+        let (pool, offer) = (self.pool, &entry.facts);
         let wanted = pool.accelerator.as_ref();
-        let offered = offer.accelerator.as_ref();
-        let less = |offered: Option<f64>, wanted: Option<f64>| match (offered, wanted) {
-            (Some(offered), Some(wanted)) => offered < wanted,
-            (None, Some(_)) => true,
-            (_, None) => false,
-        };
-        let other_accelerator = || {
-            self.accelerator
-                .as_ref()
-                .is_some_and(|wanted| offered.is_none_or(|offered| canonical(&offered.name) != *wanted))
+        let below = |offered: f64, wanted: Option<f64>| wanted.is_some_and(|wanted| offered < wanted);
+        let other_accelerator = match self.accelerator {
+            WantedAccelerator::Any => false,
+            WantedAccelerator::Unknown => true,
+            WantedAccelerator::Number(wanted) => offer.accelerator != Some(wanted),
         };
         // In the order in which people think of them; the first counts.
         if offer.architecture != self.architecture {
             Some(Constraint::Architecture)
-        } else if other_accelerator() {
+        } else if other_accelerator {
             Some(Constraint::Accelerator)
-        } else if less(
-            offered.map(|o| o.count),
+        } else if below(
+            offer.accelerators,
             wanted.map(|w| f64::from(w.count.unwrap_or(1))),
         ) {
             Some(Constraint::AcceleratorCount)
-        } else if less(
-            offered.and_then(|o| o.memory_gb),
+        } else if below(
+            offer.accelerator_memory_gb.unwrap_or(0.0),
             wanted.and_then(|w| w.memory_gb).map(f64::from),
         ) {
             Some(Constraint::AcceleratorMemory)
-        } else if less(Some(offer.vcpus), pool.vcpus) {
+        } else if below(offer.vcpus, pool.vcpus) {
             Some(Constraint::Vcpus)
-        } else if less(Some(offer.memory_gb), pool.memory_gb) {
+        } else if below(offer.memory_gb, pool.memory_gb) {
             Some(Constraint::Memory)
         // Where the offer does not fix the disk, any size can be ordered.
-        } else if offer.disk_gb.is_some() && less(offer.disk_gb, pool.disk_gb.map(f64::from)) {
+        } else if offer
+            .disk_gb
+            .is_some_and(|disk| below(disk, pool.disk_gb.map(f64::from)))
+        {
             Some(Constraint::Disk)
         } else if pool.nodes.desired > 1 && !offer.connected {
             Some(Constraint::Connected)
@@ -136,22 +151,22 @@ impl<'a> Wish<'a> {
 
 fn explain(pool: &PoolSpec, book: &Book) -> String {
     let offers = book.entries();
-    let wish = Wish::of(pool);
+    let wish = Wish::of(pool, book);
     if offers.is_empty() {
         return format!(
             "Provider \"{}\" has no offers. See `kubectl describe provider {}`.",
             pool.provider, pool.provider
         );
     }
-    let mut removed: BTreeMap<Constraint, Vec<&OfferSpec>> = BTreeMap::new();
+    let mut removed: BTreeMap<Constraint, Vec<&Facts>> = BTreeMap::new();
     for entry in offers {
         if let Some(constraint) = wish.misfit(entry) {
-            removed.entry(constraint).or_default().push(entry.spec());
+            removed.entry(constraint).or_default().push(&entry.facts);
         }
     }
     let parts: Vec<String> = removed
         .iter()
-        .map(|(constraint, offers)| format!("{} {}", offers.len(), words(*constraint, pool, offers)))
+        .map(|(constraint, offers)| format!("{} {}", offers.len(), words(*constraint, pool, book, offers)))
         .collect();
     format!(
         "None of {} offers of Provider \"{}\" fits: {}.",
@@ -161,19 +176,13 @@ fn explain(pool: &PoolSpec, book: &Book) -> String {
     )
 }
 
-fn words(constraint: Constraint, pool: &PoolSpec, offers: &[&OfferSpec]) -> String {
-    let most = |value: fn(&OfferSpec) -> f64| offers.iter().map(|offer| value(offer)).fold(0.0, f64::max);
+fn words(constraint: Constraint, pool: &PoolSpec, book: &Book, offers: &[&Facts]) -> String {
+    let most = |value: fn(&Facts) -> f64| offers.iter().map(|offer| value(offer)).fold(0.0, f64::max);
     let accelerator = pool.accelerator.clone().unwrap_or_default();
     match constraint {
         Constraint::Architecture => "have another architecture; set architecture to the other one".to_owned(),
         Constraint::Accelerator => {
-            let mut names: Vec<_> = offers
-                .iter()
-                .filter_map(|offer| offer.accelerator.as_ref().map(|a| a.name.clone()))
-                .collect();
-            names.sort();
-            names.dedup();
-            names.truncate(8);
+            let names: Vec<_> = book.accelerators().take(8).collect();
             let there = if names.is_empty() {
                 "none has any".to_owned()
             } else {
@@ -184,12 +193,12 @@ fn words(constraint: Constraint, pool: &PoolSpec, offers: &[&OfferSpec]) -> Stri
         Constraint::AcceleratorCount => format!(
             "have fewer than {} accelerators (at most {})",
             accelerator.count.unwrap_or(1),
-            most(|o| o.accelerator.as_ref().map_or(0.0, |a| a.count))
+            most(|o| o.accelerators)
         ),
         Constraint::AcceleratorMemory => format!(
             "have accelerators with less than {} GB (at most {})",
             accelerator.memory_gb.unwrap_or(0),
-            most(|o| o.accelerator.as_ref().and_then(|a| a.memory_gb).unwrap_or(0.0))
+            most(|o| o.accelerator_memory_gb.unwrap_or(0.0))
         ),
         Constraint::Vcpus => {
             format!(
@@ -335,7 +344,7 @@ mod tests {
         let (found, refused) = (best(&fits, true), best(&none, false));
         println!("matching 100,000 offers: {found:?}, nothing fits: {refused:?}");
         assert!(found < std::time::Duration::from_millis(5), "{found:?}");
-        assert!(refused < std::time::Duration::from_millis(50), "{refused:?}");
+        assert!(refused < std::time::Duration::from_millis(20), "{refused:?}");
     }
 
     proptest! {
