@@ -3,7 +3,6 @@
 //! those of Linux, shared tenancy, us-east-1.
 
 use rust_decimal::Decimal;
-use serde_json::{Value, json};
 
 /// A region: its name, the price level against us-east-1 in percent, its zones.
 pub const REGIONS: [(&str, i64, &[&str]); 4] = [
@@ -116,370 +115,41 @@ const fn nvidia(name: &'static str, count: u32, memory: u32) -> Device {
 }
 
 /// All types.
+#[rustfmt::skip]
 pub const TYPES: [InstanceType; 33] = [
-    kind(
-        "t3.micro",
-        2,
-        GIB,
-        Device::None,
-        1_040,
-        "Up to 5 Gigabit",
-        0,
-        Quota::Standard,
-    ),
-    kind(
-        "t3.medium",
-        2,
-        4 * GIB,
-        Device::None,
-        4_160,
-        "Up to 5 Gigabit",
-        0,
-        Quota::Standard,
-    ),
-    kind(
-        "t3.xlarge",
-        4,
-        16 * GIB,
-        Device::None,
-        16_640,
-        "Up to 5 Gigabit",
-        0,
-        Quota::Standard,
-    ),
-    on_arm(kind(
-        "t4g.medium",
-        2,
-        4 * GIB,
-        Device::None,
-        3_360,
-        "Up to 5 Gigabit",
-        0,
-        Quota::Standard,
-    )),
-    kind(
-        "m7i.large",
-        2,
-        8 * GIB,
-        Device::None,
-        10_080,
-        "Up to 12.5 Gigabit",
-        0,
-        Quota::Standard,
-    ),
-    kind(
-        "m7i.xlarge",
-        4,
-        16 * GIB,
-        Device::None,
-        20_160,
-        "Up to 12.5 Gigabit",
-        0,
-        Quota::Standard,
-    ),
-    kind(
-        "m7i.4xlarge",
-        16,
-        64 * GIB,
-        Device::None,
-        80_640,
-        "Up to 12.5 Gigabit",
-        0,
-        Quota::Standard,
-    ),
-    on_arm(kind(
-        "c7g.large",
-        2,
-        4 * GIB,
-        Device::None,
-        7_250,
-        "Up to 12.5 Gigabit",
-        0,
-        Quota::Standard,
-    )),
-    on_arm(kind(
-        "c7g.4xlarge",
-        16,
-        32 * GIB,
-        Device::None,
-        58_000,
-        "Up to 15 Gigabit",
-        0,
-        Quota::Standard,
-    )),
-    kind(
-        "g4dn.xlarge",
-        4,
-        16 * GIB,
-        nvidia("T4", 1, 16_384),
-        52_600,
-        "Up to 25 Gigabit",
-        125,
-        Quota::G,
-    ),
-    kind(
-        "g4dn.12xlarge",
-        48,
-        192 * GIB,
-        nvidia("T4", 4, 16_384),
-        391_200,
-        "50 Gigabit",
-        900,
-        Quota::G,
-    ),
-    kind(
-        "g4ad.xlarge",
-        4,
-        16 * GIB,
-        Device::Gpus("AMD", "Radeon Pro V520", 1, 8_192),
-        37_853,
-        "Up to 10 Gigabit",
-        150,
-        Quota::G,
-    ),
-    on_arm(kind(
-        "g5g.xlarge",
-        4,
-        8 * GIB,
-        nvidia("T4g", 1, 16_384),
-        42_000,
-        "Up to 10 Gigabit",
-        0,
-        Quota::G,
-    )),
-    kind(
-        "g5.xlarge",
-        4,
-        16 * GIB,
-        nvidia("A10G", 1, 24_576),
-        100_600,
-        "Up to 10 Gigabit",
-        250,
-        Quota::G,
-    ),
-    kind(
-        "g5.12xlarge",
-        48,
-        192 * GIB,
-        nvidia("A10G", 4, 24_576),
-        567_200,
-        "40 Gigabit",
-        3_800,
-        Quota::G,
-    ),
-    kind(
-        "g5.48xlarge",
-        192,
-        768 * GIB,
-        nvidia("A10G", 8, 24_576),
-        1_628_800,
-        "100 Gigabit",
-        7_600,
-        Quota::G,
-    ),
-    kind(
-        "g6.xlarge",
-        4,
-        16 * GIB,
-        nvidia("L4", 1, 22_888),
-        80_480,
-        "Up to 10 Gigabit",
-        250,
-        Quota::G,
-    ),
-    kind(
-        "g6.12xlarge",
-        48,
-        192 * GIB,
-        nvidia("L4", 4, 22_888),
-        460_160,
-        "40 Gigabit",
-        3_760,
-        Quota::G,
-    ),
-    kind(
-        "g6e.xlarge",
-        4,
-        32 * GIB,
-        nvidia("L40S", 1, 45_776),
-        186_100,
-        "Up to 20 Gigabit",
-        250,
-        Quota::G,
-    ),
-    only_in(
-        kind(
-            "g6f.large",
-            2,
-            8 * GIB,
-            Device::Fraction(1, 2_861, true),
-            20_200,
-            "Up to 10 Gigabit",
-            70,
-            Quota::G,
-        ),
-        &["us-east-1", "us-west-2"],
-    ),
-    only_in(
-        kind(
-            "g6f.2xlarge",
-            8,
-            32 * GIB,
-            Device::Fraction(2, 5_722, false),
-            47_600,
-            "Up to 10 Gigabit",
-            280,
-            Quota::G,
-        ),
-        &["us-east-1", "us-west-2"],
-    ),
-    kind(
-        "p3.2xlarge",
-        8,
-        61 * GIB,
-        nvidia("V100", 1, 16_384),
-        306_000,
-        "Up to 10 Gigabit",
-        0,
-        Quota::P,
-    ),
-    kind(
-        "p3.16xlarge",
-        64,
-        488 * GIB,
-        nvidia("V100", 8, 16_384),
-        2_448_000,
-        "25 Gigabit",
-        0,
-        Quota::P,
-    ),
-    only_in(
-        kind(
-            "p4d.24xlarge",
-            96,
-            1_152 * GIB,
-            nvidia("A100", 8, 40_960),
-            2_195_764,
-            "4x 100 Gigabit",
-            8_000,
-            Quota::P,
-        ),
-        &["us-east-1a", "us-east-1b", "us-west-2b", "eu-central-1b"],
-    ),
-    only_in(
-        kind(
-            "p5.4xlarge",
-            16,
-            256 * GIB,
-            nvidia("H100", 1, 81_920),
-            688_000,
-            "100 Gigabit",
-            3_840,
-            Quota::P,
-        ),
-        &["us-east-1b", "us-west-2c"],
-    ),
-    only_in(
-        kind(
-            "p5.48xlarge",
-            192,
-            2_048 * GIB,
-            nvidia("H100", 8, 81_920),
-            5_504_000,
-            "3200 Gigabit",
-            30_400,
-            Quota::P,
-        ),
-        &["us-east-1b", "us-east-1f", "us-west-2c", "ap-northeast-1a"],
-    ),
-    InstanceType {
-        spot: false,
-        ..only_in(
-            kind(
-                "p6-b200.48xlarge",
-                192,
-                2_048 * GIB,
-                nvidia("B200", 8, 183_359),
-                11_393_280,
-                "3200 Gigabit",
-                30_400,
-                Quota::P,
-            ),
-            &["us-west-2b"],
-        )
-    },
-    kind(
-        "inf1.xlarge",
-        4,
-        8 * GIB,
-        Device::Inference(1, 8_192),
-        22_800,
-        "Up to 25 Gigabit",
-        0,
-        Quota::Inf,
-    ),
-    kind(
-        "inf2.xlarge",
-        4,
-        16 * GIB,
-        Device::Neuron("Inferentia2", 1, 32_768, 2, 2),
-        75_820,
-        "Up to 15 Gigabit",
-        0,
-        Quota::Inf,
-    ),
-    kind(
-        "inf2.48xlarge",
-        192,
-        768 * GIB,
-        Device::Neuron("Inferentia2", 12, 32_768, 2, 2),
-        1_298_127,
-        "100 Gigabit",
-        0,
-        Quota::Inf,
-    ),
-    only_in(
-        kind(
-            "trn1.2xlarge",
-            8,
-            32 * GIB,
-            Device::Neuron("Trainium", 1, 32_768, 2, 2),
-            134_375,
-            "Up to 12.5 Gigabit",
-            474,
-            Quota::Trn,
-        ),
-        &["us-east-1", "us-west-2"],
-    ),
-    only_in(
-        kind(
-            "trn1.32xlarge",
-            128,
-            512 * GIB,
-            Device::Neuron("Trainium", 16, 32_768, 2, 2),
-            2_150_000,
-            "8x 100 Gigabit",
-            7_600,
-            Quota::Trn,
-        ),
-        &["us-east-1", "us-west-2"],
-    ),
-    InstanceType {
-        spot: false,
-        ..only_in(
-            kind(
-                "trn2.48xlarge",
-                192,
-                2_048 * GIB,
-                Device::Neuron("Trainium2", 16, 98_304, 8, 3),
-                4_453_060,
-                "16x 200 Gigabit",
-                7_600,
-                Quota::Trn,
-            ),
-            &["us-east-1b"],
-        )
-    },
+    kind("t3.micro", 2, GIB, Device::None, 1_040, "Up to 5 Gigabit", 0, Quota::Standard),
+    kind("t3.medium", 2, 4 * GIB, Device::None, 4_160, "Up to 5 Gigabit", 0, Quota::Standard),
+    kind("t3.xlarge", 4, 16 * GIB, Device::None, 16_640, "Up to 5 Gigabit", 0, Quota::Standard),
+    on_arm(kind("t4g.medium", 2, 4 * GIB, Device::None, 3_360, "Up to 5 Gigabit", 0, Quota::Standard)),
+    kind("m7i.large", 2, 8 * GIB, Device::None, 10_080, "Up to 12.5 Gigabit", 0, Quota::Standard),
+    kind("m7i.xlarge", 4, 16 * GIB, Device::None, 20_160, "Up to 12.5 Gigabit", 0, Quota::Standard),
+    kind("m7i.4xlarge", 16, 64 * GIB, Device::None, 80_640, "Up to 12.5 Gigabit", 0, Quota::Standard),
+    on_arm(kind("c7g.large", 2, 4 * GIB, Device::None, 7_250, "Up to 12.5 Gigabit", 0, Quota::Standard)),
+    on_arm(kind("c7g.4xlarge", 16, 32 * GIB, Device::None, 58_000, "Up to 15 Gigabit", 0, Quota::Standard)),
+    kind("g4dn.xlarge", 4, 16 * GIB, nvidia("T4", 1, 16_384), 52_600, "Up to 25 Gigabit", 125, Quota::G),
+    kind("g4dn.12xlarge", 48, 192 * GIB, nvidia("T4", 4, 16_384), 391_200, "50 Gigabit", 900, Quota::G),
+    kind("g4ad.xlarge", 4, 16 * GIB, Device::Gpus("AMD", "Radeon Pro V520", 1, 8_192), 37_853, "Up to 10 Gigabit", 150, Quota::G),
+    on_arm(kind("g5g.xlarge", 4, 8 * GIB, nvidia("T4g", 1, 16_384), 42_000, "Up to 10 Gigabit", 0, Quota::G)),
+    kind("g5.xlarge", 4, 16 * GIB, nvidia("A10G", 1, 24_576), 100_600, "Up to 10 Gigabit", 250, Quota::G),
+    kind("g5.12xlarge", 48, 192 * GIB, nvidia("A10G", 4, 24_576), 567_200, "40 Gigabit", 3_800, Quota::G),
+    kind("g5.48xlarge", 192, 768 * GIB, nvidia("A10G", 8, 24_576), 1_628_800, "100 Gigabit", 7_600, Quota::G),
+    kind("g6.xlarge", 4, 16 * GIB, nvidia("L4", 1, 22_888), 80_480, "Up to 10 Gigabit", 250, Quota::G),
+    kind("g6.12xlarge", 48, 192 * GIB, nvidia("L4", 4, 22_888), 460_160, "40 Gigabit", 3_760, Quota::G),
+    kind("g6e.xlarge", 4, 32 * GIB, nvidia("L40S", 1, 45_776), 186_100, "Up to 20 Gigabit", 250, Quota::G),
+    only_in(kind("g6f.large", 2, 8 * GIB, Device::Fraction(1, 2_861, true), 20_200, "Up to 10 Gigabit", 70, Quota::G), &["us-east-1", "us-west-2"]),
+    only_in(kind("g6f.2xlarge", 8, 32 * GIB, Device::Fraction(2, 5_722, false), 47_600, "Up to 10 Gigabit", 280, Quota::G), &["us-east-1", "us-west-2"]),
+    kind("p3.2xlarge", 8, 61 * GIB, nvidia("V100", 1, 16_384), 306_000, "Up to 10 Gigabit", 0, Quota::P),
+    kind("p3.16xlarge", 64, 488 * GIB, nvidia("V100", 8, 16_384), 2_448_000, "25 Gigabit", 0, Quota::P),
+    only_in(kind("p4d.24xlarge", 96, 1_152 * GIB, nvidia("A100", 8, 40_960), 2_195_764, "4x 100 Gigabit", 8_000, Quota::P), &["us-east-1a", "us-east-1b", "us-west-2b", "eu-central-1b"]),
+    only_in(kind("p5.4xlarge", 16, 256 * GIB, nvidia("H100", 1, 81_920), 688_000, "100 Gigabit", 3_840, Quota::P), &["us-east-1b", "us-west-2c"]),
+    only_in(kind("p5.48xlarge", 192, 2_048 * GIB, nvidia("H100", 8, 81_920), 5_504_000, "3200 Gigabit", 30_400, Quota::P), &["us-east-1b", "us-east-1f", "us-west-2c", "ap-northeast-1a"]),
+    InstanceType { spot: false, ..only_in(kind("p6-b200.48xlarge", 192, 2_048 * GIB, nvidia("B200", 8, 183_359), 11_393_280, "3200 Gigabit", 30_400, Quota::P), &["us-west-2b"]) },
+    kind("inf1.xlarge", 4, 8 * GIB, Device::Inference(1, 8_192), 22_800, "Up to 25 Gigabit", 0, Quota::Inf),
+    kind("inf2.xlarge", 4, 16 * GIB, Device::Neuron("Inferentia2", 1, 32_768, 2, 2), 75_820, "Up to 15 Gigabit", 0, Quota::Inf),
+    kind("inf2.48xlarge", 192, 768 * GIB, Device::Neuron("Inferentia2", 12, 32_768, 2, 2), 1_298_127, "100 Gigabit", 0, Quota::Inf),
+    only_in(kind("trn1.2xlarge", 8, 32 * GIB, Device::Neuron("Trainium", 1, 32_768, 2, 2), 134_375, "Up to 12.5 Gigabit", 474, Quota::Trn), &["us-east-1", "us-west-2"]),
+    only_in(kind("trn1.32xlarge", 128, 512 * GIB, Device::Neuron("Trainium", 16, 32_768, 2, 2), 2_150_000, "8x 100 Gigabit", 7_600, Quota::Trn), &["us-east-1", "us-west-2"]),
+    InstanceType { spot: false, ..only_in(kind("trn2.48xlarge", 192, 2_048 * GIB, Device::Neuron("Trainium2", 16, 98_304, 8, 3), 4_453_060, "16x 200 Gigabit", 7_600, Quota::Trn), &["us-east-1b"]) },
 ];
 
 /// The type of this name.
@@ -536,90 +206,6 @@ impl InstanceType {
     /// Whether any zone of a region carries it.
     pub fn carried_in_region(&self, region: &str) -> bool {
         zones(region).iter().any(|zone| self.carried_in(zone))
-    }
-
-    /// How the API describes it.
-    pub fn describe(&self) -> Value {
-        let mut classes = vec!["on-demand"];
-        if self.spot {
-            classes.push("spot");
-        }
-        if matches!(self.quota, Quota::P | Quota::Trn) {
-            classes.push("capacity-block");
-        }
-        let burstable = self.name.starts_with('t') && !self.name.starts_with("trn");
-        let mut record = json!({
-            "InstanceType": self.name,
-            "CurrentGeneration": !self.name.starts_with("p3."),
-            "FreeTierEligible": self.name == "t3.micro",
-            "SupportedUsageClasses": classes,
-            "SupportedRootDeviceTypes": ["ebs"],
-            "SupportedVirtualizationTypes": ["hvm"],
-            "BareMetal": false,
-            "Hypervisor": if self.name.starts_with("p3.") { "xen" } else { "nitro" },
-            "ProcessorInfo": {"SupportedArchitectures": [self.architecture], "SustainedClockSpeedInGhz": 2.5},
-            "VCpuInfo": {"DefaultVCpus": self.vcpus, "DefaultCores": self.vcpus.div_ceil(2), "DefaultThreadsPerCore": 2},
-            "MemoryInfo": {"SizeInMiB": self.memory},
-            "InstanceStorageSupported": self.storage > 0,
-            "EbsInfo": {"EbsOptimizedSupport": "default", "EncryptionSupport": "supported", "NvmeSupport": "required"},
-            "NetworkInfo": {"NetworkPerformance": self.network, "MaximumNetworkInterfaces": 4, "Ipv6Supported": true, "EnaSupport": "required", "EfaSupported": self.vcpus >= 96},
-            "PlacementGroupInfo": {"SupportedStrategies": ["cluster", "partition", "spread"]},
-            "HibernationSupported": false,
-            "BurstablePerformanceSupported": burstable,
-            "DedicatedHostsSupported": false,
-            "AutoRecoverySupported": true,
-            "SupportedBootModes": ["legacy-bios", "uefi"],
-        });
-        if self.storage > 0 {
-            record["InstanceStorageInfo"] = json!({
-                "TotalSizeInGB": self.storage,
-                "Disks": [{"SizeInGB": self.storage, "Count": 1, "Type": "ssd"}],
-                "NvmeSupport": "required",
-                "EncryptionSupport": "required",
-            });
-        }
-        match self.device {
-            Device::None => {}
-            Device::Gpus(maker, name, count, memory) => {
-                record["GpuInfo"] = json!({
-                    "Gpus": [{"Name": name, "Manufacturer": maker, "Count": count, "MemoryInfo": {"SizeInMiB": memory}}],
-                    "TotalGpuMemoryInMiB": count * memory,
-                });
-            }
-            Device::Fraction(eighths, memory, recent) => {
-                let mut gpu =
-                    json!({"Manufacturer": "NVIDIA", "Count": 0, "MemoryInfo": {"SizeInMiB": memory}});
-                if recent {
-                    gpu["Name"] = json!("L4");
-                    gpu["LogicalGpuCount"] = json!(1);
-                    gpu["GpuPartitionSize"] = json!(f64::from(eighths) / 8.0);
-                }
-                record["GpuInfo"] = json!({"Gpus": [gpu], "TotalGpuMemoryInMiB": memory});
-            }
-            Device::Neuron(name, count, memory, cores, version) => {
-                record["NeuronInfo"] = json!({
-                    "NeuronDevices": [{
-                        "Name": name,
-                        "Count": count,
-                        "CoreInfo": {"Count": cores, "Version": version},
-                        "MemoryInfo": {"SizeInMiB": memory},
-                    }],
-                    "TotalNeuronDeviceMemoryInMiB": count * memory,
-                });
-            }
-            Device::Inference(count, memory) => {
-                record["InferenceAcceleratorInfo"] = json!({
-                    "Accelerators": [{
-                        "Name": "Inferentia",
-                        "Manufacturer": "AWS",
-                        "Count": count,
-                        "MemoryInfo": {"SizeInMiB": memory},
-                    }],
-                    "TotalInferenceMemoryInMiB": count * memory,
-                });
-            }
-        }
-        record
     }
 }
 

@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 
 use super::context::Context;
 use super::failure::{Failure, Outcome};
-use super::input::{client_token, filtered, flag, int, list, tag_set, tag_values, tags_for, text, texts};
+use super::input::{client_token, flag, int, list, tags_for, text};
 use super::launch::{self, Launch, Order};
 use super::network::{self, Subnet};
-use super::{instances, templates};
+use super::{room, templates};
 use crate::core::market::Market;
 use crate::core::resource::Resource;
 
@@ -181,9 +181,9 @@ fn way(
     let launch = check_way(context, input, template, overrides, market);
     let price = match &launch {
         Ok((launch, subnet)) if market == Market::Spot => {
-            launch::spot_price(context, launch.kind, &subnet.zone)
+            room::spot_price(context, launch.kind, &subnet.zone)
         }
-        Ok((launch, _)) => launch::on_demand_price(context, launch.kind),
+        Ok((launch, _)) => room::on_demand_price(context, launch.kind),
         Err(_) => Decimal::MAX,
     };
     let weight = overrides
@@ -271,7 +271,7 @@ fn check_way(
             .find(|subnet| zone.is_some() || launch.kind.carried_in(&subnet.zone))
             .ok_or_else(|| Failure::client("InvalidFleetConfig", "No default subnet in the zone."))?,
     };
-    launch::sold(context, &launch, &subnet.zone)?;
+    room::sold(context, &launch, &subnet.zone)?;
     Ok((launch, subnet))
 }
 
@@ -429,7 +429,7 @@ fn plan(
         let Ok((launch, subnet)) = &ways[*index].launch else {
             continue;
         };
-        let quota = match launch::quota_left(context, launch.kind, market) {
+        let quota = match room::quota_left(context, launch.kind, market) {
             Ok(quota) => quota.saturating_sub(
                 vcpus
                     .get(&launch.kind.quota)
@@ -443,7 +443,7 @@ fn plan(
             }
         };
         let shelf = taken.entry((launch.kind.name, subnet.zone.clone())).or_default();
-        let stock = launch::stock_left(context, launch.kind, &subnet.zone, market).saturating_sub(*shelf);
+        let stock = room::stock_left(context, launch.kind, &subnet.zone, market).saturating_sub(*shelf);
         let needed = (missing / ways[*index].weight).ceil() as u64;
         let count = needed.min(quota).min(stock);
         if count < needed {
@@ -453,7 +453,7 @@ fn plan(
                     "You have requested more vCPU capacity than your current vCPU limit allows.",
                 )
             } else {
-                launch::no_capacity(launch.kind, &subnet.zone, market)
+                room::no_capacity(launch.kind, &subnet.zone, market)
             };
             failed.insert(*index, failure);
         }
@@ -465,90 +465,4 @@ fn plan(
         }
     }
     planned
-}
-
-fn of_account<'a>(context: &'a Context<'_, '_>) -> impl Iterator<Item = (&'a String, &'a Value)> {
-    context.state.fleets.iter().filter(|(_, fleet)| {
-        fleet["account"] == context.visit.account.as_str() && fleet["region"] == context.region.as_str()
-    })
-}
-
-/// `DescribeFleets`. Instant fleets are shown only when they are named.
-pub fn describe(context: &Context<'_, '_>, input: &Value) -> Outcome {
-    let named = texts(input, "FleetIds");
-    if let Some(unknown) = named
-        .iter()
-        .find(|id| !of_account(context).any(|(fleet, _)| fleet == *id))
-    {
-        return Err(Failure::client(
-            "InvalidFleetId.NotFound",
-            format!("The fleet ID '{unknown}' does not exist"),
-        ));
-    }
-    let found: Vec<(&String, &Value)> = of_account(context).filter(|(id, _)| named.contains(id)).collect();
-    let found = filtered(
-        input,
-        &["type", "fleet-state", "activity-status"],
-        true,
-        found,
-        |(_, fleet), filter| match filter {
-            "type" => vec!["instant".to_owned()],
-            "fleet-state" => vec!["active".to_owned()],
-            "activity-status" => vec!["fulfilled".to_owned()],
-            other => tag_values(
-                &serde_json::from_value(fleet["tags"].clone()).unwrap_or_default(),
-                other,
-            ),
-        },
-    )?;
-    let fleets: Vec<Value> = found
-        .into_iter()
-        .map(|(id, fleet)| {
-            let tags = serde_json::from_value(fleet["tags"].clone()).unwrap_or_default();
-            json!({
-                "FleetId": id,
-                "FleetState": "active",
-                "Type": "instant",
-                "CreateTime": fleet["created"],
-                "ClientToken": fleet["token"],
-                "TargetCapacitySpecification": {"TotalTargetCapacity": fleet["total"]},
-                "Errors": fleet["answer"]["Errors"],
-                "Instances": fleet["answer"]["Instances"],
-                "Tags": tag_set(&tags),
-            })
-        })
-        .collect();
-    Ok(json!({"Fleets": fleets}))
-}
-
-/// `DeleteFleets`. An instant fleet can only go together with its instances.
-pub fn delete(context: &mut Context<'_, '_>, input: &Value) -> Outcome {
-    let (mut gone, mut refused) = (Vec::new(), Vec::new());
-    for id in texts(input, "FleetIds") {
-        let known = of_account(context).any(|(fleet, _)| *fleet == id);
-        if !known {
-            refused.push(
-                json!({"FleetId": id, "Error": {"Code": "fleetIdDoesNotExist", "Message": "does not exist"}}),
-            );
-        } else if flag(input, "TerminateInstances") {
-            let members: Vec<String> = context
-                .visit
-                .world
-                .machines_of(&context.visit.account)
-                .filter(|machine| machine.mark.tags.get("aws:ec2:fleet-id") == Some(&id))
-                .map(|machine| machine.id.clone())
-                .collect();
-            for member in members {
-                instances::end(context.visit.world, &member, crate::core::machine::Cause::Asked);
-            }
-            context.state.fleets.remove(&id);
-            gone.push(json!({"FleetId": id, "CurrentFleetState": "deleted_terminating", "PreviousFleetState": "active"}));
-        } else {
-            refused.push(json!({
-                "FleetId": id,
-                "Error": {"Code": "fleetNotInDeletableState", "Message": "NoTerminateInstances is not supported for instant fleets"},
-            }));
-        }
-    }
-    Ok(json!({"SuccessfulFleetDeletions": gone, "UnsuccessfulFleetDeletions": refused}))
 }

@@ -9,19 +9,20 @@
 //! | --- | --- |
 //! | form in, XML out; names by `queryName`, `locationName`; flat lists | `query`, `xml` |
 //! | what the model does not know is refused and recorded | `query`, `json`, `check` below |
-//! | signatures, clock skew, temporary credentials, permissions | `sigv4`, `authenticate` below, `sts` |
+//! | signatures, clock skew, temporary credentials, permissions | `sigv4`, `access`, `sts` |
 //! | error codes, their status, their form at each service | `failure` |
-//! | regions, zones, default VPC, a private VPC, security groups | `network` |
-//! | instance types with GPUs, parts of GPUs, Neuron; where they are carried | `catalogue`, `offers` |
+//! | regions, zones, default VPC, a private VPC; security groups | `network`, `groups` |
+//! | instance types with GPUs, parts of GPUs, Neuron; where they are carried | `catalogue`, `records`, `offers` |
 //! | the price list as strings, with products nobody wants | `offers` |
 //! | spot prices by zone with their past; requests and their status | `spot` |
 //! | images by SSM parameter; combinations that are missing | `images` |
 //! | key pairs: import, duplicates, deletion of what is not there | `keys` |
 //! | launch templates | `templates` |
-//! | launches: images, architectures, networks, user data, volumes, profiles, quotas, stock | `launch` |
+//! | launches: images, architectures, networks, user data, volumes, profiles | `launch` |
+//! | zones that carry a type, stock, vCPU quotas, prices of a launch | `room` |
 //! | `RunInstances`: client tokens, partial success down to `MinCount` | `run` |
-//! | `CreateFleet`: status 200 with errors inside, partial results, single zone | `fleet` |
-//! | states, reasons, visibility, pages, termination of all or none | `instances` |
+//! | `CreateFleet`: status 200 with errors inside, partial results, single zone | `fleet`, `fleets` |
+//! | states, reasons, visibility, pages, termination of all or none; tags | `instances`, `tags` |
 //! | metadata service with tokens, hop limit, spot notices | `imds`, `imds-proxy.py` |
 //! | token buckets by action and region, 503 | `throttle` |
 //! | billing by the second, at least a minute, running time only; stopped ones cost their volumes | `billing` below |
@@ -31,10 +32,14 @@
 //! root volumes of running instances are not on the bill, RSA fingerprints are not
 //! MD5, fleets are of the type instant only.
 
+pub mod access;
 pub mod catalogue;
 pub mod context;
+pub mod controls;
 pub mod failure;
 pub mod fleet;
+pub mod fleets;
+pub mod groups;
 pub mod images;
 pub mod imds;
 pub mod input;
@@ -46,11 +51,14 @@ pub mod model;
 pub mod network;
 pub mod offers;
 pub mod query;
+pub mod records;
+pub mod room;
 pub mod run;
 pub mod service;
 pub mod sigv4;
 pub mod spot;
 pub mod sts;
+pub mod tags;
 pub mod templates;
 #[cfg(test)]
 mod tests;
@@ -60,32 +68,26 @@ pub mod xml;
 use std::collections::BTreeMap;
 
 use jiff::SignedDuration;
-use rust_decimal::Decimal;
 use serde_json::Value;
 
 pub use self::catalogue::Quota;
-pub use self::launch::quota_name;
+pub use self::room::quota_name;
 
 use self::context::{Context, State};
 use self::failure::{Failure, Outcome};
 use self::model::Models;
 use self::service::{Operation, Service, WEB_IDENTITY, Wire};
-use self::sigv4::{Secret, Signed};
 use self::throttle::Buckets;
 use crate::core::account::{AccountId, CredentialState};
 use crate::core::billing::{Billing, Halted};
 use crate::core::cloud::{Call, Cloud, Effect, Refusal, Visit};
 use crate::core::http::{Answer, Request};
-use crate::core::machine::{Cause, Phase};
+use crate::core::machine::Cause;
 use crate::core::market::{InstanceType, Left, Market, Shelf};
 use crate::core::world::{Happening, World};
 
 /// The header of answers that are mistakes of the simulator.
 const MISTAKE: &str = "x-sim-mistake";
-/// How long before it is taken a spot instance is told.
-const NOTICE: SignedDuration = SignedDuration::from_mins(2);
-/// Where the price list is kept.
-const PRICING_REGIONS: [&str; 3] = ["us-east-1", "eu-central-1", "ap-south-1"];
 
 /// The simulated AWS.
 pub struct Aws {
@@ -182,18 +184,18 @@ impl Aws {
 
 fn dispatch(context: &mut Context<'_, '_>, operation: Operation, input: &Value) -> Outcome {
     match operation.name {
-        "AuthorizeSecurityGroupIngress" => network::authorize_ingress(context, input),
+        "AuthorizeSecurityGroupIngress" => groups::authorize_ingress(context, input),
         "CancelSpotInstanceRequests" => spot::cancel_requests(context, input),
         "CreateFleet" => fleet::create(context, input),
         "CreateLaunchTemplate" => templates::create(context, input),
-        "CreateSecurityGroup" => network::create_group(context, input),
-        "CreateTags" => instances::create_tags(context, input),
-        "DeleteFleets" => fleet::delete(context, input),
+        "CreateSecurityGroup" => groups::create_group(context, input),
+        "CreateTags" => tags::create_tags(context, input),
+        "DeleteFleets" => fleets::delete(context, input),
         "DeleteKeyPair" => keys::delete(context, input),
         "DeleteLaunchTemplate" => templates::delete(context, input),
-        "DeleteSecurityGroup" => network::delete_group(context, input),
+        "DeleteSecurityGroup" => groups::delete_group(context, input),
         "DescribeAvailabilityZones" => network::describe_zones(context, input),
-        "DescribeFleets" => fleet::describe(context, input),
+        "DescribeFleets" => fleets::describe(context, input),
         "DescribeImages" => images::describe(context, input),
         "DescribeInstanceStatus" => instances::describe_status(context, input),
         "DescribeInstanceTypeOfferings" => offers::describe_offerings(context, input),
@@ -202,11 +204,11 @@ fn dispatch(context: &mut Context<'_, '_>, operation: Operation, input: &Value) 
         "DescribeKeyPairs" => keys::describe(context, input),
         "DescribeLaunchTemplates" => templates::describe(context, input),
         "DescribeRegions" => network::describe_regions(context, input),
-        "DescribeSecurityGroups" => network::describe_groups(context, input),
+        "DescribeSecurityGroups" => groups::describe_groups(context, input),
         "DescribeSpotInstanceRequests" => spot::describe_requests(context, input),
         "DescribeSpotPriceHistory" => spot::describe_prices(context, input),
         "DescribeSubnets" => network::describe_subnets(context, input),
-        "DescribeTags" => instances::describe_tags(context, input),
+        "DescribeTags" => tags::describe_tags(context, input),
         "DescribeVpcs" => network::describe_vpcs(context, input),
         "GetConsoleOutput" => instances::console_output(context, input),
         "GetSpotPlacementScores" => spot::placement_scores(context, input),
@@ -257,43 +259,6 @@ fn request_id(request: &Request) -> String {
         &digits[16..20],
         &digits[20..]
     )
-}
-
-fn of_signature(service: Service, refusal: sigv4::Refusal) -> Failure {
-    use sigv4::Refusal as Why;
-    match (refusal, service) {
-        (Why::Missing, Service::Ec2) => Failure::missing("AWSAccessKeyId"),
-        (Why::Missing, Service::Sts) => Failure::new(
-            403,
-            "MissingAuthenticationToken",
-            "Request is missing Authentication Token",
-        ),
-        (Why::Missing, Service::Ssm | Service::Pricing) => Failure::client(
-            "MissingAuthenticationTokenException",
-            "Request is missing Authentication Token",
-        ),
-        (Why::Incomplete(text), _) => Failure::client("IncompleteSignature", text),
-        (Why::UnknownKey | Why::Token, service) => Failure::bad_credentials(service),
-        (Why::Expired(text), Service::Ec2) => {
-            Failure::client("RequestExpired", format!("Request has expired. {text}"))
-        }
-        (Why::Expired(text), Service::Sts) => {
-            Failure::new(403, "SignatureDoesNotMatch", format!("Signature expired: {text}"))
-        }
-        (Why::Expired(text), Service::Ssm | Service::Pricing) => {
-            Failure::client("InvalidSignatureException", format!("Signature expired: {text}"))
-        }
-        (Why::Mismatch, Service::Ec2) => Failure::bad_credentials(Service::Ec2),
-        (Why::Mismatch, Service::Sts) => Failure::new(
-            403,
-            "SignatureDoesNotMatch",
-            "The request signature we calculated does not match the signature you provided.",
-        ),
-        (Why::Mismatch, Service::Ssm | Service::Pricing) => Failure::client(
-            "InvalidSignatureException",
-            "The request signature we calculated does not match the signature you provided.",
-        ),
-    }
 }
 
 impl Cloud for Aws {
@@ -387,65 +352,8 @@ impl Cloud for Aws {
         if call.name == "imds" || operation.name == WEB_IDENTITY {
             return Ok(None);
         }
-        let service = operation.service;
-        let refused = |failure: Failure| Refusal::Answer(self.failed(service, &failure, request));
-        let headers = header_map(request);
-        let signed = Signed {
-            method: request.method.as_str(),
-            path: &request.path,
-            query: &request.query,
-            headers: &headers,
-            body: &request.body,
-        };
-        let secret = |key: &str| {
-            let (_, credential) = world.credential(key)?;
-            let known = credential.state != CredentialState::Revoked;
-            let token = self.state.session_tokens.get(key).cloned();
-            known.then(|| Secret {
-                secret: credential.secret.clone(),
-                token,
-            })
-        };
-        let scope =
-            sigv4::verify(signed, secret, world.now()).map_err(|why| refused(of_signature(service, why)))?;
-        if scope.service != service.signing_name() {
-            return Err(refused(of_signature(
-                service,
-                sigv4::Refusal::Incomplete(format!(
-                    "Credential should be scoped to correct service: '{}'",
-                    service.signing_name()
-                )),
-            )));
-        }
-        let exists = match service {
-            Service::Pricing => PRICING_REGIONS.contains(&scope.region.as_str()),
-            Service::Ec2 | Service::Ssm | Service::Sts => catalogue::REGIONS
-                .iter()
-                .any(|(region, ..)| *region == scope.region),
-        };
-        if !exists {
-            return Err(refused(Failure::new(
-                401,
-                "OptInRequired",
-                format!(
-                    "You are not subscribed to this service in {}. Please go to http://aws.amazon.com to subscribe.",
-                    scope.region
-                ),
-            )));
-        }
-        let Some((account, credential)) = world.credential(&scope.access_key) else {
-            return Err(Refusal::Unauthorized);
-        };
-        match credential.state {
-            CredentialState::Valid => Ok(Some(account.id.clone())),
-            // Everybody may ask who they are.
-            CredentialState::Forbidden if operation.name == "GetCallerIdentity" => {
-                Ok(Some(account.id.clone()))
-            }
-            CredentialState::Forbidden => Err(Refusal::Forbidden),
-            CredentialState::Expired => Err(Refusal::Expired),
-            CredentialState::Revoked => Err(Refusal::Unauthorized),
-        }
+        let refused = |failure: Failure| Refusal::Answer(self.failed(operation.service, &failure, request));
+        access::account(&self.state, world, request, operation, refused).map(Some)
     }
 
     fn limit(&mut self, visit: &mut Visit<'_>) -> Result<(), Refusal> {
@@ -590,86 +498,7 @@ impl Cloud for Aws {
         }
     }
 
-    /// | control | what it does |
-    /// | --- | --- |
-    /// | `spot-price {"type", "zone", "price"}` | a new price; instances that would not pay it are taken back in two minutes |
-    /// | `deny {"account", "actions"}`, `allow {"account"}` | takes permissions (`ec2:CreateFleet`), gives all back |
-    /// | `profiles {"names"}` | the instance profiles that exist |
-    /// | `impair {"machine"}` | status checks of a running instance fail |
-    /// | `rebalance {"machine"}` | the guest is told that it may be taken back |
     fn control(&mut self, world: &mut World, name: &str, body: &Value) -> Option<Result<Value, String>> {
-        let done = Ok(serde_json::json!({"done": true}));
-        let machine = |world: &mut World, key: &str, value: Value| {
-            let id = input::text(body, "machine").unwrap_or_default();
-            match world.machines.get_mut(id) {
-                Some(machine) => {
-                    machine.detail[key] = value;
-                    Ok(serde_json::json!({"done": true}))
-                }
-                None => Err(format!("there is no machine {id:?}")),
-            }
-        };
-        let account = || input::text(body, "account").unwrap_or_default().to_owned();
-        Some(match name {
-            "spot-price" => self.set_spot_price(world, body),
-            "deny" => {
-                self.state
-                    .denied
-                    .entry(account())
-                    .or_default()
-                    .extend(input::texts(body, "actions"));
-                done
-            }
-            "allow" => {
-                self.state.denied.remove(&account());
-                done
-            }
-            "profiles" => {
-                self.state.profiles = input::texts(body, "names").into_iter().collect();
-                done
-            }
-            "impair" => machine(world, "impaired", Value::Bool(true)),
-            "rebalance" => {
-                let now = world.now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-                machine(world, "rebalance", Value::String(now))
-            }
-            _ => return None,
-        })
-    }
-}
-
-impl Aws {
-    fn set_spot_price(&mut self, world: &mut World, body: &Value) -> Result<Value, String> {
-        let (kind, zone) = (
-            input::text(body, "type").unwrap_or_default(),
-            input::text(body, "zone").unwrap_or_default(),
-        );
-        let price: Decimal =
-            serde_json::from_value(body["price"].clone()).map_err(|error| format!("price: {error}"))?;
-        let known = catalogue::instance_type(kind).is_some_and(|kind| kind.carried_in(zone));
-        if !known {
-            return Err(format!("there is no {kind:?} in {zone:?}"));
-        }
-        let now = world.now();
-        self.state.spot.set(kind, zone, price, now);
-        let outbid: Vec<String> = world
-            .machines
-            .values()
-            .filter(|machine| {
-                machine.market == Market::Spot && machine.instance_type == kind && machine.region == zone
-            })
-            .filter(|machine| matches!(machine.phase, Phase::Pending | Phase::Running))
-            .filter(|machine| {
-                let most = serde_json::from_value::<Option<Decimal>>(machine.detail["maxPrice"].clone())
-                    .ok()
-                    .flatten();
-                most.unwrap_or(machine.on_demand_price) < price
-            })
-            .map(|machine| machine.id.clone())
-            .collect();
-        for id in &outbid {
-            world.reclaim(id, NOTICE);
-        }
-        Ok(serde_json::json!({"takenBack": outbid}))
+        controls::control(&mut self.state, world, name, body)
     }
 }

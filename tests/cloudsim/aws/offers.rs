@@ -6,8 +6,8 @@ use super::catalogue::{self, InstanceType, TYPES};
 use super::context::{Context, digits};
 use super::failure::{Failure, Outcome};
 use super::input::{Pages, filtered, int, list, page, text, texts};
-use super::launch;
 use super::network::zone_id;
+use super::room;
 
 const TYPE_FILTERS: [&str; 12] = [
     "bare-metal",
@@ -204,7 +204,7 @@ pub fn get_products(context: &mut Context<'_, '_>, input: &Value) -> Outcome {
 
 /// The products of a type in a region: the plain one, and some of its many variants.
 fn products(context: &Context<'_, '_>, kind: &InstanceType) -> Vec<Value> {
-    let price = launch::on_demand_price(context, kind);
+    let price = room::on_demand_price(context, kind);
     let variants = [
         ("Linux", "Shared", "NA", "Used", "OnDemand", price),
         (

@@ -9,7 +9,7 @@ use super::failure::{Failure, Outcome};
 use super::input::{client_token, int, list, text};
 use super::launch::{self, Launch, Order};
 use super::network::{self, Subnet};
-use super::{instances, templates};
+use super::{instances, room, templates};
 
 /// Most instances of one call.
 const MOST: i64 = 1_000;
@@ -42,7 +42,7 @@ pub fn run(context: &mut Context<'_, '_>, input: &Value) -> Outcome {
         None => input.clone(),
     };
     let launch = launch::check(context, &spec)?;
-    let quota = launch::quota_left(context, launch.kind, launch.market)?;
+    let quota = room::quota_left(context, launch.kind, launch.market)?;
     let (subnet, stock) = choose_subnet(context, &launch, least as u64)?;
     let count = quota.min(stock).min(most as u64);
     if count < least as u64 {
@@ -54,7 +54,7 @@ pub fn run(context: &mut Context<'_, '_>, input: &Value) -> Outcome {
                 ),
             )
         } else {
-            launch::no_capacity(launch.kind, &subnet.zone, launch.market)
+            room::no_capacity(launch.kind, &subnet.zone, launch.market)
         });
     }
     let order = Order {
@@ -89,9 +89,9 @@ fn choose_subnet(context: &Context<'_, '_>, launch: &Launch, least: u64) -> Resu
     let mut refused = None;
     let mut best: Option<(Subnet, u64)> = None;
     for subnet in candidates {
-        match launch::sold(context, launch, &subnet.zone) {
+        match room::sold(context, launch, &subnet.zone) {
             Ok(()) => {
-                let left = launch::stock_left(context, launch.kind, &subnet.zone, launch.market);
+                let left = room::stock_left(context, launch.kind, &subnet.zone, launch.market);
                 if left >= least {
                     return Ok((subnet, left));
                 }

@@ -289,7 +289,7 @@ pub fn placement_scores(context: &Context<'_, '_>, input: &Value) -> Outcome {
         let left = |zone: &str| -> u64 {
             kinds
                 .iter()
-                .map(|kind| super::launch::stock_left(context, kind, zone, Market::Spot))
+                .map(|kind| super::room::stock_left(context, kind, zone, Market::Spot))
                 .fold(0, u64::saturating_add)
         };
         let score = |left: u64| (left.min(target) * 9 / target).max(1) as i64;

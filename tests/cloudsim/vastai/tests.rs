@@ -45,7 +45,10 @@ impl Hand {
         let backend = Arc::new(Memory::new(reports.clone()));
         let sim = Arc::new(Sim::new(Box::new(Vastai::new()), clock, 7, backend, reports));
         sim.world(|world| world.add_account(Account::with_key(ACCOUNT, KEY)));
-        Self { sim, key: KEY.to_owned() }
+        Self {
+            sim,
+            key: KEY.to_owned(),
+        }
     }
 
     fn control(&self, name: &str, body: Value) {
@@ -58,11 +61,18 @@ impl Hand {
         let mut request = Request::new(method.clone(), target, text);
         let key = HeaderValue::from_str(&format!("Bearer {}", self.key)).expect("a value");
         request.headers.insert("authorization", key);
-        request.headers.insert("host", HeaderValue::from_static("127.0.0.1:1"));
+        request
+            .headers
+            .insert("host", HeaderValue::from_static("127.0.0.1:1"));
         if body.is_some() {
-            request.headers.insert("content-type", HeaderValue::from_static("application/json"));
+            request
+                .headers
+                .insert("content-type", HeaderValue::from_static("application/json"));
         }
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime");
         match runtime.block_on(self.sim.handle(request)) {
             Outcome::Answer(answer) => {
                 let body = serde_json::from_slice(&answer.body)

@@ -21,8 +21,14 @@ fn python() -> Option<String> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn boto3_understands_every_answer_and_is_understood() {
-    let (Some(models), Some(python)) = (models(), python()) else { return };
-    let simulator = Builder::new().cloud(Aws::new(models)).start().await.expect("a simulator");
+    let (Some(models), Some(python)) = (models(), python()) else {
+        return;
+    };
+    let simulator = Builder::new()
+        .cloud(Aws::new(models))
+        .start()
+        .await
+        .expect("a simulator");
     let aws = simulator.cloud("aws");
     aws.world(|world| {
         world.add_account(Account::with_pair(ACCOUNT, KEY, SECRET));
@@ -41,7 +47,11 @@ async fn boto3_understands_every_answer_and_is_understood() {
             .output()
     });
     let output = run.await.expect("joined").expect("started");
-    let told = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let told = format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
     assert!(output.status.success(), "{told}");
     println!("{told}");
     assert_eq!(aws.violations(), []);

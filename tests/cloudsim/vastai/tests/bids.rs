@@ -25,7 +25,10 @@ fn a_bid_below_the_floor_is_refused_and_one_above_it_is_what_the_instance_costs(
     assert_eq!((status, &body["error"]), (400, &json!("invalid_price")));
     let id = hand.running(&offer, json!({"price": 0.3}));
     let instance = hand.instance(&id);
-    assert_eq!((&instance["is_bid"], &instance["dph_base"]), (&json!(true), &json!(0.3)));
+    assert_eq!(
+        (&instance["is_bid"], &instance["dph_base"]),
+        (&json!(true), &json!(0.3))
+    );
     hand.judged_clean();
 }
 
@@ -54,9 +57,15 @@ fn a_raised_bid_wins_the_machine_back() {
     assert_eq!(hand.put(&path, json!({"client_id": "me", "price": 1.1})).0, 200);
     hand.wait(60);
     let instance = hand.instance(&id);
-    assert_eq!((&instance["actual_status"], &instance["dph_base"]), (&json!("running"), &json!(1.1)));
+    assert_eq!(
+        (&instance["actual_status"], &instance["dph_base"]),
+        (&json!("running"), &json!(1.1))
+    );
     let fixed = hand.running(&hand.offer_of(107, 1, "ondemand"), json!({}));
-    let (status, _) = hand.put(&format!("/api/v0/instances/bid_price/{fixed}/"), json!({"client_id": "me", "price": 1.0}));
+    let (status, _) = hand.put(
+        &format!("/api/v0/instances/bid_price/{fixed}/"),
+        json!({"client_id": "me", "price": 1.0}),
+    );
     assert_eq!(status, 400);
     hand.judged_clean();
 }
@@ -77,7 +86,8 @@ fn somebody_on_demand_displaces_a_bid() {
 fn a_reclaim_of_the_core_is_another_customers_bid_which_ends_some_day() {
     let hand = Hand::new();
     let id = bid(&hand, 101, 120);
-    hand.sim.world(|world| world.reclaim(&id, jiff::SignedDuration::ZERO));
+    hand.sim
+        .world(|world| world.reclaim(&id, jiff::SignedDuration::ZERO));
     hand.wait(1);
     assert_eq!(states(&hand.instance(&id)), (json!("stopped"), json!("running")));
     assert_eq!(hand.sim.meter(|meter| meter.billed_now().len()), 1);

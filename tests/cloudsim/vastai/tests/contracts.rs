@@ -26,10 +26,21 @@ fn an_offer_becomes_an_instance_which_starts_step_by_step() {
     hand.wait(60);
     let instance = hand.instance(&id);
     assert_eq!(instance["actual_status"], "running");
-    assert!(instance["ports"]["22/tcp"][0]["HostPort"].is_string(), "{instance}");
-    assert!(instance["public_ipaddr"].as_str().is_some_and(|address| address.ends_with('\n')), "to be trimmed");
+    assert!(
+        instance["ports"]["22/tcp"][0]["HostPort"].is_string(),
+        "{instance}"
+    );
+    assert!(
+        instance["public_ipaddr"]
+            .as_str()
+            .is_some_and(|address| address.ends_with('\n')),
+        "to be trimmed"
+    );
     assert_eq!(instance["extra_env"], json!([["A", "b"]]));
-    assert_eq!((&instance["label"], &instance["intended_status"]), (&json!("pool/0"), &json!("running")));
+    assert_eq!(
+        (&instance["label"], &instance["intended_status"]),
+        (&json!("pool/0"), &json!("running"))
+    );
     hand.judged_clean();
 }
 
@@ -39,7 +50,10 @@ fn a_taken_offer_is_gone_with_410_and_an_unknown_one_with_404() {
     let offer = hand.offer_of(101, 1, "ondemand");
     hand.running(&offer, json!({}));
     let (status, body) = hand.create(&offer, json!({}));
-    assert_eq!((status, &body["error"], &body["ask_id"]), (410, &json!("no_such_ask"), &offer["id"]));
+    assert_eq!(
+        (status, &body["error"], &body["ask_id"]),
+        (410, &json!("no_such_ask"), &offer["id"])
+    );
     let (status, body) = hand.create(&json!({"id": 1}), json!({}));
     assert_eq!((status, &body["error"]), (404, &json!("invalid_args")));
     assert_eq!(hand.sim.world(|world| world.machines.len()), 1);
@@ -60,10 +74,16 @@ fn a_host_may_refuse_with_status_200() {
 #[test]
 fn money_that_is_missing_is_told_in_the_text() {
     let hand = Hand::new();
-    hand.sim.world(|world| world.accounts.get_mut(ACCOUNT).expect("an account").balance = Some(Decimal::ZERO));
+    hand.sim
+        .world(|world| world.accounts.get_mut(ACCOUNT).expect("an account").balance = Some(Decimal::ZERO));
     let (status, body) = hand.create(&hand.offer_of(101, 1, "ondemand"), json!({}));
     assert_eq!(status, 400);
-    assert!(body["msg"].as_str().is_some_and(|text| text.contains("lacks credit")), "{body}");
+    assert!(
+        body["msg"]
+            .as_str()
+            .is_some_and(|text| text.contains("lacks credit")),
+        "{body}"
+    );
     hand.judged_clean();
 }
 
@@ -97,12 +117,18 @@ fn a_second_delete_finds_nothing_and_the_slice_is_on_offer_again() {
 #[test]
 fn an_order_whose_answer_is_lost_is_found_by_its_label() {
     let hand = Hand::new();
-    hand.sim.fault(Rule::once("create", Fault::Cut { when: When::After }));
+    hand.sim
+        .fault(Rule::once("create", Fault::Cut { when: When::After }));
     let offer = hand.offer_of(101, 1, "ondemand");
     assert_eq!(hand.create(&offer, json!({})).0, 0);
-    let (_, found) = hand.get("/api/v1/instances/?select_filters=%7B%22label%22%3A%7B%22eq%22%3A%22pool%2F0%22%7D%7D");
+    let (_, found) =
+        hand.get("/api/v1/instances/?select_filters=%7B%22label%22%3A%7B%22eq%22%3A%22pool%2F0%22%7D%7D");
     assert_eq!(found["instances"].as_array().map(Vec::len), Some(1));
-    assert_eq!(hand.create(&offer, json!({})).0, 410, "it is not idempotent: the offer is gone");
+    assert_eq!(
+        hand.create(&offer, json!({})).0,
+        410,
+        "it is not idempotent: the offer is gone"
+    );
     hand.judged_clean();
 }
 
@@ -113,7 +139,10 @@ fn without_direct_ports_there_is_only_the_proxy() {
     let instance = hand.instance(&id);
     assert_eq!(instance["ports"], json!({}));
     assert!(instance["ssh_host"].is_string() && instance["ssh_port"].is_i64());
-    let proxied = hand.running(&hand.offer_of(101, 1, "ondemand"), json!({"runtype": "ssh_proxy"}));
+    let proxied = hand.running(
+        &hand.offer_of(101, 1, "ondemand"),
+        json!({"runtype": "ssh_proxy"}),
+    );
     assert_eq!(hand.instance(&proxied)["ports"], json!({}));
     hand.judged_clean();
 }
@@ -127,7 +156,10 @@ fn stopping_ends_the_bill_of_the_gpus_and_not_that_of_the_disk() {
     let path = format!("/api/v0/instances/{id}/");
     assert_eq!(hand.put(&path, json!({"state": "stopped"})).0, 200);
     let instance = hand.instance(&id);
-    assert_eq!((&instance["cur_state"], &instance["intended_status"]), (&json!("stopped"), &json!("stopped")));
+    assert_eq!(
+        (&instance["cur_state"], &instance["intended_status"]),
+        (&json!("stopped"), &json!("stopped"))
+    );
     let disk = hourly();
     assert!(disk > Decimal::ZERO && disk < full / Decimal::TEN);
     // The GPUs are free for others, who may take them for good.
@@ -150,7 +182,10 @@ fn time_is_billed_by_the_started_minute_from_the_order_on() {
     hand.delete(&format!("/api/v0/instances/{id}/"), json!({}));
     hand.wait(600);
     let bill = hand.sim.meter(|meter| meter.bill_of(&id)).expect("a bill");
-    assert_eq!(bill.round_dp(6), Decimal::new(35, 2) + (Decimal::new(15, 2) * Decimal::from(8) / Decimal::from(720)).round_dp(6));
+    assert_eq!(
+        bill.round_dp(6),
+        Decimal::new(35, 2) + (Decimal::new(15, 2) * Decimal::from(8) / Decimal::from(720)).round_dp(6)
+    );
 }
 
 #[test]
@@ -166,17 +201,29 @@ fn a_boot_that_fails_says_why_and_never_gets_there() {
     let id = body["new_contract"].to_string();
     hand.wait(60);
     let instance = hand.instance(&id);
-    assert_eq!((&instance["actual_status"], &instance["status_msg"]), (&json!("exited"), &json!(text)));
-    assert_eq!(hand.sim.meter(|meter| meter.billed_now().len()), 1, "it is on the bill until it is deleted");
+    assert_eq!(
+        (&instance["actual_status"], &instance["status_msg"]),
+        (&json!("exited"), &json!(text))
+    );
+    assert_eq!(
+        hand.sim.meter(|meter| meter.billed_now().len()),
+        1,
+        "it is on the bill until it is deleted"
+    );
     hand.judged_clean();
 }
 
 #[test]
 fn a_lost_host_is_offline_and_a_container_that_is_over_has_exited_both_on_the_bill() {
     let hand = Hand::new();
-    let (lost, over) = (hand.running(&hand.offer_of(101, 1, "ondemand"), json!({})), hand.running(&hand.offer_of(107, 1, "ondemand"), json!({})));
-    hand.sim.world(|world| world.happen(Happening::Died(lost.clone())));
-    hand.sim.world(|world| world.happen(Happening::HaltedItself(over.clone())));
+    let (lost, over) = (
+        hand.running(&hand.offer_of(101, 1, "ondemand"), json!({})),
+        hand.running(&hand.offer_of(107, 1, "ondemand"), json!({})),
+    );
+    hand.sim
+        .world(|world| world.happen(Happening::Died(lost.clone())));
+    hand.sim
+        .world(|world| world.happen(Happening::HaltedItself(over.clone())));
     assert_eq!(hand.instance(&lost)["actual_status"], "offline");
     assert_eq!(hand.instance(&over)["actual_status"], "exited");
     assert_eq!(hand.sim.meter(|meter| meter.billed_now().len()), 2);
@@ -201,9 +248,15 @@ fn a_container_can_end_itself_and_nothing_else() {
     let env = hand.sim.world(|world| world.machines[&one].boot.env.clone());
     assert_eq!(env["CONTAINER_ID"], one);
     hand.key = env["CONTAINER_API_KEY"].clone();
-    assert_eq!(hand.delete(&format!("/api/v0/instances/{two}/"), json!({})).0, 403);
+    assert_eq!(
+        hand.delete(&format!("/api/v0/instances/{two}/"), json!({})).0,
+        403
+    );
     assert_eq!(hand.get("/api/v1/instances/").0, 403);
-    assert_eq!(hand.delete(&format!("/api/v0/instances/{one}/"), json!({})).0, 200);
+    assert_eq!(
+        hand.delete(&format!("/api/v0/instances/{one}/"), json!({})).0,
+        200
+    );
     hand.key = KEY.to_owned();
     hand.wait(5);
     assert_eq!(hand.instance(&one), Value::Null);
@@ -222,7 +275,12 @@ fn calls_of_one_endpoint_have_a_least_interval_and_the_refusal_has_two_forms() {
     hand.wait(3);
     let (status, body) = hand.create(&second, json!({}));
     assert_eq!(status, 429);
-    assert!(body["detail"].as_str().is_some_and(|text| text.contains("threshold=4.5")), "{body}");
+    assert!(
+        body["detail"]
+            .as_str()
+            .is_some_and(|text| text.contains("threshold=4.5")),
+        "{body}"
+    );
     // Another endpoint is not concerned.
     assert_eq!(hand.get("/api/v1/instances/").0, 200);
     hand.wait(2);
@@ -245,7 +303,10 @@ fn the_account_tells_who_it_is_and_logs_are_downloaded_elsewhere() {
     let (status, account) = hand.get("/api/v0/users/current/");
     assert_eq!((status, account["id"].is_i64()), (200, true));
     let id = hand.running(&hand.offer_of(101, 1, "ondemand"), json!({}));
-    let (_, logs) = hand.put(&format!("/api/v0/instances/request_logs/{id}/"), json!({"tail": "100"}));
+    let (_, logs) = hand.put(
+        &format!("/api/v0/instances/request_logs/{id}/"),
+        json!({"tail": "100"}),
+    );
     assert_eq!(logs["result_url"], format!("http://127.0.0.1:1/_logs/{id}.log"));
     assert_eq!(hand.get(&format!("/_logs/{id}.log")).0, 200);
     assert_eq!(hand.put("/api/v0/instances/request_logs/1/", json!({})).0, 404);

@@ -8,7 +8,8 @@ const ONE: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIA1 one";
 const TWO: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIA2 two";
 
 fn authorized(hand: &Hand, id: &str) -> Vec<String> {
-    hand.sim.world(|world| world.machines[id].boot.authorized_keys.clone())
+    hand.sim
+        .world(|world| world.machines[id].boot.authorized_keys.clone())
 }
 
 #[test]
@@ -49,7 +50,13 @@ fn a_key_can_be_put_on_one_instance_once_it_exists() {
     hand.wait(10);
     assert_eq!(hand.post(&path, json!({"ssh_key": ONE})).0, 200);
     let (status, again) = hand.post(&path, json!({"ssh_key": ONE}));
-    assert!(status == 400 && again["msg"].as_str().is_some_and(|text| text.contains("already associated")), "{again}");
+    assert!(
+        status == 400
+            && again["msg"]
+                .as_str()
+                .is_some_and(|text| text.contains("already associated")),
+        "{again}"
+    );
     assert_eq!(authorized(&hand, &id), [ONE]);
     let (_, keys) = hand.get(&path);
     let keys: Value = serde_json::from_str(keys["ssh_keys"].as_str().expect("a text")).expect("JSON in it");
@@ -67,22 +74,49 @@ fn an_overlay_joins_machines_of_its_cluster_and_takes_them_along_when_it_goes() 
     let hand = Hand::new();
     let (_, body) = hand.post("/api/v0/overlay/", json!({"cluster_id": 9, "name": "net"}));
     assert_eq!(body["success"], json!(true));
-    assert_eq!(hand.post("/api/v0/overlay/", json!({"cluster_id": 9, "name": "net"})).1["success"], json!(false));
-    assert_eq!(hand.post("/api/v0/overlay/", json!({"cluster_id": 77, "name": "x"})).1["success"], json!(false));
-    let inside = hand.running(&hand.offer_of(114, 8, "ondemand"), json!({"env": {"-n net": "1"}}));
+    assert_eq!(
+        hand.post("/api/v0/overlay/", json!({"cluster_id": 9, "name": "net"}))
+            .1["success"],
+        json!(false)
+    );
+    assert_eq!(
+        hand.post("/api/v0/overlay/", json!({"cluster_id": 77, "name": "x"}))
+            .1["success"],
+        json!(false)
+    );
+    let inside = hand.running(
+        &hand.offer_of(114, 8, "ondemand"),
+        json!({"env": {"-n net": "1"}}),
+    );
     let later = hand.running(&hand.offer_of(115, 8, "ondemand"), json!({}));
     let outside = hand.running(&hand.offer_of(101, 1, "ondemand"), json!({}));
     let number = |id: &str| id.parse::<i64>().expect("a number");
-    let join = |id: &str| hand.put("/api/v0/overlay/", json!({"name": "net", "instance_id": number(id)})).1["success"].clone();
+    let join = |id: &str| {
+        hand.put(
+            "/api/v0/overlay/",
+            json!({"name": "net", "instance_id": number(id)}),
+        )
+        .1["success"]
+            .clone()
+    };
     assert_eq!((join(&later), join(&outside)), (json!(true), json!(false)));
     let (_, list) = hand.get("/api/v0/overlay/");
     assert_eq!(list[0]["instances"], json!([number(&inside), number(&later)]));
     assert_eq!(hand.sim.meter(|meter| meter.leftovers(ACCOUNT).len()), 1);
-    let (status, _) = hand.create(&hand.offer_of(107, 1, "ondemand"), json!({"env": {"-n net": "1"}}));
+    let (status, _) = hand.create(
+        &hand.offer_of(107, 1, "ondemand"),
+        json!({"env": {"-n net": "1"}}),
+    );
     assert_eq!(status, 400, "another cluster");
-    assert_eq!(hand.delete("/api/v0/overlay/", json!({"overlay_name": "net"})).1["success"], json!(true));
+    assert_eq!(
+        hand.delete("/api/v0/overlay/", json!({"overlay_name": "net"})).1["success"],
+        json!(true)
+    );
     hand.wait(5);
-    assert_eq!((hand.instance(&inside), hand.instance(&later)), (Value::Null, Value::Null));
+    assert_eq!(
+        (hand.instance(&inside), hand.instance(&later)),
+        (Value::Null, Value::Null)
+    );
     assert_eq!(hand.instance(&outside)["actual_status"], "running");
     assert_eq!(hand.sim.meter(|meter| meter.leftovers(ACCOUNT).len()), 0);
     hand.judged_clean();

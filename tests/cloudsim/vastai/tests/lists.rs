@@ -16,7 +16,12 @@ fn many(hand: &Hand, count: usize) {
 }
 
 fn ids(page: &Value) -> Vec<i64> {
-    page["instances"].as_array().into_iter().flatten().filter_map(|instance| instance["id"].as_i64()).collect()
+    page["instances"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|instance| instance["id"].as_i64())
+        .collect()
 }
 
 #[test]
@@ -44,8 +49,14 @@ fn filters_columns_and_order_are_json_in_the_query() {
     let (status, page) = hand.get(&format!("/api/v1/instances/?{query}"));
     assert_eq!(status, 200, "{page}");
     let found = ids(&page);
-    assert!(found.len() == 3 && found.windows(2).all(|pair| pair[0] > pair[1]), "{found:?}");
-    assert_eq!(page["instances"][0].as_object().map(serde_json::Map::len), Some(2));
+    assert!(
+        found.len() == 3 && found.windows(2).all(|pair| pair[0] > pair[1]),
+        "{found:?}"
+    );
+    assert_eq!(
+        page["instances"][0].as_object().map(serde_json::Map::len),
+        Some(2)
+    );
     assert_eq!(hand.get("/api/v1/instances/?select_filters=nonsense").0, 400);
     hand.judged_clean();
 }
@@ -63,7 +74,8 @@ fn the_old_list_has_everything_in_one() {
 fn a_page_may_be_short_and_says_that_there_is_more() {
     let hand = Hand::new();
     many(&hand, 6);
-    hand.sim.fault(Rule::once("instances.list", Fault::PartialPage { keep: 2 }));
+    hand.sim
+        .fault(Rule::once("instances.list", Fault::PartialPage { keep: 2 }));
     let (_, page) = hand.get("/api/v1/instances/");
     assert_eq!((ids(&page).len(), page["next_token"].is_string()), (2, true));
     hand.judged_clean();
@@ -72,7 +84,8 @@ fn a_page_may_be_short_and_says_that_there_is_more() {
 #[test]
 fn a_list_may_lag_behind() {
     let hand = Hand::new();
-    hand.sim.world(|world| world.lag.created = jiff::SignedDuration::from_secs(10));
+    hand.sim
+        .world(|world| world.lag.created = jiff::SignedDuration::from_secs(10));
     let (_, body) = hand.create(&hand.offer_of(101, 1, "ondemand"), json!({}));
     let id = body["new_contract"].to_string();
     assert_eq!(hand.instance(&id), Value::Null);
@@ -85,7 +98,11 @@ fn a_list_may_lag_behind() {
 fn a_label_can_be_changed_afterwards() {
     let hand = Hand::new();
     let id = hand.running(&hand.offer_of(101, 1, "ondemand"), json!({}));
-    assert_eq!(hand.put(&format!("/api/v0/instances/{id}/"), json!({"label": "other"})).0, 200);
+    assert_eq!(
+        hand.put(&format!("/api/v0/instances/{id}/"), json!({"label": "other"}))
+            .0,
+        200
+    );
     assert_eq!(hand.instance(&id)["label"], "other");
     assert_eq!(hand.put("/api/v0/instances/1/", json!({"label": "other"})).0, 404);
     hand.judged_clean();

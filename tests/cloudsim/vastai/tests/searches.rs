@@ -21,7 +21,10 @@ fn a_search_filters_sorts_and_cuts() {
         "order": [["dph_total", "asc"]],
     }));
     assert_eq!(found.len(), 3);
-    assert!(found.iter().all(|offer| offer["machine_id"] == 102), "the cheapest host comes first: {found:?}");
+    assert!(
+        found.iter().all(|offer| offer["machine_id"] == 102),
+        "the cheapest host comes first: {found:?}"
+    );
     assert!(found[0]["dph_total"].as_f64() > found[0]["dph_base"].as_f64());
     hand.judged_clean();
 }
@@ -29,7 +32,12 @@ fn a_search_filters_sorts_and_cuts() {
 #[test]
 fn the_service_itself_leaves_out_what_is_not_verified() {
     let hand = Hand::new();
-    let machines = |body| -> Vec<i64> { hand.offers(body).iter().filter_map(|offer| offer["machine_id"].as_i64()).collect() };
+    let machines = |body| -> Vec<i64> {
+        hand.offers(body)
+            .iter()
+            .filter_map(|offer| offer["machine_id"].as_i64())
+            .collect()
+    };
     assert!(!machines(json!({"limit": 500})).contains(&105));
     assert!(machines(json!({"limit": 500, "verified": {"eq": false}})).contains(&105));
     // Those of other marketplaces are there unless the client says otherwise.
@@ -70,7 +78,11 @@ fn what_is_not_in_the_description_is_recorded() {
     assert_eq!(status, 400);
     assert_eq!(hand.sim.violations().len(), 1);
     let (status, _) = hand.post("/api/v0/asks/1/", json!({"image": "x"}));
-    assert_eq!((status, hand.sim.violations().len()), (404, 2), "the prose says POST; the service takes PUT");
+    assert_eq!(
+        (status, hand.sim.violations().len()),
+        (404, 2),
+        "the prose says POST; the service takes PUT"
+    );
 }
 
 #[test]
@@ -90,6 +102,11 @@ fn ids_change_while_nobody_looks() {
     assert_ne!(before["id"], after["id"]);
     let (status, body) = hand.create(&before, json!({}));
     assert_eq!((status, &body["error"]), (404, &json!("invalid_args")));
-    assert!(body["msg"].as_str().is_some_and(|text| text.contains("no_such_ask")), "{body}");
+    assert!(
+        body["msg"]
+            .as_str()
+            .is_some_and(|text| text.contains("no_such_ask")),
+        "{body}"
+    );
     hand.judged_clean();
 }
