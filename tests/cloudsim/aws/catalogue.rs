@@ -73,6 +73,7 @@ pub enum Quota {
 const EVERYWHERE: &[&str] = &["*"];
 const GIB: u64 = 1024;
 
+#[expect(clippy::too_many_arguments, reason = "a row of the table below")]
 const fn kind(
     name: &'static str,
     vcpus: u32,

@@ -151,8 +151,7 @@ pub fn page<T>(
             .ok_or_else(|| Failure::client("InvalidNextToken", format!("The token '{token}' is invalid")))?,
     };
     let wanted = match int(input, "MaxResults") {
-        None => pages.usual,
-        Some(0) => pages.usual,
+        None | Some(0) => pages.usual,
         Some(number) => {
             let number = usize::try_from(number).unwrap_or(0);
             if number < pages.least || number > pages.most {

@@ -20,6 +20,9 @@ const REMEMBERED: SignedDuration = SignedDuration::from_hours(1);
 /// How long stopping takes to be seen.
 const STOPPING: SignedDuration = SignedDuration::from_secs(10);
 
+/// An instance with the phase that is shown.
+type Shown<'a> = (&'a Machine, Phase);
+
 /// Whether an instance counts against quotas.
 pub fn counts(machine: &Machine) -> bool {
     matches!(machine.phase, Phase::Pending | Phase::Running)
@@ -301,7 +304,7 @@ fn asked<'a>(
     context: &'a Context<'_, '_>,
     input: &Value,
     ids_may_have_pages: bool,
-) -> Result<(Vec<(&'a Machine, Phase)>, Option<String>), Failure> {
+) -> Result<(Vec<Shown<'a>>, Option<String>), Failure> {
     let ids = texts(input, "InstanceIds");
     if !ids.is_empty()
         && !ids_may_have_pages

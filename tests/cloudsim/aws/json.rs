@@ -100,9 +100,10 @@ fn check(
                 }
             }
         }
-        (Kind::String, Value::String(_)) | (Kind::Boolean, Value::Bool(_)) => {}
+        (Kind::String, Value::String(_))
+        | (Kind::Boolean, Value::Bool(_))
+        | (Kind::Double | Kind::Float | Kind::Timestamp, Value::Number(_)) => {}
         (Kind::Integer | Kind::Long, Value::Number(number)) if number.is_i64() => {}
-        (Kind::Double | Kind::Float | Kind::Timestamp, Value::Number(_)) => {}
         (Kind::Blob, Value::String(text)) if STANDARD.decode(text).is_ok() => {}
         (Kind::Structure | Kind::Map, _) => malformed("an object"),
         (Kind::List, _) => malformed("a list"),

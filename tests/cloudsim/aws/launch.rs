@@ -223,10 +223,10 @@ fn check_network(context: &Context<'_, '_>, spec: &Value) -> Result<Placed, Fail
     Ok((subnet, groups, public))
 }
 
-fn check_market(
-    context: &Context<'_, '_>,
-    spec: &Value,
-) -> Result<(Market, Option<Decimal>, Map<String, Value>), Failure> {
+/// Market, greatest price, and what else the instance remembers of its order.
+type Bought = (Market, Option<Decimal>, Map<String, Value>);
+
+fn check_market(context: &Context<'_, '_>, spec: &Value) -> Result<Bought, Failure> {
     let mut detail = Map::new();
     let options = &spec["InstanceMarketOptions"];
     let market = match text(options, "MarketType") {

@@ -280,8 +280,8 @@ impl Cloud for Aws {
     fn furnish(&mut self, world: &mut World) {
         for kind in catalogue::TYPES {
             let (gpus, gpu, gpu_memory_gb) = match kind.device {
-                catalogue::Device::Gpus(_, name, count, memory) => (count, name, memory / 1024),
-                catalogue::Device::Neuron(name, count, memory, ..) => (count, name, memory / 1024),
+                catalogue::Device::Gpus(_, name, count, memory)
+                | catalogue::Device::Neuron(name, count, memory, ..) => (count, name, memory / 1024),
                 catalogue::Device::Inference(count, memory) => (count, "Inferentia", memory / 1024),
                 catalogue::Device::None | catalogue::Device::Fraction(..) => (0, "", 0),
             };

@@ -143,7 +143,7 @@ pub fn get_products(context: &mut Context<'_, '_>, input: &Value) -> Outcome {
     }
     let mut all = Vec::new();
     for (region, ..) in &catalogue::REGIONS {
-        context.region = (*region).to_owned();
+        (*region).clone_into(&mut context.region);
         for kind in TYPES.iter().filter(|kind| kind.carried_in_region(region)) {
             all.extend(products(context, kind));
         }

@@ -2,6 +2,7 @@
 //! that signs wrongly does not get in, and one whose clock is off is told so.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 
 use jiff::Timestamp;
 use jiff::civil::DateTime;
@@ -161,17 +162,12 @@ fn signature(request: Signed<'_>, parts: &Parts, secret: &str, date: &str) -> St
         .into_iter()
         .map(|(name, value)| format!("{name}={value}"))
         .collect();
-    let headers: String = parts
-        .signed_headers
-        .iter()
-        .map(|name| {
-            let value = request.headers.get(name).map(String::as_str).unwrap_or_default();
-            format!(
-                "{name}:{}\n",
-                value.split_whitespace().collect::<Vec<_>>().join(" ")
-            )
-        })
-        .collect();
+    let mut headers = String::new();
+    for name in &parts.signed_headers {
+        let value = request.headers.get(name).map(String::as_str).unwrap_or_default();
+        let value = value.split_whitespace().collect::<Vec<_>>().join(" ");
+        let _ = writeln!(headers, "{name}:{value}");
+    }
     let canonical = format!(
         "{}\n{}\n{}\n{headers}\n{}\n{}",
         request.method,
@@ -255,7 +251,9 @@ fn encode(text: &str, keep_slash: bool) -> String {
         match byte {
             b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => out.push(char::from(byte)),
             b'/' if keep_slash => out.push('/'),
-            other => out.push_str(&format!("%{other:02X}")),
+            other => {
+                let _ = write!(out, "%{other:02X}");
+            }
         }
     }
     out

@@ -9,6 +9,7 @@ mod networks;
 mod offers;
 mod wire;
 
+use std::fmt::Write as _;
 use std::sync::Arc;
 
 use http::{HeaderName, HeaderValue, Method};
@@ -27,13 +28,11 @@ use crate::core::sim::{Outcome, Sim};
 
 /// The models, or nothing (and a word about it) where the environment has none.
 pub(super) fn models() -> Option<Models> {
-    match Models::from_environment() {
-        Some(models) => Some(models.expect("models of AWS")),
-        None => {
-            println!("skipped: SKYWARD_SPECS is not set");
-            None
-        }
-    }
+    let Some(models) = Models::from_environment() else {
+        println!("skipped: SKYWARD_SPECS is not set");
+        return None;
+    };
+    Some(models.expect("models of AWS"))
 }
 
 const ACCOUNT: &str = "123456789012";
@@ -173,7 +172,7 @@ impl Hand {
     fn ec2(&self, action: &str, parameters: &[(&str, &str)]) -> Reply {
         let mut body = format!("Action={action}&Version=2016-11-15");
         for (name, value) in parameters {
-            body.push_str(&format!("&{name}={}", escape(value)));
+            let _ = write!(body, "&{name}={}", escape(value));
         }
         let headers = [("content-type", "application/x-www-form-urlencoded")];
         self.send(self.signed("ec2", &headers, &body)).expect("an answer")

@@ -17,8 +17,7 @@ fn size(operation: &Operation) -> (f64, f64) {
         (Service::Ssm, _) => (40.0, 40.0),
         (Service::Sts, _) => (600.0, 600.0),
         (Service::Ec2, "RunInstances") => (5.0, 2.0),
-        (Service::Ec2, "CreateFleet") => (100.0, 5.0),
-        (Service::Ec2, "TerminateInstances" | "CreateTags") => (100.0, 5.0),
+        (Service::Ec2, "CreateFleet" | "TerminateInstances" | "CreateTags") => (100.0, 5.0),
         (Service::Ec2, name) if name.starts_with("Describe") || name.starts_with("Get") => (100.0, 20.0),
         (Service::Ec2, _) => (50.0, 5.0),
     }

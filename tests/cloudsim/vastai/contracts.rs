@@ -202,7 +202,7 @@ impl Order {
         };
         let mut runtype = text("runtype");
         if runtype.is_empty() {
-            runtype = if Vec::is_empty(&args) { "ssh" } else { "args" }.to_owned();
+            if Vec::is_empty(&args) { "ssh" } else { "args" }.clone_into(&mut runtype);
         }
         Ok(Self {
             image,

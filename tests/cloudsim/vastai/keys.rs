@@ -189,24 +189,23 @@ pub fn attach(context: &mut Context<'_, '_>, id: &str) -> Outcome {
     let known = keys(context)
         .find(|old| body_of(&text_of(old)) == body_of(&key))
         .and_then(|old| old.id.parse().ok());
-    let number = match known {
-        Some(number) => number,
-        None => {
-            let number = context.number();
-            let mut resource =
-                context
-                    .visit
-                    .world
-                    .new_resource(&number.to_string(), LOOSE, &context.visit.account, "");
-            resource.detail = json!({"key": key});
-            // It goes with the instance and is no leftover of the account.
-            resource.ended = Some(context.visit.now());
+    let number = if let Some(number) = known {
+        number
+    } else {
+        let number = context.number();
+        let mut resource =
             context
                 .visit
                 .world
-                .add_resource(resource, rust_decimal::Decimal::ZERO);
-            number
-        }
+                .new_resource(&number.to_string(), LOOSE, &context.visit.account, "");
+        resource.detail = json!({"key": key});
+        // It goes with the instance and is no leftover of the account.
+        resource.ended = Some(context.visit.now());
+        context
+            .visit
+            .world
+            .add_resource(resource, rust_decimal::Decimal::ZERO);
+        number
     };
     put_on(context, id, number, &key);
     context.visit.subject = Some(id.to_owned());

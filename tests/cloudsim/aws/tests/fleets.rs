@@ -80,7 +80,7 @@ fn stock(hand: &Hand, zone: &str, market: Market, left: u64) {
     hand.sim.world(|world| {
         world
             .stock
-            .set(Shelf::new("g6.xlarge", zone, market), Left::Count(left))
+            .set(Shelf::new("g6.xlarge", zone, market), Left::Count(left));
     });
 }
 
