@@ -101,15 +101,14 @@ async fn a_task_that_fills_its_disk_is_told_so() -> Result {
 #[tokio::test]
 async fn a_task_that_fills_the_agents_own_disk_is_told_so() -> Result {
     let space = story("full").await?;
-    // The agent's journal and the runs on a disk of 64 MB, of which 16 are its reserve.
+    // The agent's home on a disk of 160 MB, of which 16 are its reserve. It takes the place
+    // of the real one before the agent starts.
     let small = "set -e
-for name in journal runs; do
-    mkdir -p /opt/skyward/small /opt/skyward/$name
-    mountpoint -q /opt/skyward/small || mount -t tmpfs -o size=64m tmpfs /opt/skyward/small
-    mkdir -p /opt/skyward/small/$name
-    mountpoint -q /opt/skyward/$name || mount --bind /opt/skyward/small/$name /opt/skyward/$name
-done
-echo small";
+mountpoint -q /opt/skyward && exit
+mkdir -p /mnt/small
+mount -t tmpfs -o size=160m,mode=755 tmpfs /mnt/small
+cp -a /opt/skyward/. /mnt/small/
+mount --bind /mnt/small /opt/skyward";
     let provider = space
         .provider("p", json!({"container": {"privileged": true}}))
         .await?;
@@ -119,7 +118,7 @@ echo small";
     let bystander = json!({"script": {"source": "for i in 1 2 3 4 5 6; do echo tick-$i; sleep 0.5; done"}});
     space.task("bystander", "p", bystander).await?;
     space.task_phase("bystander", TaskPhase::Running).await?;
-    let script = "echo before; head -c 200000000 /dev/zero > fill; code=$?; echo after; exit $code";
+    let script = "echo before; head -c 300000000 /dev/zero > fill; code=$?; echo after; exit $code";
     let done = run(&space, "filler", json!({"script": {"source": script}})).await?;
     assert_eq!(
         (done.phase, done.reason.as_str()),

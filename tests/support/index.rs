@@ -32,25 +32,20 @@ pub async fn package_index(cluster: &Cluster) -> Result<Option<PackageIndex>> {
         anyhow::Ok(output.ok().ok().map(|text| text.trim().to_owned()))
     };
     let mut environment = settings()?;
-    let url = match std::env::var("SKYWARD_TEST_INDEX") {
-        Ok(url) => {
+    // Asked for by name, set for pip, written in pip's files; else the one pip has built in.
+    let mut named = std::env::var("SKYWARD_TEST_INDEX")
+        .ok()
+        .or_else(|| environment.get("PIP_INDEX_URL").cloned());
+    if named.is_none() {
+        named = ask(&["-m", "pip", "config", "get", "global.index-url"]).await?;
+    }
+    let built_in = "from pip._internal.models.index import PyPI; print(PyPI.simple_url)";
+    let url = match &named {
+        Some(url) => {
             environment.insert("PIP_INDEX_URL".to_owned(), url.clone());
-            Some(url)
+            named
         }
-        Err(_) => match environment.get("PIP_INDEX_URL") {
-            Some(url) => Some(url.clone()),
-            None => match ask(&["-m", "pip", "config", "get", "global.index-url"]).await? {
-                Some(url) => {
-                    environment.insert("PIP_INDEX_URL".to_owned(), url.clone());
-                    Some(url)
-                }
-                // The one that pip has built in.
-                None => {
-                    let built_in = "from pip._internal.models.index import PyPI; print(PyPI.simple_url)";
-                    ask(&["-c", built_in]).await?
-                }
-            },
-        },
+        None => ask(&["-c", built_in]).await?,
     };
     let Some(url) = url.filter(|url| !url.is_empty()) else {
         return Ok(None);
