@@ -81,6 +81,7 @@ const RESTRICTED: &[(&str, &[&str])] = &[
 /// Crates under `tests/`: they may use everything.
 const TESTS: &[&str] = &[
     "skyward-testkit",
+    "skyward-cloudsim",
     "skyward-control-plane-tests",
     "skyward-e2e",
     "skyward-bench",

@@ -58,7 +58,7 @@ pub enum Fault {
     Expired,
     /// The credentials may not do this.
     Forbidden,
-    /// A list ends after so many items, though there are more; with `cut`, in the middle of the body.
+    /// A list ends after so many items, though there are more.
     PartialPage {
         /// How many items are kept.
         keep: usize,

@@ -20,3 +20,6 @@ pub mod server;
 pub mod sim;
 pub mod simulator;
 pub mod world;
+
+#[cfg(test)]
+mod tests;

@@ -121,6 +121,24 @@ impl Sim {
         self.lock().mistakes.clone()
     }
 
+    /// All that should make a test fail, in words: requests that are not described, answers of
+    /// ours that are not, and scripted faults that never struck.
+    pub fn complaints(&self) -> Vec<String> {
+        let of = |kind: &str, all: Vec<Violation>| -> Vec<String> {
+            all.into_iter()
+                .map(|found| format!("{kind} {}: {}", found.request, found.what))
+                .collect()
+        };
+        let mut all = of("violation by", self.violations());
+        all.extend(of("mistake of the simulator at", self.mistakes()));
+        all.extend(
+            self.pending_faults()
+                .iter()
+                .map(|rule| format!("a fault that never struck: {rule:?}")),
+        );
+        all
+    }
+
     /// The requests so far.
     pub fn requests(&self) -> Vec<Entry> {
         self.lock().log.iter().cloned().collect()

@@ -55,10 +55,13 @@ pub struct Verda {
     volumes: BTreeMap<String, volumes::Volume>,
     windows: Windows,
     rate_limits: bool,
-    room: Option<String>,
+    /// The limit of the path that was called, and what is left of it.
+    room: Option<(usize, usize)>,
 }
 
 const MINUTE: SignedDuration = SignedDuration::from_mins(1);
+/// Calls of all paths in a minute.
+const PROJECT: usize = 500;
 
 impl Verda {
     /// Verda with its rate limits.
@@ -191,24 +194,16 @@ impl Cloud for Verda {
         let wide = method == Method::GET && matches!(visit.call.name, "instances.list" | "volumes.list");
         let limit = if wide { 120 } else { 60 };
         let now = visit.world.now();
-        let of_path = self
-            .windows
-            .call(&format!("{account} {method} {path}"), limit, MINUTE, now);
-        let of_all = self.windows.call(&format!("{account} project"), 500, MINUTE, now);
-        match (of_path, of_all) {
-            (Ok(left), Ok(_)) => {
-                self.room = Some(format!(
-                    "\"path\";q={limit};w=60, \"project\";q=500;w=60\n\"path\";r={left};t=60"
-                ));
-                Ok(())
-            }
-            (Err(wait), _) | (_, Err(wait)) => {
-                let seconds = u32::try_from(wait.as_secs() + 1).unwrap_or(60);
-                Err(Refusal::TooMany {
-                    retry_after: Some(seconds),
-                })
-            }
-        }
+        let too_many = |wait: SignedDuration| Refusal::TooMany {
+            retry_after: Some(u32::try_from(wait.as_secs() + 1).unwrap_or(60)),
+        };
+        let key = format!("{account} {method} {path}");
+        let left = self.windows.call(&key, limit, MINUTE, now).map_err(too_many)?;
+        self.windows
+            .call(&format!("{account} project"), PROJECT, MINUTE, now)
+            .map_err(too_many)?;
+        self.room = Some((limit, left));
+        Ok(())
     }
 
     fn answer(&mut self, visit: &mut Visit<'_>) -> Result<Answer, Refusal> {
@@ -270,11 +265,12 @@ impl Cloud for Verda {
     }
 
     fn finish(&mut self, _world: &World, _request: &Request, answer: &mut Answer) {
-        if let Some((policy, room)) = self.room.take().as_deref().and_then(|room| room.split_once('\n')) {
+        if let Some((limit, left)) = self.room.take() {
+            let policy = format!("\"path\";q={limit};w=60, \"project\";q={PROJECT};w=60");
+            answer.headers.push(("ratelimit-policy".to_owned(), policy));
             answer
                 .headers
-                .push(("ratelimit-policy".to_owned(), policy.to_owned()));
-            answer.headers.push(("ratelimit".to_owned(), room.to_owned()));
+                .push(("ratelimit".to_owned(), format!("\"path\";r={left};t=60")));
         }
     }
 

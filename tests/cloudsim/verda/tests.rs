@@ -111,8 +111,6 @@ impl World {
 
     /// Neither a request nor an answer was other than described.
     pub(super) fn all_as_described(&self) {
-        assert_eq!(self.sim().violations(), []);
-        assert_eq!(self.sim().mistakes(), []);
-        assert_eq!(self.sim().pending_faults(), []);
+        assert_eq!(self.sim().complaints(), Vec::<String>::new());
     }
 }

@@ -3,16 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Namespace, Pod};
-use kube::api::{Api, DeleteParams, PostParams};
+use http::Method;
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
+use kube::api::{Api, DeleteParams, ListParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::process::Command as Process;
 use tokio::time::Instant;
 
 use super::{Pods, Settings, clear};
 use crate::backend::{Boot, SshWay, Start};
+use crate::core::client::Client as Http;
 use crate::core::machine::{Endpoint, Mark, NewMachine};
 use crate::runpod::Runpod;
 use crate::verda::Verda;
@@ -63,7 +65,7 @@ impl Stage {
         })
     }
 
-    fn builder(&self) -> Builder {
+    fn builder(&self, host: Option<String>) -> Builder {
         let (client, namespace, image) = (self.client.clone(), self.namespace.clone(), self.image.clone());
         Builder::new().backend(move |site| {
             let (namespace, image) = (namespace.clone(), image.clone());
@@ -71,7 +73,9 @@ impl Stage {
                 cloud: site.cloud,
                 namespace,
                 image,
-                base: None,
+                base: host
+                    .as_ref()
+                    .map(|host| format!("http://{host}:{}", site.address.port())),
                 env: Vec::new(),
             };
             Arc::new(Pods::new(client.clone(), settings, site.reports))
@@ -167,7 +171,7 @@ async fn machines_that_are_pods_let_in_whom_their_cloud_lets_in() {
         return;
     };
     let simulator = stage
-        .builder()
+        .builder(None)
         .cloud(Verda::new())
         .cloud(Runpod::new())
         .start()
@@ -289,4 +293,170 @@ async fn machines_that_are_pods_let_in_whom_their_cloud_lets_in() {
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
     stage.done().await;
+}
+
+/// An address of this machine that Pods can reach: that of the one node.
+async fn host(client: &Client) -> String {
+    let nodes: Api<Node> = Api::all(client.clone());
+    let node = nodes.list(&ListParams::default()).await.unwrap().items.remove(0);
+    let addresses = node
+        .status
+        .and_then(|status| status.addresses)
+        .unwrap_or_default();
+    let internal = addresses
+        .into_iter()
+        .find(|address| address.type_ == "InternalIP");
+    internal.expect("a node has an address").address
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_machine_ordered_by_http_is_logged_into_and_ends_by_http() {
+    let Some(stage) = Stage::new("http").await else {
+        eprintln!("skipped: SKYWARD_TEST_KUBECONFIG is not set");
+        return;
+    };
+    let host = host(&stage.client).await;
+    let everywhere = std::net::SocketAddr::from(([0, 0, 0, 0], 0));
+    let builder = stage
+        .builder(Some(host))
+        .cloud_at(Box::new(Verda::new()), everywhere)
+        .cloud(Runpod::new());
+    let simulator = builder.start().await.unwrap();
+    simulator.cloud("verda").world(|world| {
+        world.add_account(Account::with_pair("acme", "id", "secret"));
+        world.boot = BootPlan::takes(1);
+    });
+    simulator.cloud("runpod").world(|world| {
+        world.add_account(Account::with_key("acme", "rpa_key"));
+        world.boot = BootPlan::takes(1);
+    });
+
+    // Verda: the start-up script makes the key.
+    let verda = Http::new(&simulator.url("verda").replace("0.0.0.0", "127.0.0.1"));
+    let grant = json!({"grant_type": "client_credentials", "client_id": "id", "client_secret": "secret"});
+    let token = verda
+        .json(Method::POST, "/v1/oauth2/token", grant)
+        .await
+        .unwrap()
+        .json();
+    let verda = verda.with(
+        "authorization",
+        &format!("Bearer {}", token["access_token"].as_str().unwrap()),
+    );
+    let script = format!(
+        "#!/bin/sh\nmkdir -p /root/.ssh && echo '{}' >/root/.ssh/authorized_keys\n",
+        stage.public_key
+    );
+    let script = verda
+        .json(
+            Method::POST,
+            "/v1/scripts",
+            json!({"name": "s", "script": script}),
+        )
+        .await
+        .unwrap();
+    let order = json!({
+        "instance_type": "CPU.4V.16G", "image": "ubuntu-24.04", "hostname": "sky-a", "location_code": "FIN-01",
+        "startup_script_id": script.body.trim_matches('"'),
+    });
+    let id = verda
+        .json(Method::POST, "/v1/instances", order)
+        .await
+        .unwrap()
+        .body
+        .trim_matches('"')
+        .to_owned();
+    let path = format!("/v1/instances/{id}");
+    let instance = until(&verda, &path, |instance| instance["status"] == "running").await;
+    let at = Endpoint {
+        address: instance["ip"].as_str().unwrap().to_owned(),
+        port: 22,
+    };
+    assert_eq!(stage.ssh("root", &at, "hostname").await, "sky-a");
+    let delete = json!({"action": "delete", "id": id, "volume_ids": instance["volume_ids"], "delete_permanently": true});
+    assert_eq!(
+        verda
+            .json(Method::PUT, "/v1/instances", delete)
+            .await
+            .unwrap()
+            .status,
+        202
+    );
+
+    // RunPod: an image without sshd, whose command starts one, behind an odd port.
+    let runpod = Http::new(simulator.url("runpod")).with("authorization", "Bearer rpa_key");
+    let args = "bash -c 'mkdir -p /root/.ssh /run/sshd && echo \"$PUBLIC_KEY\" >/root/.ssh/authorized_keys && \
+                ssh-keygen -A && /usr/sbin/sshd && sleep infinity'";
+    let pod = json!({
+        "name": "a", "image": "nvidia/cuda:12.8.0-cudnn-runtime-ubuntu24.04", "args": args, "ports": ["22/tcp"],
+        "gpu": {"id": "NVIDIA L40S"}, "env": {"PUBLIC_KEY": stage.public_key},
+    });
+    let pod = runpod.json(Method::POST, "/v2/pods", pod).await.unwrap().json();
+    let path = format!("/v2/pods/{}", pod["id"].as_str().unwrap());
+    let pod = until(&runpod, &path, |pod| pod["ssh"]["direct"].is_object()).await;
+    let direct = &pod["ssh"]["direct"];
+    let port = u16::try_from(direct["port"].as_u64().unwrap()).unwrap();
+    let at = Endpoint {
+        address: direct["host"].as_str().unwrap().to_owned(),
+        port,
+    };
+    assert_ne!(at.port, 22);
+    assert_eq!(
+        stage.ssh("root", &at, "hostname").await,
+        pod["id"].as_str().unwrap()
+    );
+    assert_eq!(runpod.call(Method::DELETE, &path).await.unwrap().status, 204);
+
+    // A metadata service: what asks at 169.254.169.254 asks this simulator about the machine.
+    let keys = vec![stage.public_key.clone()];
+    let boot = Boot {
+        user: "root".to_owned(),
+        authorized_keys: keys,
+        metadata: true,
+        ..Boot::default()
+    };
+    let (_, new) = machine("verda", "metadata", boot);
+    simulator.cloud("verda").world(|world| world.create(new));
+    let at = in_phase(&simulator, "verda", "metadata", Phase::Running)
+        .await
+        .unwrap();
+    let ask = "python3 -c 'import urllib.request as u; u.urlopen(\"http://169.254.169.254/latest/meta-data/\")' || true";
+    let deadline = Instant::now() + Duration::from_secs(30);
+    let asked = |path: &str| {
+        simulator
+            .cloud("verda")
+            .requests()
+            .iter()
+            .any(|entry| entry.path == path)
+    };
+    while !asked("/_imds/metadata/latest/meta-data/") {
+        assert!(Instant::now() < deadline, "the metadata address does not answer");
+        stage.ssh("root", &at, ask).await;
+    }
+    simulator
+        .cloud("verda")
+        .world(|world| world.end("metadata", crate::Cause::Asked, jiff::SignedDuration::ZERO));
+
+    let pods: Api<Pod> = Api::namespaced(stage.client.clone(), &stage.namespace);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !pods.list(&ListParams::default()).await.unwrap().items.is_empty() {
+        assert!(Instant::now() < deadline, "Pods are left");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    for (sim, _) in simulator.clouds() {
+        assert_eq!(sim.mistakes(), []);
+    }
+    stage.done().await;
+}
+
+async fn until(client: &Http, path: &str, ready: impl Fn(&Value) -> bool) -> Value {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        let found = client.get(path).await.unwrap().json();
+        if ready(&found) {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "{path}: {found}");
+        tokio::time::sleep(Duration::from_millis(1_100)).await;
+    }
 }
