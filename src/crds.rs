@@ -71,6 +71,8 @@ async fn put(
             Err(kube::Error::Api(status)) if status.code == 409 => {
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
+            // Its words once; the whole error has them three times, with all details.
+            Err(kube::Error::Api(status)) => bail!("the API server refuses it: {}", status.message),
             Err(error) => return Err(error.into()),
         }
     }
