@@ -127,6 +127,11 @@ pub trait Cloud: Send + 'static {
     /// Fills the world with what can be rented there by default.
     fn furnish(&mut self, world: &mut World);
 
+    /// All calls that it knows, for tests that try each with each fault.
+    fn calls(&self) -> Vec<Call> {
+        Vec::new()
+    }
+
     /// Which call this is.
     fn recognise(&self, request: &Request) -> Option<Call>;
 

@@ -144,6 +144,11 @@ impl Sim {
         self.lock().log.iter().cloned().collect()
     }
 
+    /// All calls that the cloud knows, for tests that try each with each fault.
+    pub fn known_calls(&self) -> Vec<Call> {
+        self.lock().cloud.calls()
+    }
+
     /// How often a call was made.
     pub fn calls(&self, name: &str) -> usize {
         self.lock().log.iter().filter(|entry| entry.call == name).count()

@@ -105,6 +105,35 @@ fn problem(status: u16, detail: impl Into<String>) -> Answer {
     Answer::new(status, "application/problem+json", body.to_string())
 }
 
+/// All calls.
+const CALLS: [Call; 25] = [
+    Call::new("pods.list", Effect::Read),
+    Call::new("pods.create", Effect::Create),
+    Call::new("pods.get", Effect::Read),
+    Call::new("pods.delete", Effect::Delete),
+    Call::new("pods.action", Effect::Delete),
+    Call::new("clusters.list", Effect::Read),
+    Call::new("clusters.create", Effect::Create),
+    Call::new("clusters.get", Effect::Read),
+    Call::new("clusters.pods", Effect::Read),
+    Call::new("clusters.delete", Effect::Delete),
+    Call::new("gpus.list", Effect::Read),
+    Call::new("gpus.get", Effect::Read),
+    Call::new("cpus.list", Effect::Read),
+    Call::new("datacenters.list", Effect::Read),
+    Call::new("registries.list", Effect::Read),
+    Call::new("keys.get", Effect::Read),
+    Call::new("keys.replace", Effect::Change),
+    Call::new("graphql.gpuTypes", Effect::Read),
+    Call::new("graphql.myself", Effect::Read),
+    Call::new("graphql.pod", Effect::Read),
+    Call::new("graphql.podFindAndDeployOnDemand", Effect::Create),
+    Call::new("graphql.podRentInterruptable", Effect::Create),
+    Call::new("graphql.deployCpuPod", Effect::Create),
+    Call::new("graphql.podBidResume", Effect::Change),
+    Call::new("graphql.podTerminate", Effect::Delete),
+];
+
 impl Cloud for Runpod {
     fn name(&self) -> &'static str {
         "runpod"
@@ -120,6 +149,10 @@ impl Cloud for Runpod {
     fn furnish(&mut self, world: &mut World) {
         world.end_takes = SignedDuration::from_secs(2);
         catalogue::furnish(world);
+    }
+
+    fn calls(&self) -> Vec<Call> {
+        CALLS.to_vec()
     }
 
     fn recognise(&self, request: &Request) -> Option<Call> {

@@ -93,5 +93,13 @@ impl World {
 
     pub(super) fn all_as_described(&self) {
         assert_eq!(self.sim().complaints(), Vec::<String>::new());
+        let known = self.sim().known_calls();
+        for entry in self.sim().requests() {
+            assert!(
+                known.iter().any(|call| call.name == entry.call),
+                "{} is in no list of calls",
+                entry.call
+            );
+        }
     }
 }

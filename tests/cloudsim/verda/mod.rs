@@ -113,6 +113,36 @@ fn id_alone(visit: &mut Visit<'_>, status: u16, id: &str) -> Answer {
     }
 }
 
+/// All calls.
+const CALLS: [Call; 26] = [
+    Call::new("token", Effect::Read),
+    Call::new("types.list", Effect::Read),
+    Call::new("availability.list", Effect::Read),
+    Call::new("availability.get", Effect::Read),
+    Call::new("locations.list", Effect::Read),
+    Call::new("images.list", Effect::Read),
+    Call::new("balance.get", Effect::Read),
+    Call::new("instances.list", Effect::Read),
+    Call::new("instances.create", Effect::Create),
+    Call::new("instances.delete", Effect::Delete),
+    Call::new("instances.action", Effect::Change),
+    Call::new("instances.get", Effect::Read),
+    Call::new("tags.add", Effect::Change),
+    Call::new("tags.remove", Effect::Change),
+    Call::new("keys.list", Effect::Read),
+    Call::new("keys.create", Effect::Change),
+    Call::new("keys.delete", Effect::Change),
+    Call::new("keys.get", Effect::Read),
+    Call::new("scripts.list", Effect::Read),
+    Call::new("scripts.create", Effect::Change),
+    Call::new("scripts.delete", Effect::Change),
+    Call::new("scripts.get", Effect::Read),
+    Call::new("volumes.list", Effect::Read),
+    Call::new("volumes.trash", Effect::Read),
+    Call::new("volumes.get", Effect::Read),
+    Call::new("volumes.delete", Effect::Change),
+];
+
 impl Cloud for Verda {
     fn name(&self) -> &'static str {
         "verda"
@@ -124,6 +154,10 @@ impl Cloud for Verda {
 
     fn furnish(&mut self, world: &mut World) {
         catalogue::furnish(world);
+    }
+
+    fn calls(&self) -> Vec<Call> {
+        CALLS.to_vec()
     }
 
     fn recognise(&self, request: &Request) -> Option<Call> {

@@ -10,8 +10,9 @@ mod schema;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use jsonschema::Validator;
 use serde_json::{Value, json};
@@ -20,6 +21,9 @@ use self::parameter::{Parameter, Place};
 use self::schema::{compile, resolve};
 use crate::core::http::{Answer, Request};
 use crate::core::sim::say_that_descriptions_are_missing;
+
+/// The descriptions that were read.
+static KNOWN: Mutex<BTreeMap<PathBuf, Arc<Description>>> = Mutex::new(BTreeMap::new());
 
 /// An official description, ready to check against.
 #[derive(Debug)]
@@ -70,11 +74,18 @@ impl Description {
             return None;
         };
         let path = folder.join(file);
-        match std::fs::read_to_string(&path)
-            .map_err(|error| error.to_string())
-            .and_then(|text| Self::parse(&text))
-        {
-            Ok(description) => Some(Arc::new(description)),
+        // Compiling one takes a while, and a campaign makes thousands of clouds.
+        let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(description) = known.get(&path) {
+            return Some(description.clone());
+        }
+        let text = std::fs::read_to_string(&path).map_err(|error| error.to_string());
+        match text.and_then(|text| Self::parse(&text)) {
+            Ok(description) => {
+                let description = Arc::new(description);
+                known.insert(path, description.clone());
+                Some(description)
+            }
             Err(error) => panic!("the description {} cannot be used: {error}", path.display()),
         }
     }
