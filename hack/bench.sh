@@ -2,7 +2,7 @@
 # Benchmarks on a real cluster. Standard output is only the figures, one line
 # each, `name value unit bar raw-limit`; progress goes to standard error.
 #
-#   ONLY=cold,tasks make bench     some of them
+#   ONLY=cold,tasks make bench     some of agent, sessions, cold, tasks, results, rest, memory
 #   KEEP=1 make bench              leave a cluster that this run started
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -30,6 +30,8 @@ prepare() {
   CLUSTER=${CLUSTER:-}
   choose_cluster
   images_can_arrive
+  # Sessions are measured against a real SSH server.
+  [ -x /usr/sbin/sshd ] || RUNLEVEL=1 debian openssh-server
   hack/tools.sh
   quietly "build operator, plugin, agent and benchmarks" hack/build.sh
   get_cluster "$KUBECONFIG_BENCH"
