@@ -113,8 +113,8 @@ impl Failure {
                 ),
             ),
             Refusal::Funds => Self::client(
-                "Blocked",
-                "This account is currently blocked and is not recognized as a valid account. Please contact aws-verification@amazon.com if you have questions.",
+                "PendingVerification",
+                "Your account is currently being verified. Verification normally takes less than 2 hours.",
             ),
             Refusal::Unauthorized => Self::bad_credentials(service),
             Refusal::Expired => match service {

@@ -2,7 +2,6 @@
 
 use serde_json::{Value, json};
 
-use super::catalogue::REGIONS;
 use super::context::{Context, digits};
 use super::failure::{Failure, Outcome};
 use super::input::{Pages, filtered, needed, page, texts};
@@ -145,24 +144,35 @@ pub fn find(region: &str, id: &str) -> Result<&'static Image, Failure> {
 /// SSM `GetParameter`.
 pub fn get_parameter(context: &Context<'_, '_>, input: &Value) -> Outcome {
     let name = needed(input, "Name").map_err(|_| Failure::client("ValidationException", "Name is empty"))?;
+    let parameter = parameter(context, name).ok_or_else(|| Failure::client("ParameterNotFound", ""))?;
+    Ok(json!({ "Parameter": parameter }))
+}
+
+/// SSM `GetParameters`: those that do not exist are named and no failure.
+pub fn get_parameters(context: &Context<'_, '_>, input: &Value) -> Outcome {
+    let (mut found, mut invalid) = (Vec::new(), Vec::new());
+    for name in texts(input, "Names") {
+        match parameter(context, &name) {
+            Some(parameter) => found.push(parameter),
+            None => invalid.push(name),
+        }
+    }
+    Ok(json!({"Parameters": found, "InvalidParameters": invalid}))
+}
+
+fn parameter(context: &Context<'_, '_>, name: &str) -> Option<Value> {
     let plain = name.split(':').next().unwrap_or(name);
-    let known = REGIONS.iter().any(|(region, ..)| *region == context.region);
     let image = IMAGES
         .iter()
-        .find(|image| {
-            known && image.parameter == plain && !image.missing_in.contains(&context.region.as_str())
-        })
-        .ok_or_else(|| Failure::client("ParameterNotFound", ""))?;
-    Ok(json!({
-        "Parameter": {
-            "Name": image.parameter,
-            "Type": "String",
-            "Value": image.id(&context.region),
-            "Version": 41,
-            "LastModifiedDate": 1_793_491_200.0,
-            "ARN": format!("arn:aws:ssm:{}::parameter{}", context.region, image.parameter),
-            "DataType": "aws:ec2:image",
-        }
+        .find(|image| image.parameter == plain && !image.missing_in.contains(&context.region.as_str()))?;
+    Some(json!({
+        "Name": image.parameter,
+        "Type": "String",
+        "Value": image.id(&context.region),
+        "Version": 41,
+        "LastModifiedDate": 1_793_491_200.0,
+        "ARN": format!("arn:aws:ssm:{}::parameter{}", context.region, image.parameter),
+        "DataType": "aws:ec2:image",
     }))
 }
 

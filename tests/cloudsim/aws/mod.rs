@@ -36,6 +36,7 @@ pub mod access;
 pub mod catalogue;
 pub mod context;
 pub mod controls;
+pub mod dispatch;
 pub mod failure;
 pub mod fleet;
 pub mod fleets;
@@ -74,7 +75,7 @@ pub use self::catalogue::Quota;
 pub use self::room::quota_name;
 
 use self::context::{Context, State};
-use self::failure::{Failure, Outcome};
+use self::failure::Failure;
 use self::model::Models;
 use self::service::{Operation, Service, WEB_IDENTITY, Wire};
 use self::throttle::Buckets;
@@ -153,7 +154,7 @@ impl Aws {
                 "Request would have succeeded, but DryRun flag is set.",
             ));
         }
-        dispatch(context, operation, &input)
+        dispatch::dispatch(context, operation, &input)
     }
 
     fn written(&self, operation: Operation, output: &Value, request_id: &str) -> Result<Answer, String> {
@@ -179,47 +180,6 @@ impl Aws {
             service.model(&self.models).namespace(),
             &request_id(request),
         )
-    }
-}
-
-fn dispatch(context: &mut Context<'_, '_>, operation: Operation, input: &Value) -> Outcome {
-    match operation.name {
-        "AuthorizeSecurityGroupIngress" => groups::authorize_ingress(context, input),
-        "CancelSpotInstanceRequests" => spot::cancel_requests(context, input),
-        "CreateFleet" => fleet::create(context, input),
-        "CreateLaunchTemplate" => templates::create(context, input),
-        "CreateSecurityGroup" => groups::create_group(context, input),
-        "CreateTags" => tags::create_tags(context, input),
-        "DeleteFleets" => fleets::delete(context, input),
-        "DeleteKeyPair" => keys::delete(context, input),
-        "DeleteLaunchTemplate" => templates::delete(context, input),
-        "DeleteSecurityGroup" => groups::delete_group(context, input),
-        "DescribeAvailabilityZones" => network::describe_zones(context, input),
-        "DescribeFleets" => fleets::describe(context, input),
-        "DescribeImages" => images::describe(context, input),
-        "DescribeInstanceStatus" => instances::describe_status(context, input),
-        "DescribeInstanceTypeOfferings" => offers::describe_offerings(context, input),
-        "DescribeInstanceTypes" => offers::describe_types(context, input),
-        "DescribeInstances" => instances::describe(context, input),
-        "DescribeKeyPairs" => keys::describe(context, input),
-        "DescribeLaunchTemplates" => templates::describe(context, input),
-        "DescribeRegions" => network::describe_regions(context, input),
-        "DescribeSecurityGroups" => groups::describe_groups(context, input),
-        "DescribeSpotInstanceRequests" => spot::describe_requests(context, input),
-        "DescribeSpotPriceHistory" => spot::describe_prices(context, input),
-        "DescribeSubnets" => network::describe_subnets(context, input),
-        "DescribeTags" => tags::describe_tags(context, input),
-        "DescribeVpcs" => network::describe_vpcs(context, input),
-        "GetConsoleOutput" => instances::console_output(context, input),
-        "GetSpotPlacementScores" => spot::placement_scores(context, input),
-        "ImportKeyPair" => keys::import(context, input),
-        "RunInstances" => run::run(context, input),
-        "TerminateInstances" => instances::terminate(context, input),
-        "GetParameter" => images::get_parameter(context, input),
-        "GetProducts" => offers::get_products(context, input),
-        "GetCallerIdentity" => sts::caller_identity(context),
-        WEB_IDENTITY => sts::assume_role_with_web_identity(context, input),
-        other => Err(Failure::internal(format!("{other} is listed and not written"))),
     }
 }
 

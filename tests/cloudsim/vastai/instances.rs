@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::context::Context;
 use super::filter;
-use super::market::number;
+use super::offers::number;
 use super::reply::{Failure, Outcome};
 use crate::core::machine::{Cause, Machine, Phase};
 use crate::core::market::Market;

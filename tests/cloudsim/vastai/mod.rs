@@ -32,6 +32,7 @@ pub mod hosts;
 pub mod instances;
 pub mod keys;
 pub mod market;
+pub mod offers;
 pub mod overlays;
 pub mod reply;
 pub mod search;
@@ -136,7 +137,7 @@ impl Vastai {
             "account.get" => Ok(json!({
                 "id": account.bytes().map(i64::from).sum::<i64>(),
                 "email": format!("{account}@example.org"),
-                "balance": balance.map_or(json!(100.0), market::number),
+                "balance": balance.map_or(json!(100.0), offers::number),
                 "ssh_key": "",
                 "sid": "",
             })),

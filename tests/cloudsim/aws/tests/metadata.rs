@@ -1,10 +1,17 @@
 //! The metadata service, asked as a machine would.
 
 use http::{HeaderName, HeaderValue, Method};
+use rust_decimal::Decimal;
 use serde_json::json;
 
 use super::{Hand, Reply};
+use crate::aws::Aws;
+use crate::backend::Boot;
+use crate::core::client::Client;
 use crate::core::http::Request;
+use crate::core::machine::{BootPlan, Mark, NewMachine};
+use crate::core::market::Market;
+use crate::core::simulator::Builder;
 
 fn ask(hand: &Hand, method: Method, id: &str, path: &str, headers: &[(&'static str, &str)]) -> Reply {
     let mut request = Request::new(method, &format!("/_imds/{id}/{path}"), "");
@@ -156,4 +163,77 @@ fn user_data_keys_and_place_are_told() {
         404
     );
     assert_eq!(hand.sim.violations(), []);
+}
+
+/// The proxy that machines use that are Pods, on a port of this machine.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_proxy_passes_requests_on_and_keeps_lost_answers_to_itself() {
+    let Some(models) = super::models() else { return };
+    let simulator = Builder::new()
+        .cloud(Aws::new(models))
+        .start()
+        .await
+        .expect("a simulator");
+    let aws = simulator.cloud("aws");
+    aws.world(|world| {
+        let mut new = machine();
+        new.detail["hopLimit"] = json!(1);
+        world.create(new);
+    });
+    let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = free.local_addr().expect("an address").port().to_string();
+    drop(free);
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/aws/imds-proxy.py");
+    let mut proxy = std::process::Command::new("python3")
+        .args([script, "127.0.0.1", &port])
+        .env("SKYWARD_SIM_IMDS", format!("{}/_imds/i-1", simulator.url("aws")))
+        .spawn()
+        .expect("python3");
+    let client = Client::new(&format!("http://127.0.0.1:{port}"));
+    let put = |hops: &'static str| {
+        let client = client.clone().with(TTL.0, TTL.1).with("x-sim-hops", hops);
+        async move { client.call(Method::PUT, "/latest/api/token").await }
+    };
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    let token = loop {
+        match put("1").await {
+            Ok(reply) => break reply,
+            Err(error) => assert!(
+                std::time::Instant::now() < deadline,
+                "the proxy does not answer: {error}"
+            ),
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    };
+    assert_eq!(token.status, 200);
+    let id = client
+        .clone()
+        .with(TOKEN, &token.body)
+        .get("/latest/meta-data/instance-id")
+        .await
+        .expect("an answer");
+    assert_eq!(id.body, "i-1");
+    assert!(
+        put("2").await.is_err(),
+        "an answer came from further away than the hop limit"
+    );
+    proxy.kill().expect("killed");
+    proxy.wait().expect("ended");
+}
+
+fn machine() -> NewMachine {
+    NewMachine {
+        id: "i-1".to_owned(),
+        account: "a".to_owned(),
+        mark: Mark::default(),
+        instance_type: "t3.micro".to_owned(),
+        region: "us-east-1a".to_owned(),
+        market: Market::OnDemand,
+        price: Decimal::ONE,
+        on_demand_price: Decimal::ONE,
+        disk_price: Decimal::ZERO,
+        plan: BootPlan::takes(0),
+        boot: Boot::default(),
+        detail: json!({"tokens": "required"}),
+    }
 }

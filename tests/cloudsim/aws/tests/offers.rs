@@ -225,6 +225,18 @@ fn images_are_found_by_parameter_and_some_combinations_do_not_exist() {
     tokyo
         .ec2("DescribeImages", &[("ImageId.1", &image)])
         .fails(400, "InvalidAMIID.NotFound");
+    let both = hand
+        .json(
+            "ssm",
+            "AmazonSSM.GetParameters",
+            &json!({"Names": [gpu, "/no/such"]}),
+        )
+        .fine()
+        .json();
+    assert_eq!(
+        (&both["Parameters"][0]["Value"], &both["InvalidParameters"]),
+        (&json!(image), &json!(["/no/such"]))
+    );
     let gp3_before_2404 =
         "/aws/service/canonical/ubuntu/server/22.04/stable/current/amd64/hvm/ebs-gp3/ami-id";
     assert_eq!(
