@@ -198,6 +198,8 @@ on_the_cluster() {
   [ "$CLUSTER" != local ] || absent demo tests/demo "demo" ||
     stage demo images 10 "demo on a given cluster, through a registry" tests/demo/given.sh "$KUBECONFIG_TEST"
   stage provider images 10 "container provider, without an operator" cargo test --locked -p skyward-providers live
+  # The machines of the simulated clouds are dialled at their Pods' own addresses.
+  [ "$CLUSTER" != local ] || stage cloudsim images 10 "simulated machines that are Pods" cargo test --locked -p skyward-cloudsim live
   absent control-plane tests/control_plane "control-plane tests" ||
     stage control-plane images 20 "control-plane tests" cargo test --locked -p skyward-control-plane-tests
   absent e2e tests/e2e "end-to-end tests" ||

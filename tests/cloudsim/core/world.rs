@@ -310,6 +310,14 @@ impl World {
         self.after(notice, Due::Happens(Happening::Reclaimed(id.to_owned())));
     }
 
+    /// The cloud charges nothing at all for a machine, not even what it has cost already.
+    pub fn waive(&mut self, id: &str) {
+        if let Some(machine) = self.machines.get_mut(id) {
+            machine.price = Decimal::ZERO;
+            machine.tab = Tab::default();
+        }
+    }
+
     /// Changes the price of an hour of a machine from now on.
     pub fn reprice(&mut self, id: &str, price: Decimal) {
         let (now, billing) = (self.now, self.billing);

@@ -18,7 +18,11 @@
 //! | `PUT /v2/account/ssh-keys` replaces all keys | `account.rs` |
 //! | `application/problem+json`; `RateLimit` headers on every answer, `Retry-After` on 429 | [`Runpod::refuse`], [`Runpod::finish`] |
 //!
-//! Assumed, since no fact says it: the number of the rate limit (600 a minute), that a pod
+//! Quotas of an account: `pods`. Controls: `POST /_sim/cloud/market {"gpu", "bid", "cloud"}` moves
+//! the floor of bids and stops who bids less, `POST /_sim/cloud/rate {"calls"}` sets the calls in a minute.
+//!
+//! Assumed, since no fact says it: the number of the rate limit (600 a minute), that `env` of a
+//! pod in GraphQL is a list of `NAME=value`, that a pod
 //! costs from its order, that a bid below the floor is a lack of capacity, and that GB of
 //! disk of a stopped pod cost 0.0003 an hour.
 
@@ -342,41 +346,63 @@ impl Cloud for Runpod {
         }
     }
 
-    /// `market {"gpu", "bid"}`: the floor of bids moves, and who bids less is stopped.
     fn control(&mut self, world: &mut World, name: &str, body: &Value) -> Option<Result<Value, String>> {
-        (name == "market").then(|| {
-            let gpu = body
-                .get("gpu")
-                .and_then(Value::as_str)
-                .ok_or("give {\"gpu\", \"bid\"}")?;
-            let bid = body
-                .get("bid")
-                .and_then(Value::as_str)
-                .and_then(|bid| bid.parse::<Decimal>().ok());
-            let bid = bid.ok_or("\"bid\" is a decimal in quotes")?;
-            let found = world
-                .types
-                .get_mut(gpu)
-                .ok_or_else(|| format!("no GPU is called {gpu:?}"))?;
+        match name {
+            "market" => Some(self.move_floor(world, body)),
+            "rate" => Some(match body.get("calls").and_then(Value::as_u64) {
+                Some(calls) => {
+                    self.rate = usize::try_from(calls).unwrap_or(usize::MAX);
+                    Ok(json!({ "calls": calls }))
+                }
+                None => Err("give {\"calls\"}".to_owned()),
+            }),
+            _ => None,
+        }
+    }
+}
+
+impl Runpod {
+    /// The floor of bids for one GPU moves (in SECURE unless said), and who bids less is stopped.
+    fn move_floor(&self, world: &mut World, body: &Value) -> Result<Value, String> {
+        let gpu = body
+            .get("gpu")
+            .and_then(Value::as_str)
+            .ok_or("give {\"gpu\", \"bid\"}")?;
+        let bid = body
+            .get("bid")
+            .and_then(Value::as_str)
+            .and_then(|bid| bid.parse::<Decimal>().ok());
+        let bid = bid.ok_or("\"bid\" is a decimal in quotes")?;
+        let community = body.get("cloud").and_then(Value::as_str) == Some("COMMUNITY");
+        let tier = if community {
+            wire::Tier::Community
+        } else {
+            wire::Tier::Secure
+        };
+        let found = world
+            .types
+            .get_mut(gpu)
+            .ok_or_else(|| format!("no GPU is called {gpu:?}"))?;
+        if community {
+            found.detail["communityBid"] = json!(bid);
+        } else {
             found.spot = Some(bid);
-            let out_bid: Vec<String> = world
-                .machines
-                .values()
-                .filter(|machine| {
-                    machine.instance_type == gpu && matches!(machine.phase, Phase::Pending | Phase::Running)
-                })
-                .filter(|machine| {
-                    self.pods
-                        .get(&machine.id)
-                        .and_then(|pod| pod.bid)
-                        .is_some_and(|own| own < bid)
-                })
-                .map(|machine| machine.id.clone())
-                .collect();
-            for id in &out_bid {
-                world.reclaim(id, SignedDuration::ZERO);
-            }
-            Ok(json!({"outBid": out_bid}))
-        })
+        }
+        let out_bid: Vec<String> = world
+            .machines
+            .values()
+            .filter(|machine| {
+                machine.instance_type == gpu && matches!(machine.phase, Phase::Pending | Phase::Running)
+            })
+            .filter(|machine| {
+                let pod = self.pods.get(&machine.id).filter(|pod| pod.tier == tier);
+                pod.and_then(|pod| pod.bid).is_some_and(|own| own < bid)
+            })
+            .map(|machine| machine.id.clone())
+            .collect();
+        for id in &out_bid {
+            world.reclaim(id, SignedDuration::ZERO);
+        }
+        Ok(json!({"outBid": out_bid}))
     }
 }

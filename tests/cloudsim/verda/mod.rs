@@ -16,6 +16,8 @@
 //! | tags are lower-cased, ten at most, filter of the list; 409 for one that is there | `instances.rs` |
 //! | 60 calls a minute for each method and path (instances and volumes lists 120), 500 in all; `Retry-After` | [`Verda::limit`] |
 //!
+//! Quotas of an account: `instances`. `POST /_sim/cloud/rate-limits {"on": false}` lifts the limits.
+//!
 //! Assumed, since no fact says it: a quota answers 403 `forbidden_action`; an instance costs
 //! from its order until it is discontinued; volumes cost only when no instance has them (the
 //! described API tells no price of volumes); after ten minutes of provisioning `delete` works.
@@ -330,7 +332,7 @@ impl Cloud for Verda {
                     .is_some_and(|machine| machine.cause == Some(Cause::NoCapacity))
                 {
                     // It never had a machine under it.
-                    world.reprice(id, rust_decimal::Decimal::ZERO);
+                    world.waive(id);
                 }
             }
             Happening::Reminder(what) => {

@@ -50,6 +50,21 @@ async fn an_out_bid_pod_exits_and_its_disks_stay_on_the_bill_until_it_is_deleted
 }
 
 #[tokio::test]
+async fn a_floor_that_moves_in_one_cloud_leaves_the_other_alone() {
+    let world = world().await;
+    let secure = world.spot(0.4).await;
+    let community = json!({"gpu": GPU, "bid": "9", "cloud": "COMMUNITY"});
+    let moved = world.sim().control("market", &community).unwrap().unwrap();
+    assert_eq!(moved, json!({"outBid": []}));
+    assert_eq!(world.pod(&secure).await["status"], "RUNNING");
+    let mut order = bid(0.4);
+    order["cloudType"] = "COMMUNITY".into();
+    let refused = world.graphql(RENT, json!({"input": order})).await;
+    assert!(refused.json()["errors"].is_array());
+    world.all_as_described();
+}
+
+#[tokio::test]
 async fn an_exited_pod_is_resumed_by_a_bid_that_reaches_the_floor() {
     let world = world().await;
     let id = world.spot(0.4).await;

@@ -106,7 +106,12 @@ async fn an_order_can_be_accepted_and_end_without_capacity_and_costs_nothing_the
     let id = id(&world.post("/v1/instances", spot("a", "delete_permanently")).await);
     world.simulator.advance(10);
     assert_eq!(world.instance(&id).await["status"], "no_capacity");
-    assert!(world.sim().meter(|meter| meter.billed_now().is_empty()));
+    assert_eq!(
+        world
+            .sim()
+            .meter(|meter| (meter.billed_now().len(), meter.bill("acme"))),
+        (0, Decimal::ZERO)
+    );
     world.all_as_described();
 }
 
