@@ -65,7 +65,7 @@ pub mod reason {
     /// Pool: a limit of the Provider is reached.
     pub const LIMIT_REACHED: &str = "LimitReached";
     /// Pool: no offer fits (the seeds' `NoAvailableProvider`).
-    pub const NO_OFFER_FITS: &str = "NoOfferFits";
+    pub const NO_AVAILABLE_PROVIDER: &str = "NoAvailableProvider";
     /// Pool: `maxProvisionAttempts` in a row failed (the seeds' `AllProvidersFailed`).
     pub const PROVISIONING_FAILED: &str = "ProvisioningFailed";
     /// Pool or Task: a Secret or ConfigMap that it names does not exist.
@@ -105,6 +105,12 @@ pub mod reason {
     pub const MACHINE_FAILED: &str = "MachineFailed";
     /// Machine: it vanished or was evicted.
     pub const MACHINE_LOST: &str = "MachineLost";
+    /// The credentials are another account's than the one where machines are.
+    pub const ACCOUNT_CHANGED: &str = "AccountChanged";
+    /// Everything that fits was refused, as often as `maxProvisionAttempts` allows.
+    pub const ALL_PROVIDERS_FAILED: &str = "AllProvidersFailed";
+    /// The Pool has spent its budget.
+    pub const BUDGET_SPENT: &str = "BudgetSpent";
     /// The cloud took the spot machine back; it is replaced.
     pub const PREEMPTED: &str = "Preempted";
     /// Machine: the order was refused.

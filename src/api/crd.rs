@@ -269,7 +269,7 @@ mod tests {
                 }
             }
         }
-        for crd in all() {
+        for crd in all(&[]) {
             let schema = crd.spec.versions[0]
                 .schema
                 .clone()
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn any_json_is_admitted_in_three_places_only() {
+    fn any_json_is_admitted_in_few_places_only() {
         let mut places = Vec::new();
         each(|path, schema| {
             if schema.contains_key("x-kubernetes-preserve-unknown-fields") {
@@ -329,6 +329,8 @@ mod tests {
         assert_eq!(
             places,
             [
+                "Machine.spec.settings",
+                "Pool.spec.candidates[].settings",
                 "Task.spec.function.args[]",
                 "Task.spec.function.kwargs{}",
                 "Task.status.results[].value"

@@ -5,6 +5,8 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::{offer::Architecture, shared::Accelerator};
+
 /// One machine of a Pool. Written by the controller before the machine is ordered, so
 /// that no crash can lose it. Deleting one by hand drains it and has it replaced.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
@@ -25,6 +27,7 @@ use serde::{Deserialize, Serialize};
     printcolumn(name = "Provider", type_ = "string", json_path = ".spec.provider"),
     printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
     printcolumn(name = "Step", type_ = "string", json_path = ".status.step"),
+    printcolumn(name = "Market", type_ = "string", json_path = ".spec.market"),
     printcolumn(name = "$/h", type_ = "string", json_path = ".spec.hourlyPrice"),
     printcolumn(name = "Offer", type_ = "string", json_path = ".spec.offer", priority = 1),
     printcolumn(
@@ -56,6 +59,10 @@ pub struct MachineSpec {
     /// Name of the Offer it was ordered by.
     #[schemars(length(max = 253))]
     pub offer: String,
+    /// Id of the Offer within the Provider.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 64))]
+    pub offer_id: String,
     /// The Offer's instance type.
     #[schemars(length(max = 256))]
     pub instance_type: String,
@@ -68,6 +75,36 @@ pub struct MachineSpec {
     /// Price in USD per hour, frozen when it was ordered, as a decimal.
     #[schemars(length(max = 32))]
     pub hourly_price: String,
+    /// The Offer's price on demand when it was ordered; what the machine would have cost
+    /// without the spot market.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 32))]
+    pub on_demand_price: Option<String>,
+    /// Smallest unit of time that the provider bills, in seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub billing_step_seconds: Option<u32>,
+    /// Least time that the provider bills, in seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub billing_minimum_seconds: Option<u32>,
+    /// What the Pool asked for: accelerator.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accelerator: Option<Accelerator>,
+    /// What the Pool asked for: vCPUs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vcpus: Option<f64>,
+    /// What the Pool asked for: memory in GB.
+    #[serde(default, rename = "memoryGB", skip_serializing_if = "Option::is_none")]
+    pub memory_gb: Option<f64>,
+    /// What the Pool asked for: disk in GB.
+    #[serde(default, rename = "diskGB", skip_serializing_if = "Option::is_none")]
+    pub disk_gb: Option<u32>,
+    /// Architecture of the Offer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub architecture: Option<Architecture>,
+    /// Settings of the Provider that the Pool overrides.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("maxProperties" = 32, "x-kubernetes-preserve-unknown-fields" = true))]
+    pub settings: Option<serde_json::Map<String, serde_json::Value>>,
     /// Token that makes ordering it twice one order.
     #[schemars(length(max = 128))]
     pub token: String,
@@ -171,6 +208,19 @@ pub struct MachineStatus {
     /// When the provider accepted the order.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accepted_at: Option<Time>,
+    /// Since when it is billed, as the provider says; else since `acceptedAt`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub billed_since: Option<Time>,
+    /// When the cloud will take it back, once it said so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reclaim_at: Option<Time>,
+    /// When the provider said that it is gone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gone_at: Option<Time>,
+    /// What it cost in all, in USD; written when it is gone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 32))]
+    pub cost: Option<String>,
     /// When its address was known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub running_at: Option<Time>,

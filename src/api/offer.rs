@@ -22,6 +22,7 @@ use serde::{Deserialize, Serialize};
     printcolumn(name = "vCPUs", type_ = "number", json_path = ".spec.vcpus"),
     printcolumn(name = "Memory-GB", type_ = "number", json_path = ".spec.memoryGB"),
     printcolumn(name = "On-Demand", type_ = "string", json_path = ".spec.onDemandPrice"),
+    printcolumn(name = "Spot", type_ = "string", json_path = ".spec.spotPrice"),
     printcolumn(name = "Available", type_ = "string", json_path = ".spec.availability"),
     printcolumn(
         name = "Type",
@@ -44,6 +45,10 @@ pub struct OfferSpec {
     /// The Provider that offers it.
     #[schemars(length(max = 253))]
     pub provider: String,
+    /// Its id within the Provider.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 64))]
+    pub id: String,
     /// Its name at the provider; for `container` the group of nodes it stands for.
     #[schemars(length(max = 256))]
     pub instance_type: String,
@@ -68,6 +73,11 @@ pub struct OfferSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32), regex(pattern = r"^[0-9]+(\.[0-9]+)?$"))]
     pub on_demand_price: Option<String>,
+    /// Price of one machine in USD per hour on the spot market, as a decimal; absent where
+    /// it is not sold there now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 32), regex(pattern = r"^[0-9]+(\.[0-9]+)?$"))]
+    pub spot_price: Option<String>,
     /// Whether the provider says that it can be had now.
     pub availability: Availability,
     /// Whether its machines can reach each other.

@@ -35,6 +35,7 @@ use crate::{
     printcolumn(name = "Ready", type_ = "string", json_path = ".status.readySummary"),
     printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
     printcolumn(name = "$/h", type_ = "string", json_path = ".status.hourlyCost"),
+    printcolumn(name = "Spent", type_ = "string", json_path = ".status.cost.spent"),
     printcolumn(
         name = "Tasks",
         type_ = "integer",
@@ -51,11 +52,59 @@ use crate::{
 )]
 #[kube(derive = "PartialEq")]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = crate::rule::fixed("provider", "create another Pool"))]
+#[x_kube(validation = Rule::new("has(self.provider) || (has(self.candidates) && self.candidates.all(candidate, has(candidate.provider)))").message("a Pool needs provider, the name of a Provider, or candidates that each have one; see `kubectl get providers`"))]
+#[x_kube(validation = Rule::new("!has(self.spotPercent) || !has(self.allocation)").message("write either allocation or spotPercent, not both"))]
 pub struct PoolSpec {
-    /// Name of the Provider that machines come from. Immutable.
+    /// Name of the Provider that machines come from, unless a candidate names another. A change
+    /// replaces machines when idle.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
-    pub provider: String,
+    pub provider: Option<String>,
+    /// Alternatives, of which the best that can be had is taken. Each overrides the fields of
+    /// the Pool that it sets. Without any the Pool itself is the only one. A change replaces
+    /// machines when idle.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
+    pub candidates: Vec<Candidate>,
+    /// How candidates are ranked: `cheapest` (default) takes the lowest price of all, `first`
+    /// the first that can be had, `available` the first whose provider says that it has some.
+    /// A refusal moves on to the next. May be changed at any time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub selection: Option<Selection>,
+    /// On which market: `spot-if-available` (default) takes an offer on the spot market where
+    /// it has one, else on demand; `spot`, `on-demand`; `cheapest` takes whichever costs
+    /// less. Machines of the spot market may be taken back at any time. May be changed at
+    /// any time; machines that exist stay.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allocation: Option<Allocation>,
+    /// At least this share of the machines on the spot market, in percent, the others on
+    /// demand. Instead of `allocation`. May be changed at any time; machines that exist stay.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 100))]
+    pub spot_percent: Option<u32>,
+    /// Exactly this type of machine, as the provider names it (`kubectl get offers -o wide`).
+    /// A change replaces machines when idle.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 256))]
+    pub machine: Option<String>,
+    /// Only machines of this region, or of a zone of it. A change replaces machines when idle.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 128))]
+    pub region: Option<String>,
+    /// Most that one machine may cost in USD per hour, as a decimal such as `"2.50"`. May be
+    /// changed at any time; machines that exist stay.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 32))]
+    #[x_kube(validation = crate::rule::matches(r"^[0-9]+(\.[0-9]+)?$", "maxHourlyCost must be an amount of USD such as \"2.50\" (in quotes)"))]
+    pub max_hourly_cost: Option<String>,
+    /// Whether machines must reach each other: then all of them come from one provider and
+    /// region, and a refusal moves all of them. Default true. False: machines stand alone
+    /// and may come from different clouds. A change replaces machines when idle.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<bool>,
+    /// Most that the Pool may spend; then it returns its machines. May be changed at any time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget: Option<Budget>,
     /// How many machines. May be changed at any time: the Pool grows, or gives up idle
     /// machines first.
     #[serde(default)]
@@ -123,6 +172,103 @@ pub struct PoolSpec {
     /// at any time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspend: Option<bool>,
+}
+
+/// One alternative of a Pool: the fields that it sets override those of the Pool.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Candidate {
+    /// Name of the Provider.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub provider: Option<String>,
+    /// Accelerator of each machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accelerator: Option<Accelerator>,
+    /// Exactly this type of machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 256))]
+    pub machine: Option<String>,
+    /// Least vCPUs of each machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(max = 1024.0))]
+    #[x_kube(validation = Rule::new("self >= 0.1").message("vcpus must be at least 0.1"))]
+    pub vcpus: Option<f64>,
+    /// Least memory of each machine in GB (10^9 bytes).
+    #[serde(default, rename = "memoryGB", skip_serializing_if = "Option::is_none")]
+    #[schemars(range(max = 32768.0))]
+    #[x_kube(validation = Rule::new("self >= 0.1").message("memoryGB must be at least 0.1"))]
+    pub memory_gb: Option<f64>,
+    /// Disk of each machine in GB (10^9 bytes).
+    #[serde(default, rename = "diskGB", skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 65536))]
+    pub disk_gb: Option<u32>,
+    /// Architecture of the CPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub architecture: Option<Architecture>,
+    /// Only machines of this region, or of a zone of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 128))]
+    pub region: Option<String>,
+    /// On which market.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allocation: Option<Allocation>,
+    /// Most that one machine may cost in USD per hour.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 32))]
+    #[x_kube(validation = crate::rule::matches(r"^[0-9]+(\.[0-9]+)?$", "maxHourlyCost must be an amount of USD such as \"2.50\" (in quotes)"))]
+    pub max_hourly_cost: Option<String>,
+    /// Settings of the Provider that this candidate overrides; those that the Provider lists
+    /// in `overridable`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("maxProperties" = 32, "x-kubernetes-preserve-unknown-fields" = true))]
+    pub settings: Option<serde_json::Map<String, serde_json::Value>>,
+}
+
+/// How candidates are ranked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(transform = crate::crd::explain_variants)]
+pub enum Selection {
+    /// The lowest price of all.
+    #[default]
+    Cheapest,
+    /// The first in their order that can be had.
+    First,
+    /// The first in their order whose provider says that it has some.
+    Available,
+}
+
+/// On which market machines are rented.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[schemars(transform = crate::crd::explain_variants)]
+pub enum Allocation {
+    /// Only the spot market.
+    Spot,
+    /// Only on demand.
+    OnDemand,
+    /// The spot market where an offer has one, else on demand.
+    #[default]
+    SpotIfAvailable,
+    /// Whichever costs less.
+    Cheapest,
+}
+
+/// Most that a Pool may spend.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Budget {
+    /// USD, as a decimal such as `"100"`. When it is spent, runs get `timeouts.shutdown` to
+    /// end and all machines are returned.
+    #[schemars(length(min = 1, max = 32))]
+    #[x_kube(validation = crate::rule::matches(r"^[0-9]+(\.[0-9]+)?$", "maxTotalCost must be an amount of USD such as \"100\" (in quotes)"))]
+    pub max_total_cost: String,
+    /// Begin anew each period, counted from the creation of the Pool, such as `24h`. Once
+    /// for all when left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = crate::rule::at_least("budget.period", "1h"))]
+    pub period: Option<Duration>,
 }
 
 /// How many machines a Pool has.
@@ -297,6 +443,9 @@ pub struct PoolStatus {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 32))]
     pub hourly_cost: String,
+    /// What its machines cost, as of the last transition; live totals are metrics.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost: Option<PoolCost>,
     /// Selects its Machines and Pods; for `kubectl scale` and autoscalers.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 256))]
@@ -309,6 +458,10 @@ pub struct PoolStatus {
     /// attempts are never used twice.
     #[serde(default)]
     pub last_attempt: u32,
+    /// Where it ordered machines: what they shared there is returned with the Pool.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
+    pub places: Vec<Place>,
     /// Failed tries in a row to get a machine.
     #[serde(default)]
     pub failed_attempts: u32,
@@ -341,4 +494,72 @@ pub struct MachineAttention {
     /// Message of that condition, shortened.
     #[schemars(length(max = 512))]
     pub message: String,
+}
+
+/// What the machines of a Pool cost, in USD as decimals.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PoolCost {
+    /// Of machines that are gone and of those that exist, together.
+    #[serde(default)]
+    #[schemars(length(max = 32))]
+    pub spent: String,
+    /// Of machines that are gone.
+    #[serde(default)]
+    #[schemars(length(max = 40))]
+    pub settled: String,
+    /// Its part on the spot market.
+    #[serde(default)]
+    #[schemars(length(max = 40))]
+    pub spot: String,
+    /// Its part on demand.
+    #[serde(default)]
+    #[schemars(length(max = 40))]
+    pub on_demand: String,
+    /// How much more the settled part would have cost on demand.
+    #[serde(default)]
+    #[schemars(length(max = 40))]
+    pub savings_vs_on_demand: String,
+    /// Since when it is counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<Time>,
+    /// Beginning of the period of the budget.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub period_start: Option<Time>,
+    /// What was spent before that.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 40))]
+    pub spent_before_period: String,
+    /// UIDs of machines that are settled and whose records still exist, so that none counts
+    /// twice.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 1000), inner(length(max = 64)))]
+    pub counted: Vec<String>,
+}
+
+/// Where a Pool ordered machines.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Place {
+    /// Name of the Provider.
+    #[schemars(length(max = 253))]
+    pub provider: String,
+    /// Its region.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 128))]
+    pub region: String,
+}
+
+impl PoolSpec {
+    /// Names of the Providers that its machines may come from, each once.
+    pub fn providers(&self) -> std::collections::BTreeSet<&str> {
+        let own = self.provider.as_deref();
+        if self.candidates.is_empty() {
+            return own.into_iter().collect();
+        }
+        self.candidates
+            .iter()
+            .filter_map(|candidate| candidate.provider.as_deref().or(own))
+            .collect()
+    }
 }

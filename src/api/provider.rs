@@ -33,6 +33,7 @@ use crate::{
     ),
     printcolumn(name = "Offers", type_ = "integer", json_path = ".status.offers"),
     printcolumn(name = "Machines", type_ = "integer", json_path = ".status.machines"),
+    printcolumn(name = "$/h", type_ = "string", json_path = ".status.cost.hourly"),
     printcolumn(
         name = "Reason",
         type_ = "string",
@@ -135,6 +136,19 @@ pub struct Limits {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 100_000))]
     pub machines_per_namespace: Option<u32>,
+    /// USD per hour of all machines together, as a decimal such as `"50"`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 32), regex(pattern = r"^[0-9]+(\.[0-9]+)?$"))]
+    pub hourly_cost: Option<String>,
+    /// USD per hour of the machines of each namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 32), regex(pattern = r"^[0-9]+(\.[0-9]+)?$"))]
+    pub hourly_cost_per_namespace: Option<String>,
+    /// USD that all machines together may cost in a calendar month (UTC). When it is spent no
+    /// more are ordered; those that run go on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 32), regex(pattern = r"^[0-9]+(\.[0-9]+)?$"))]
+    pub monthly_cost: Option<String>,
 }
 
 /// How Pods of the Container provider look. `binary`, `network` and `container_prefix`
@@ -274,6 +288,9 @@ pub struct ProviderStatus {
     /// Number of Machine objects that use it.
     #[serde(default)]
     pub machines: u32,
+    /// What its machines cost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost: Option<ProviderCost>,
     /// When offers were last read in full.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refreshed_at: Option<Time>,
@@ -287,6 +304,37 @@ pub struct ProviderStatus {
     /// Generation of the spec that this status is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
+}
+
+/// What the machines of a Provider cost, in USD as decimals.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ProviderCost {
+    /// Per hour, of the machines that exist.
+    #[serde(default)]
+    #[schemars(length(max = 32))]
+    pub hourly: String,
+    /// Of machines that are gone.
+    #[serde(default)]
+    #[schemars(length(max = 40))]
+    pub settled: String,
+    /// How much more that would have cost on demand.
+    #[serde(default)]
+    #[schemars(length(max = 40))]
+    pub savings_vs_on_demand: String,
+    /// The month (UTC) that `settledThisMonth` is about, as `2026-11`.
+    #[serde(default)]
+    #[schemars(length(max = 8))]
+    pub month: String,
+    /// The part of `settled` that was spent in this month.
+    #[serde(default)]
+    #[schemars(length(max = 40))]
+    pub settled_this_month: String,
+    /// UIDs of machines that are settled and whose records still exist, so that none counts
+    /// twice.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 10000), inner(length(max = 64)))]
+    pub counted: Vec<String>,
 }
 
 /// What becomes of the bill when a machine stops itself.

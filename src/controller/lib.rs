@@ -18,6 +18,7 @@ pub mod lease;
 pub mod logs;
 pub mod machine;
 pub mod metrics;
+pub mod money;
 pub mod newest;
 pub mod pool;
 pub mod provider;

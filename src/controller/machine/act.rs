@@ -16,7 +16,7 @@ use tokio::time::timeout;
 
 use super::{
     observe::{Memory, Observed, Outcomes, SessionWish},
-    order::{SessionParts, order, session},
+    order::{OrderParts, SessionParts, order, session},
     plan::{Action, Plan},
 };
 use crate::{
@@ -214,7 +214,15 @@ async fn place_order(
         return Ok(None);
     };
     let key = pool_key(context, memory, seen).await?;
-    let order = order(&context.cluster, &seen.machine, &pool.spec, &key.public);
+    let spec = &seen.machine.spec;
+    let parts = OrderParts {
+        cluster: &context.cluster,
+        authorized_key: &key.public,
+        capabilities: account.provider.capabilities(),
+        offer: spec.offer_id.clone(),
+        waits: seen.waits,
+    };
+    let order = order(&seen.machine, &pool.spec, parts);
     let answer = match timeout(PROVIDER_DEADLINE, account.provider.create(&order)).await {
         Ok(answer) => answer.map(|accepted| accepted.id),
         Err(_) => Err(ProviderError::new(
@@ -253,6 +261,10 @@ async fn connect(
         key: &key,
         ca_bundle,
         provider: provider.as_deref().map(|provider| &provider.spec),
+        stop_command: context
+            .providers
+            .get(&seen.machine.spec.provider)
+            .and_then(|account| account.provider.capabilities().stop_command),
         epoch: context.epoch,
         current: seen.current,
     };

@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
+use rust_decimal::Decimal;
 use kube::{Resource, ResourceExt, runtime::reflector::ObjectRef};
 use skyward_api::{
     Duration as Lasting, Machine, MachineStatus, Pool, Provider as ProviderObject, machine::MachineSpec,
@@ -15,11 +16,17 @@ use skyward_remote::{
 };
 use tokio::time::timeout;
 
-use crate::{board::Key, context::Context, keys::PoolKey, pool::template::template_hash, runtime::key_of};
+use crate::{
+    board::Key, context::Context, keys::PoolKey, money, pool::template::template_hashes, runtime::key_of,
+};
 
 /// Everything a Machine's plan may know.
 #[derive(Clone, Debug)]
 pub struct Observed {
+    /// What it has cost until now, in USD.
+    pub billed_so_far: Decimal,
+    /// Whether its Provider has counted what it cost, or does not exist any more.
+    pub counted_by_provider: bool,
     /// The Machine.
     pub machine: MachineFacts,
     /// Its Pool; `None` = it does not exist any more.
@@ -215,7 +222,7 @@ pub async fn observe(
         .filter(|pool| pool.uid().as_deref() == Some(facts.spec.pool_uid.as_str()));
     let current = pool
         .as_ref()
-        .is_some_and(|pool| template_hash(&pool.spec) == facts.spec.template_hash);
+        .is_some_and(|pool| template_hashes(&pool.spec).contains(&facts.spec.template_hash));
     let provider_object = context
         .caches
         .providers
@@ -260,6 +267,14 @@ pub async fn observe(
         context.board.runs_on(&pool_key, &facts.name)
     };
     Observed {
+        counted_by_provider: provider_object.as_ref().is_none_or(|provider| {
+            provider
+                .status
+                .as_ref()
+                .and_then(|status| status.cost.as_ref())
+                .is_some_and(|cost| cost.counted.contains(&facts.uid))
+        }),
+        billed_so_far: money::so_far(machine, Timestamp::now()).total(),
         runs,
         machine: facts,
         pool,

@@ -11,7 +11,7 @@ use skyward_api::{
     provider::ProviderSpec,
     shared::Size,
 };
-use skyward_core::{Market, Order, machine::Endpoint};
+use skyward_core::{Capabilities, Market, Order, boot, machine::Endpoint, order::PoolShape};
 use skyward_remote::{
     SessionSpec,
     bootstrap::{PipIndex, Spec as Bootstrap},
@@ -30,16 +30,32 @@ const SSH_RETRY: Duration = Duration::from_secs(5);
 /// User that Tasks run as by default.
 const WORKER_USER: &str = "skyward";
 
-/// The order of a machine.
-pub fn order(cluster: &str, machine: &MachineFacts, pool: &PoolSpec, authorized_key: &str) -> Order {
+/// What an order is made from, besides the machine and its Pool.
+pub struct OrderParts<'a> {
+    /// The installation.
+    pub cluster: &'a str,
+    /// The one public key that may log in.
+    pub authorized_key: &'a str,
+    /// What the provider can do.
+    pub capabilities: &'a Capabilities,
+    /// The provider's id of the Offer.
+    pub offer: String,
+    /// Waits of the Pool.
+    pub waits: Waits,
+}
+
+/// The order of a machine. What the Pool asked for stands in the record: the Pool may ask
+/// for something else by now.
+pub fn order(machine: &MachineFacts, pool: &PoolSpec, parts: OrderParts<'_>) -> Order {
     let spec = &machine.spec;
-    let architecture = match pool.architecture.unwrap_or(Architecture::X86_64) {
+    let architecture = match spec.architecture.unwrap_or(Architecture::X86_64) {
         Architecture::X86_64 => "amd64",
         Architecture::Arm64 => "arm64",
     };
     Order {
-        mark: machine.mark(cluster),
+        mark: machine.mark(parts.cluster),
         token: spec.token.clone(),
+        offer: parts.offer,
         instance_type: spec.instance_type.clone(),
         region: spec.region.clone(),
         market: match spec.market {
@@ -47,26 +63,38 @@ pub fn order(cluster: &str, machine: &MachineFacts, pool: &PoolSpec, authorized_
             RecordedMarket::Spot => Market::Spot,
         },
         price_ceiling: spec.hourly_price.parse().ok(),
-        accelerator: pool
+        accelerator: spec
             .accelerator
             .as_ref()
             .map(|a| (a.name.clone(), a.count.unwrap_or(1))),
-        vcpus: pool.vcpus,
-        memory_gb: pool.memory_gb,
-        disk_gb: pool.disk_gb,
-        shm_bytes: Some(shm_bytes(pool)),
-        authorized_key: authorized_key.to_owned(),
-        offer: String::new(),
-        boot_script: String::new(),
-        pool: skyward_core::order::PoolShape::default(),
-        overrides: serde_json::Value::Null,
+        vcpus: spec.vcpus,
+        memory_gb: spec.memory_gb,
+        disk_gb: spec.disk_gb,
+        shm_bytes: Some(shm_bytes(pool, spec.memory_gb)),
+        authorized_key: parts.authorized_key.to_owned(),
+        boot_script: boot_script(parts.capabilities, parts.waits),
+        pool: PoolShape {
+            machines: pool.nodes.desired,
+            connected: pool.cluster.unwrap_or(true) && pool.nodes.desired > 1,
+        },
+        overrides: spec.settings.clone().map_or(serde_json::Value::Null, serde_json::Value::Object),
         labels: BTreeMap::from([("kubernetes.io/arch".to_owned(), architecture.to_owned())]),
     }
 }
 
-fn shm_bytes(pool: &PoolSpec) -> u64 {
+/// The countdown that ends a machine which no controller ever reaches: as long as we
+/// ourselves would wait for it, and some more.
+fn boot_script(capabilities: &Capabilities, waits: Waits) -> String {
+    if !capabilities.boot_script {
+        return String::new();
+    }
+    let limit = waits.provision + waits.ssh + waits.bootstrap + INSTANCE_TIMEOUT;
+    boot::countdown(limit, capabilities.stop_command.unwrap_or("shutdown -h now"))
+}
+
+fn shm_bytes(pool: &PoolSpec, memory_gb: Option<f64>) -> u64 {
     pool.shm_size.as_ref().and_then(bytes).unwrap_or_else(|| {
-        pool.memory_gb
+        memory_gb
             .map_or(SHM_BYTES, |gb| SHM_BYTES.min((gb * 1e9 / 2.0) as u64))
     })
 }
@@ -102,6 +130,8 @@ pub struct SessionParts<'a> {
     pub ca_bundle: Option<String>,
     /// The Provider, for its `instanceTimeout`.
     pub provider: Option<&'a ProviderSpec>,
+    /// How the machine stops itself, where that is not `shutdown`.
+    pub stop_command: Option<&'static str>,
     /// The leader's epoch.
     pub epoch: u64,
     /// Whether the Pool still asks for what this machine was ordered by.
@@ -116,6 +146,7 @@ pub fn session(machine: &MachineFacts, pool: &Pool, waits: Waits, parts: Session
         key,
         ca_bundle,
         provider,
+        stop_command,
         epoch,
         current,
     } = parts;
@@ -134,9 +165,7 @@ pub fn session(machine: &MachineFacts, pool: &Pool, waits: Waits, parts: Session
         .as_ref()
         .and_then(|worker| worker.user.as_deref())
         .unwrap_or(WORKER_USER);
-    let instance_timeout = provider
-        .and_then(|p| p.container.as_ref())
-        .and_then(|c| c.instance_timeout.as_ref());
+    let instance_timeout = provider.and_then(ProviderSpec::instance_timeout);
     SessionSpec {
         machine: machine.session_key(),
         endpoint,
@@ -165,12 +194,12 @@ pub fn session(machine: &MachineFacts, pool: &Pool, waits: Waits, parts: Session
             worker_user: Some(user.to_owned()).filter(|user| user != "root"),
             authorized_key: key.public.clone(),
             home: None,
-            stop_command: None,
+            stop_command: stop_command.map(str::to_owned),
             step_timeout: waits.bootstrap,
             total_timeout: waits.bootstrap,
         },
         lease: Lease {
-            instance_timeout: Lasting::or(instance_timeout, INSTANCE_TIMEOUT),
+            instance_timeout: Lasting::or(instance_timeout.as_ref(), INSTANCE_TIMEOUT),
             orphan_timeout: waits.orphan,
         },
         retry_interval: Lasting::or(pool.spec.ssh_retry_interval.as_ref(), SSH_RETRY),
@@ -201,14 +230,20 @@ mod tests {
     #[test]
     fn shared_memory_is_at_most_half_of_a_small_machine() {
         let pool = |json: serde_json::Value| -> PoolSpec { serde_json::from_value(json).unwrap() };
-        assert_eq!(shm_bytes(&pool(serde_json::json!({ "provider": "a" }))), 1 << 30);
-        assert_eq!(
-            shm_bytes(&pool(serde_json::json!({ "provider": "a", "memoryGB": 1.0 }))),
-            500_000_000
-        );
-        assert_eq!(
-            shm_bytes(&pool(serde_json::json!({ "provider": "a", "shmSize": "64Mi" }))),
-            64 << 20
-        );
+        let plain = pool(serde_json::json!({ "provider": "a" }));
+        assert_eq!(shm_bytes(&plain, None), 1 << 30);
+        assert_eq!(shm_bytes(&plain, Some(1.0)), 500_000_000);
+        let sized = pool(serde_json::json!({ "provider": "a", "shmSize": "64Mi" }));
+        assert_eq!(shm_bytes(&sized, Some(1.0)), 64 << 20);
+    }
+
+    #[test]
+    fn a_machine_counts_down_longer_than_we_would_wait_for_it() {
+        let waits = Waits::of(None);
+        let mut capabilities = Capabilities::of("x");
+        assert_eq!(boot_script(&capabilities, waits), "");
+        capabilities.boot_script = true;
+        let script = boot_script(&capabilities, waits);
+        assert!(script.contains("sleep 1200\n") && script.contains("shutdown -h now"), "{script}");
     }
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use skyward_api::MachineStatus;
-use skyward_core::machine::Endpoint;
+use skyward_core::machine::{Endpoint, Rental};
 
 use super::observe::Observed;
 pub use crate::pool::plan::Next;
@@ -71,6 +71,8 @@ pub(crate) struct Found {
     /// Its endpoint and addresses.
     pub(crate) endpoint: Option<Endpoint>,
     pub(crate) private_address: Option<String>,
+    /// What the provider says of its time and price.
+    pub(crate) rental: Rental,
     /// It is beyond repair.
     pub(crate) failure: Option<(&'static str, String)>,
     /// It cannot be reached although it took runs.

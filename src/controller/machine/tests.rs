@@ -54,6 +54,8 @@ pub(crate) fn world() -> Observed {
     }))
     .unwrap();
     Observed {
+        billed_so_far: rust_decimal::Decimal::ZERO,
+        counted_by_provider: true,
         machine: MachineFacts {
             namespace: "team".into(),
             name: "m".into(),

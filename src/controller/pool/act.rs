@@ -4,7 +4,7 @@
 //! made from (a plan made on an old view is refused here, before it costs anything);
 //! then the actions; then the Events. What an action meets is judged by the next plan.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -12,7 +12,8 @@ use kube::{
     Api, Resource,
     api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions},
 };
-use skyward_api::{Machine, Pool, labels, machine::MachineSpec, pool::PoolStatus};
+use skyward_api::{Machine, Pool, labels, machine::MachineSpec, pool::{Place, PoolStatus}};
+use skyward_core::{Deletion, ErrorKind, PoolScope, ProviderError};
 use tokio::time::{Instant, timeout};
 
 use super::{
@@ -77,10 +78,14 @@ pub async fn act(
     let mut written: Option<Arc<Pool>> = None;
     let orders = orders(plan);
     if !orders.is_empty() {
-        let limits = Limits { ..seen.limits };
+        let limits: BTreeMap<String, Limits> = seen
+            .providers
+            .iter()
+            .map(|(name, facts)| (name.clone(), facts.limits))
+            .collect();
         if !context
             .fleet
-            .reserve(&seen.pool.namespace, limits, reservations(seen, &orders))
+            .reserve(&seen.pool.namespace, &limits, reservations(seen, &orders))
         {
             return Err(Error::LimitRace);
         }
@@ -120,9 +125,14 @@ fn reservations(seen: &Observed, orders: &Orders<'_>) -> Vec<(String, Reserved)>
     let reserve = |(name, spec): &(&str, &MachineSpec)| {
         let reserved = Reserved {
             pool_uid: seen.pool.uid.clone(),
-            provider: spec.provider.clone(),
             slot: spec.slot,
             attempt: spec.attempt,
+            place: Place {
+                provider: spec.provider.clone(),
+                region: spec.region.clone(),
+            },
+            market: spec.market,
+            hourly: spec.hourly_price.parse().unwrap_or_default(),
             since: Instant::now(),
         };
         ((*name).to_owned(), reserved)
@@ -130,10 +140,14 @@ fn reservations(seen: &Observed, orders: &Orders<'_>) -> Vec<(String, Reserved)>
     orders.iter().map(reserve).collect()
 }
 
-/// The number of running Tasks alone is not worth a write: it is as of the last one.
+/// The number of running Tasks and what is being spent alone are not worth a write: they
+/// are as of the last one.
 fn differs(new: &PoolStatus, old: &PoolStatus) -> bool {
     let mut old = old.clone();
     old.running_tasks = new.running_tasks;
+    if let (Some(old), Some(new)) = (&mut old.cost, &new.cost) {
+        old.spent.clone_from(&new.spent);
+    }
     *new != old
 }
 
@@ -188,8 +202,9 @@ async fn actions(
                 why,
                 finish_runs,
             } => deletions.push((name, uid, *why, *finish_runs)),
-            Action::DeleteLeftover(machine) => {
-                if let Some(account) = context.providers.get(&seen.pool.spec.provider) {
+            Action::Release { provider, scope } => release(context, provider, scope).await?,
+            Action::DeleteLeftover(provider, machine) => {
+                if let Some(account) = context.providers.get(provider) {
                     tracing::warn!(
                         pool = seen.pool.name,
                         id = machine.id,
@@ -223,6 +238,31 @@ async fn actions(
     match no_key {
         Some(error) => Err(error),
         None => results.into_iter().collect(),
+    }
+}
+
+/// Returns what the machines of a Pool shared at a provider. What is still in use is an
+/// error: the Pool stays until a later try finds nothing.
+async fn release(context: &Context, provider: &str, scope: &PoolScope) -> Result<(), Error> {
+    let Some(account) = context.providers.get(provider) else {
+        return Ok(());
+    };
+    let late = || {
+        ProviderError::new(
+            ErrorKind::Transient,
+            "return what the machines shared",
+            "the provider did not answer in time",
+        )
+    };
+    match timeout(DEADLINE, account.provider.release(scope)).await {
+        Ok(Ok(Deletion::Gone)) => Ok(()),
+        Ok(Ok(Deletion::InProgress)) => Err(Error::Provider(ProviderError::new(
+            ErrorKind::Transient,
+            "return what the machines shared",
+            "it is still in use; it is tried again",
+        ))),
+        Ok(Err(error)) => Err(error.into()),
+        Err(_) => Err(late().into()),
     }
 }
 

@@ -12,7 +12,8 @@ use std::{
     time::Duration,
 };
 
-use skyward_api::Machine;
+use rust_decimal::Decimal;
+use skyward_api::{Machine, machine::Market, pool::Place};
 use tokio::time::Instant;
 
 use crate::board::Key;
@@ -34,23 +35,43 @@ struct Inner {
 pub struct Reserved {
     /// UID of its Pool.
     pub pool_uid: String,
-    /// Its Provider.
-    pub provider: String,
     /// Its slot.
     pub slot: u32,
     /// Its attempt.
     pub attempt: u32,
+    /// Where it is ordered.
+    pub place: Place,
+    /// On which market.
+    pub market: Market,
+    /// USD per hour.
+    pub hourly: Decimal,
     /// Since when.
     pub since: Instant,
 }
 
-/// Most Machines at once.
+/// Most Machines at once, and most that they may cost per hour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
     /// Of a Provider.
     pub total: Option<u32>,
     /// Of a Provider in one namespace.
     pub in_namespace: Option<u32>,
+    /// USD per hour of a Provider.
+    pub hourly: Option<Decimal>,
+    /// USD per hour of a Provider in one namespace.
+    pub hourly_in_namespace: Option<Decimal>,
+}
+
+impl Limits {
+    /// Whether one more Machine of that price, or several, would pass a limit.
+    pub fn passed_by(&self, used: Used, machines: u32, hourly: Decimal) -> bool {
+        let many = |limit: Option<u32>, used: u32| limit.is_some_and(|limit| used.saturating_add(machines) > limit);
+        let dear = |limit: Option<Decimal>, used: Decimal| limit.is_some_and(|limit| used + hourly > limit);
+        many(self.total, used.total)
+            || many(self.in_namespace, used.in_namespace)
+            || dear(self.hourly, used.hourly)
+            || dear(self.hourly_in_namespace, used.hourly_in_namespace)
+    }
 }
 
 /// Machines of a Provider.
@@ -60,6 +81,30 @@ pub struct Used {
     pub total: u32,
     /// In the namespace asked for.
     pub in_namespace: u32,
+    /// USD per hour in all namespaces.
+    pub hourly: Decimal,
+    /// USD per hour in the namespace asked for.
+    pub hourly_in_namespace: Decimal,
+}
+
+impl Used {
+    fn add(&mut self, hourly: Decimal, here: bool) {
+        self.total += 1;
+        self.hourly += hourly;
+        if here {
+            self.in_namespace += 1;
+            self.hourly_in_namespace += hourly;
+        }
+    }
+
+    /// With machines that a plan in the making takes.
+    pub fn with(mut self, machines: u32, hourly: Decimal) -> Self {
+        self.total += machines;
+        self.in_namespace += machines;
+        self.hourly += hourly;
+        self.hourly_in_namespace += hourly;
+        self
+    }
 }
 
 /// A reservation that nobody confirmed for this long is looked up by name.
@@ -148,6 +193,15 @@ impl Fleet {
             .collect()
     }
 
+    /// The Machines of a Provider that the watch shows.
+    pub fn of_provider(&self, provider: &str) -> Vec<Arc<Machine>> {
+        let inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = inner.pools.values().flat_map(BTreeMap::values);
+        all.filter(|machine| machine.spec.provider == provider)
+            .cloned()
+            .collect()
+    }
+
     /// Machines of a Provider.
     pub fn used(&self, provider: &str, namespace: &str) -> Used {
         used(
@@ -159,15 +213,23 @@ impl Fleet {
 
     /// Reserves Machines that are about to be created; `false`, and nothing is reserved,
     /// when that would pass a limit: somebody else was faster since it was planned.
-    pub fn reserve(&self, namespace: &str, limits: Limits, machines: Vec<(String, Reserved)>) -> bool {
+    /// `limits` are those of each Provider, by name.
+    pub fn reserve(
+        &self,
+        namespace: &str,
+        limits: &BTreeMap<String, Limits>,
+        machines: Vec<(String, Reserved)>,
+    ) -> bool {
         let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, first)) = machines.first() {
-            let wanted = u32::try_from(machines.len()).unwrap_or(u32::MAX);
-            let used = used(&inner, &first.provider, namespace);
-            let passes = |limit: Option<u32>, used: u32| {
-                limit.is_some_and(|limit| used.saturating_add(wanted) > limit)
-            };
-            if passes(limits.total, used.total) || passes(limits.in_namespace, used.in_namespace) {
+        let mut wanted: BTreeMap<&str, (u32, Decimal)> = BTreeMap::new();
+        for (_, reserved) in &machines {
+            let of_provider = wanted.entry(&reserved.place.provider).or_default();
+            of_provider.0 += 1;
+            of_provider.1 += reserved.hourly;
+        }
+        for (provider, (machines, hourly)) in wanted {
+            let limits = limits.get(provider).copied().unwrap_or_default();
+            if limits.passed_by(used(&inner, provider, namespace), machines, hourly) {
                 return false;
             }
         }
@@ -191,14 +253,13 @@ fn used(inner: &Inner, provider: &str, namespace: &str) -> Used {
     let mut used = Used::default();
     for machine in inner.pools.values().flat_map(BTreeMap::values) {
         if machine.spec.provider == provider {
-            used.total += 1;
-            used.in_namespace += u32::from(machine.metadata.namespace.as_deref() == Some(namespace));
+            let hourly = machine.spec.hourly_price.parse().unwrap_or_default();
+            used.add(hourly, machine.metadata.namespace.as_deref() == Some(namespace));
         }
     }
     for (key, reserved) in &inner.reserved {
-        if reserved.provider == provider {
-            used.total += 1;
-            used.in_namespace += u32::from(key.namespace == namespace);
+        if reserved.place.provider == provider {
+            used.add(reserved.hourly, key.namespace == namespace);
         }
     }
     used
@@ -211,29 +272,40 @@ mod tests {
     fn reserved(slot: u32) -> (String, Reserved) {
         let reserved = Reserved {
             pool_uid: "uid".into(),
-            provider: "local".into(),
             slot,
             attempt: slot + 1,
+            place: Place {
+                provider: "local".into(),
+                region: String::new(),
+            },
+            market: Market::OnDemand,
+            hourly: Decimal::TWO,
             since: Instant::now(),
         };
         (format!("m-{slot}"), reserved)
     }
 
+    fn of_local(limits: Limits) -> BTreeMap<String, Limits> {
+        BTreeMap::from([("local".to_owned(), limits)])
+    }
+
     #[test]
     fn two_pools_cannot_pass_a_limit_together() {
         let fleet = Fleet::default();
-        let limits = Limits {
+        let limits = of_local(Limits {
             total: Some(3),
-            in_namespace: None,
-        };
-        assert!(fleet.reserve("a", limits, vec![reserved(0), reserved(1)]));
-        assert!(!fleet.reserve("b", limits, vec![reserved(0), reserved(1)]));
-        assert!(fleet.reserve("b", limits, vec![reserved(0)]));
+            ..Limits::default()
+        });
+        assert!(fleet.reserve("a", &limits, vec![reserved(0), reserved(1)]));
+        assert!(!fleet.reserve("b", &limits, vec![reserved(0), reserved(1)]));
+        assert!(fleet.reserve("b", &limits, vec![reserved(0)]));
         assert_eq!(
             fleet.used("local", "a"),
             Used {
                 total: 3,
-                in_namespace: 2
+                in_namespace: 2,
+                hourly: Decimal::from(6),
+                hourly_in_namespace: Decimal::from(4),
             }
         );
     }
@@ -266,15 +338,26 @@ mod tests {
     }
 
     #[test]
+    fn two_pools_cannot_pass_a_price_per_hour_together() {
+        let fleet = Fleet::default();
+        let limits = of_local(Limits {
+            hourly: Some(Decimal::from(5)),
+            ..Limits::default()
+        });
+        assert!(fleet.reserve("a", &limits, vec![reserved(0), reserved(1)]));
+        assert!(!fleet.reserve("b", &limits, vec![reserved(0)]));
+    }
+
+    #[test]
     fn a_cancelled_reservation_counts_no_more() {
         let fleet = Fleet::default();
-        let limits = Limits {
-            total: None,
+        let limits = of_local(Limits {
             in_namespace: Some(1),
-        };
-        assert!(fleet.reserve("a", limits, vec![reserved(0)]));
-        assert!(!fleet.reserve("a", limits, vec![reserved(1)]));
+            ..Limits::default()
+        });
+        assert!(fleet.reserve("a", &limits, vec![reserved(0)]));
+        assert!(!fleet.reserve("a", &limits, vec![reserved(1)]));
         fleet.cancel(&Key::new("a", "m-0"));
-        assert!(fleet.reserve("a", limits, vec![reserved(1)]));
+        assert!(fleet.reserve("a", &limits, vec![reserved(1)]));
     }
 }

@@ -7,13 +7,17 @@
 //! This file only says when a Pool is looked at.
 
 pub mod act;
+pub mod choice;
 pub mod fleet;
 pub mod key_sweep;
+mod leftover_sweep;
 pub mod observe;
 pub mod plan;
 pub mod sweep;
 pub mod template;
 
+#[cfg(test)]
+mod market_tests;
 #[cfg(test)]
 mod simulation;
 #[cfg(test)]
@@ -145,6 +149,7 @@ pub async fn run(context: Context) {
             watch_namespaces,
             route(&context, &wakeups),
             sweep::run(context.clone()),
+            leftover_sweep::run(context.clone()),
             key_sweep::run(context.clone())
         );
     };
@@ -184,7 +189,7 @@ async fn route(context: &Context, wakeups: &Wakeups<Key>) {
             change = feed.next() => match change {
                 Changed::Pool(pool) | Changed::Machine { pool, .. } => wakeups.wake(pool),
                 Changed::Provider(name) | Changed::Offers(name) => {
-                    wake_where(&context.caches.pools, wakeups, |pool| pool.spec.provider == name);
+                    wake_where(&context.caches.pools, wakeups, |pool| pool.spec.providers().contains(name.as_str()));
                 }
             },
             pool = idle.next() => {

@@ -3,7 +3,7 @@
 //! Everything comes from caches, except references (looked up at most every some
 //! seconds) and, while a Pool is deleted, the provider's own list of machines.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{collections::{BTreeMap, BTreeSet}, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use k8s_openapi::{
@@ -18,19 +18,23 @@ use kube::{
 use skyward_api::{
     Machine, MachinePhase, Pool, Provider as ProviderObject,
     condition::{self, find, is_true},
-    pool::{PoolSpec, PoolStatus},
+    machine::Market,
+    pool::{Place, PoolSpec, PoolStatus},
 };
-use skyward_core::{MachineRef, Scope};
+use rust_decimal::Decimal;
+use skyward_core::{Capabilities, MachineRef, Scope};
 use tokio::time::{Instant, timeout};
 
 use super::{
+    choice::Catalogue,
     fleet::{Limits, Used},
-    template::template_hash,
+    template::template_hashes,
 };
 use crate::{
     board::{Key, PoolLoad},
     context::Context,
-    provider::{offers::Book, shortage::Shortages},
+    money::{self, Cost, Tariff},
+    provider::{cost::spent_this_month, shortage::Shortages},
     runtime::key_of,
 };
 
@@ -45,24 +49,42 @@ pub struct Observed {
     pub machines: Vec<MachineFacts>,
     /// What its dispatcher knows; `None` = nothing yet.
     pub load: Option<PoolLoad>,
-    /// The account that machines come from.
-    pub account: AccountFacts,
+    /// The Providers that its machines may come from, by name.
+    pub providers: BTreeMap<String, ProviderFacts>,
     /// Its namespace.
     pub namespace: NamespaceFacts,
     /// Secrets and ConfigMaps that it names and that do not exist; `Err` = not known.
     pub missing_references: Result<Vec<String>, String>,
     /// Whether it names any.
     pub has_references: bool,
-    /// Offers of its Provider.
-    pub offers: Arc<Book>,
-    /// Those that were refused lately.
+    /// Offers of those Providers.
+    pub offers: Catalogue,
+    /// What could not be had lately.
     pub shortages: Arc<Shortages>,
-    /// The Provider's limits.
+    /// While it is deleted and has no Machines: what the provider still lists.
+    pub leftovers: Leftovers,
+}
+
+/// One Provider that machines may come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProviderFacts {
+    /// Its account.
+    pub account: AccountFacts,
+    /// Whether it admits the Pool's namespace; if not, the labels it asks for.
+    pub admits: Result<(), String>,
+    /// Settings that a Pool may override.
+    pub overridable: BTreeSet<String>,
+    /// Its limits.
     pub limits: Limits,
     /// How much of them is used, by all Pools.
     pub used: Used,
-    /// While it is deleted and has no Machines: what the provider still lists.
-    pub leftovers: Leftovers,
+    /// Most that it may cost in a month, and what was spent in this one, in USD; `None`
+    /// without such a limit.
+    pub month: Option<(Decimal, Decimal)>,
+    /// Smallest unit of time that it bills, in seconds.
+    pub billing_step_seconds: u32,
+    /// Least time that it bills, in seconds.
+    pub billing_minimum_seconds: u32,
 }
 
 /// The Pool itself.
@@ -76,6 +98,8 @@ pub struct PoolFacts {
     pub uid: String,
     /// Generation of its spec.
     pub generation: i64,
+    /// When it was created.
+    pub created_at: Timestamp,
     /// When its deletion was asked for.
     pub deleting_since: Option<Timestamp>,
     /// Whether our finalizer is on it.
@@ -117,6 +141,14 @@ pub struct MachineFacts {
     pub address: String,
     /// Price in USD per hour.
     pub hourly_price: String,
+    /// Where it was ordered.
+    pub place: Place,
+    /// The cloud said that it will take it back.
+    pub reclaimed: bool,
+    /// How it is billed; `None` while it is not known to exist.
+    pub bill: Option<Bill>,
+    /// On which market.
+    pub market: Market,
     /// Reason and message of its condition Ready, when that is not True.
     pub concern: Option<(String, String)>,
 }
@@ -132,15 +164,34 @@ pub struct Failure {
     pub message: String,
 }
 
+/// How a machine is billed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bill {
+    /// Price and steps.
+    pub tariff: Tariff,
+    /// Since when.
+    pub since: Timestamp,
+    /// Until when, once it is gone.
+    pub gone_at: Option<Timestamp>,
+}
+
+impl Bill {
+    /// What it has cost until now.
+    pub fn cost(&self, now: Timestamp) -> Cost {
+        self.tariff.cost(self.since, self.gone_at.unwrap_or(now))
+    }
+}
+
 impl MachineFacts {
     /// Neither failed nor on its way out.
     pub fn is_live(&self) -> bool {
         !self.deleting && self.failure.is_none()
     }
 
-    /// Takes its slot: a failed machine does not, one that drains does until it is gone.
+    /// Takes its slot: a failed machine does not, nor one that the cloud takes back; one
+    /// that drains does until it is gone.
     pub fn occupies(&self) -> bool {
-        self.failure.is_none()
+        self.failure.is_none() && !self.reclaimed
     }
 
     /// Certain to run nothing: it never took runs, or its dispatcher says so.
@@ -163,10 +214,8 @@ pub enum AccountFacts {
 /// The Pool's namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NamespaceFacts {
-    /// The Provider admits it.
-    Allowed,
-    /// It does not; this is what it asks for.
-    NotAllowed(String),
+    /// It exists.
+    Active,
     /// It is being deleted: nothing can be created in it.
     Terminating,
     /// Not seen yet.
@@ -182,8 +231,8 @@ pub enum Leftovers {
     NoProvider,
     /// The list failed; why.
     Unknown(String),
-    /// The complete list.
-    Known(Vec<MachineRef>),
+    /// The complete lists, with the Provider of each machine.
+    Known(Vec<(String, MachineRef)>),
 }
 
 /// References of a Pool, as last looked up.
@@ -212,11 +261,11 @@ pub async fn observe(
     let facts = pool_facts(pool);
     let key = Key::new(facts.namespace.clone(), facts.name.clone());
     let load = context.board.load(&key);
-    let hash = template_hash(&facts.spec);
+    let hashes = template_hashes(&facts.spec);
     let (shown, reserved) = context.fleet.of_pool(&facts.uid);
     let mut machines: Vec<MachineFacts> = shown
         .iter()
-        .map(|machine| machine_facts(machine, &hash, load.as_ref()))
+        .map(|machine| machine_facts(machine, &hashes, load.as_ref()))
         .collect();
     machines.extend(reserved.into_iter().map(|(key, reserved)| MachineFacts {
         name: key.name,
@@ -233,27 +282,30 @@ pub async fn observe(
         runs: None,
         address: String::new(),
         hourly_price: String::new(),
+        place: reserved.place,
+        reclaimed: false,
+        bill: None,
+        market: reserved.market,
         concern: None,
     }));
     machines.sort_by_key(|machine| (machine.slot, machine.attempt));
 
-    let provider = context
-        .caches
-        .providers
-        .get(&ObjectRef::new(&facts.spec.provider));
-    let account = account_facts(context, &facts.spec.provider, provider.as_deref());
-    let namespace = namespace_facts(namespaces, &facts.namespace, provider.as_deref());
-    let limits = provider
-        .as_ref()
-        .and_then(|p| p.spec.limits.as_ref())
-        .map_or_else(Limits::default, |limits| Limits {
-            total: limits.machines,
-            in_namespace: limits.machines_per_namespace,
-        });
-    let offers = context.offers.of(&facts.spec.provider);
+    let providers = facts
+        .spec
+        .providers()
+        .into_iter()
+        .map(|name| (name.to_owned(), provider_facts(context, namespaces, &facts.namespace, name)))
+        .collect();
+    let namespace = namespace_facts(namespaces, &facts.namespace);
+    let offers = facts
+        .spec
+        .providers()
+        .into_iter()
+        .map(|name| (name.to_owned(), context.offers.of(name)))
+        .collect();
     let leftovers = if facts.deleting_since.is_some() && machines.is_empty() && facts.status.last_attempt > 0
     {
-        leftovers(context, &facts, provider.is_some()).await
+        leftovers(context, &facts).await
     } else {
         Leftovers::NotAsked
     };
@@ -265,17 +317,15 @@ pub async fn observe(
     };
     Observed {
         cluster: context.cluster.clone(),
-        used: context.fleet.used(&facts.spec.provider, &facts.namespace),
         pool: facts,
         machines,
         load,
-        account,
+        providers,
         namespace,
         missing_references,
         has_references,
         offers,
         shortages: context.shortages.now(),
-        limits,
         leftovers,
     }
 }
@@ -287,6 +337,11 @@ fn pool_facts(pool: &Pool) -> PoolFacts {
         name: key.name,
         uid: pool.uid().unwrap_or_default(),
         generation: pool.metadata.generation.unwrap_or(0),
+        created_at: pool
+            .metadata
+            .creation_timestamp
+            .as_ref()
+            .map_or(Timestamp::UNIX_EPOCH, |time| time.0),
         deleting_since: pool.metadata.deletion_timestamp.as_ref().map(|time| time.0),
         finalizer: pool
             .finalizers()
@@ -298,7 +353,7 @@ fn pool_facts(pool: &Pool) -> PoolFacts {
 }
 
 /// A Machine as the plan sees it.
-pub fn machine_facts(machine: &Machine, hash: &str, load: Option<&PoolLoad>) -> MachineFacts {
+pub fn machine_facts(machine: &Machine, hashes: &[String], load: Option<&PoolLoad>) -> MachineFacts {
     let name = machine.name_any();
     let empty = skyward_api::MachineStatus::default();
     let status = machine.status.as_ref().unwrap_or(&empty);
@@ -324,12 +379,23 @@ pub fn machine_facts(machine: &Machine, hash: &str, load: Option<&PoolLoad>) -> 
         phase,
         ready: phase == MachinePhase::Ready && is_true(&status.conditions, condition::READY),
         deleting: machine.meta().deletion_timestamp.is_some(),
-        current: machine.spec.template_hash == hash,
+        current: hashes.contains(&machine.spec.template_hash),
         provisioned: !status.address.is_empty(),
         ready_at: status.ready_at.as_ref().map(|time| time.0),
         failure,
         address: status.private_address.clone(),
         hourly_price: machine.spec.hourly_price.clone(),
+        reclaimed: status.reclaim_at.is_some(),
+        bill: money::billed_since(machine).map(|since| Bill {
+            tariff: Tariff::of(machine),
+            since,
+            gone_at: status.gone_at.as_ref().map(|time| time.0),
+        }),
+        place: Place {
+            provider: machine.spec.provider.clone(),
+            region: machine.spec.region.clone(),
+        },
+        market: machine.spec.market,
         concern: ready_condition
             .filter(|c| c.status != "True")
             .map(|c| (c.reason.clone(), c.message.clone())),
@@ -366,24 +432,61 @@ fn account_facts(context: &Context, name: &str, provider: Option<&ProviderObject
     }
 }
 
-fn namespace_facts(
+fn provider_facts(
+    context: &Context,
     namespaces: &Cache<PartialObjectMeta<Namespace>>,
+    namespace: &str,
     name: &str,
-    provider: Option<&ProviderObject>,
-) -> NamespaceFacts {
-    let Some(namespace) = namespaces.get(&ObjectRef::new(name)) else {
-        return NamespaceFacts::Unknown;
+) -> ProviderFacts {
+    let provider = context.caches.providers.get(&ObjectRef::new(name));
+    let spec = provider.as_ref().map(|provider| &provider.spec);
+    let labels = namespaces.get(&ObjectRef::new(namespace));
+    let client = context.providers.get(name);
+    let seconds = |time: fn(&Capabilities) -> Duration| {
+        client
+            .as_ref()
+            .map_or(0, |client| u32::try_from(time(client.provider.capabilities()).as_secs()).unwrap_or(u32::MAX))
     };
-    if namespace.metadata.deletion_timestamp.is_some() {
-        return NamespaceFacts::Terminating;
+    ProviderFacts {
+        billing_step_seconds: seconds(|capabilities| capabilities.billing_step),
+        billing_minimum_seconds: seconds(|capabilities| capabilities.billing_minimum),
+        account: account_facts(context, name, provider.as_deref()),
+        admits: match (spec, &labels) {
+            (Some(spec), Some(namespace)) => match Selector::try_from(spec.allowed_namespaces.clone()) {
+                Ok(selector) if selector.matches(namespace.labels()) => Ok(()),
+                Ok(_) | Err(_) => Err(describe_selector(&spec.allowed_namespaces)),
+            },
+            (None, _) | (_, None) => Ok(()),
+        },
+        overridable: spec
+            .map(|spec| spec.overridable.iter().cloned().collect())
+            .unwrap_or_default(),
+        limits: spec
+            .and_then(|spec| spec.limits.as_ref())
+            .map_or_else(Limits::default, |limits| Limits {
+                total: limits.machines,
+                in_namespace: limits.machines_per_namespace,
+                hourly: limits.hourly_cost.as_deref().and_then(|cost| cost.parse().ok()),
+                hourly_in_namespace: limits
+                    .hourly_cost_per_namespace
+                    .as_deref()
+                    .and_then(|cost| cost.parse().ok()),
+            }),
+        used: context.fleet.used(name, namespace),
+        month: provider.as_ref().and_then(|provider| {
+            let limit = provider.spec.limits.as_ref()?.monthly_cost.as_ref()?.parse().ok()?;
+            let cost = provider.status.as_ref().and_then(|status| status.cost.as_ref());
+            let machines = context.fleet.of_provider(name);
+            Some((limit, spent_this_month(cost, &machines, Timestamp::now())))
+        }),
     }
-    let Some(provider) = provider else {
-        return NamespaceFacts::Allowed;
-    };
-    let wanted = &provider.spec.allowed_namespaces;
-    match Selector::try_from(wanted.clone()) {
-        Ok(selector) if selector.matches(namespace.labels()) => NamespaceFacts::Allowed,
-        Ok(_) | Err(_) => NamespaceFacts::NotAllowed(describe_selector(wanted)),
+}
+
+fn namespace_facts(namespaces: &Cache<PartialObjectMeta<Namespace>>, name: &str) -> NamespaceFacts {
+    match namespaces.get(&ObjectRef::new(name)) {
+        None => NamespaceFacts::Unknown,
+        Some(namespace) if namespace.metadata.deletion_timestamp.is_some() => NamespaceFacts::Terminating,
+        Some(_) => NamespaceFacts::Active,
     }
 }
 
@@ -393,32 +496,61 @@ fn describe_selector(selector: &LabelSelector) -> String {
         .map_or_else(|error| format!("(not a selector: {error})"), |s| s.to_string())
 }
 
-async fn leftovers(context: &Context, pool: &PoolFacts, provider_exists: bool) -> Leftovers {
-    if !provider_exists {
-        return Leftovers::NoProvider;
-    }
-    let Some(account) = context.providers.get(&pool.spec.provider) else {
-        return Leftovers::Unknown(format!("Provider \"{}\" is not ready", pool.spec.provider));
-    };
-    let scope = Scope {
-        cluster: context.cluster.clone(),
-        pool_uid: Some(pool.uid.clone()),
-        regions: Vec::new(),
-    };
-    match timeout(Duration::from_secs(30), account.provider.list(&scope)).await {
-        Ok(Ok(machines)) => Leftovers::Known(
-            machines
-                .into_iter()
-                .map(|machine| MachineRef {
+/// Providers that the Pool may have machines at: those it names, and those it ordered from.
+pub fn providers_of(pool: &PoolFacts) -> BTreeSet<String> {
+    let named = pool.spec.providers().into_iter().map(str::to_owned);
+    let used = pool.status.places.iter().map(|place| place.provider.clone());
+    named.chain(used).collect()
+}
+
+async fn leftovers(context: &Context, pool: &PoolFacts) -> Leftovers {
+    let mut machines = Vec::new();
+    let mut asked = false;
+    for name in providers_of(pool) {
+        if context.caches.providers.get(&ObjectRef::new(&name)).is_none() {
+            continue;
+        }
+        asked = true;
+        let Some(account) = context.providers.get(&name) else {
+            return Leftovers::Unknown(format!("Provider \"{name}\" is not ready"));
+        };
+        let scope = Scope {
+            cluster: context.cluster.clone(),
+            pool_uid: Some(pool.uid.clone()),
+            regions: regions_at(pool, &name),
+        };
+        match timeout(Duration::from_secs(30), account.provider.list(&scope)).await {
+            Ok(Ok(listed)) => machines.extend(listed.into_iter().map(|machine| {
+                let reference = MachineRef {
                     id: Some(machine.id),
                     mark: machine.mark,
-                    region: String::new(),
-                })
-                .collect(),
-        ),
-        Ok(Err(error)) => Leftovers::Unknown(error.to_string()),
-        Err(_) => Leftovers::Unknown("the provider did not list its machines in time".to_owned()),
+                    region: machine.rental.region.unwrap_or_default(),
+                };
+                (name.clone(), reference)
+            })),
+            Ok(Err(error)) => return Leftovers::Unknown(format!("Provider \"{name}\": {error}")),
+            Err(_) => {
+                return Leftovers::Unknown(format!("Provider \"{name}\" did not list its machines in time"));
+            }
+        }
     }
+    if asked {
+        Leftovers::Known(machines)
+    } else {
+        Leftovers::NoProvider
+    }
+}
+
+/// Regions of a Provider in which the Pool ordered.
+pub fn regions_at(pool: &PoolFacts, provider: &str) -> Vec<String> {
+    let regions: BTreeSet<String> = pool
+        .status
+        .places
+        .iter()
+        .filter(|place| place.provider == provider && !place.region.is_empty())
+        .map(|place| place.region.clone())
+        .collect();
+    regions.into_iter().collect()
 }
 
 /// Kind and name of every object of its namespace that a Pool cannot do without.

@@ -7,29 +7,33 @@
 //! 1. [`cleanup`]: the Pool is being deleted; nothing else happens then.
 //! 2. [`admission`]: may machines be created at all? If not, why, and what would help.
 //! 3. [`failures`]: failed machines are given up and counted; how long to wait.
-//! 4. [`drift`]: machines of an older spec are replaced when idle.
-//! 5. [`scale`]: too many or too few machines; [`offer_choice`] says which to order.
-//! 6. [`status`]: conditions, phase and counts, from what the steps found.
+//! 4. [`cost`]: machines that are gone are settled; a spent budget ends the others.
+//! 5. [`drift`]: machines of an older spec are replaced when idle.
+//! 6. [`scale`]: too many or too few machines; [`super::choice`] says which to order.
+//! 7. [`status`]: conditions, phase and counts, from what the steps found.
 //!
 //! What must hold for every plan stands in [`audit`].
 
 pub mod admission;
 pub mod audit;
 pub mod cleanup;
+pub mod cost;
 pub mod drift;
 pub mod failures;
-pub mod offer_choice;
 pub mod scale;
 pub mod status;
 
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use rust_decimal::Decimal;
 use skyward_api::{condition::reason, machine::MachineSpec, pool::PoolStatus};
-use skyward_core::MachineRef;
+use skyward_core::{MachineRef, PoolScope};
 
-use self::offer_choice::Choice;
-use super::observe::{MachineFacts, Observed};
+use super::{
+    choice::{Wish, wishes},
+    observe::{MachineFacts, Observed},
+};
 use crate::events::{self, EventSpec};
 
 /// What a Pool should do next.
@@ -72,8 +76,15 @@ pub enum Action {
         /// Let its runs finish, however long they take.
         finish_runs: bool,
     },
-    /// Deletes a machine that the provider lists although it has no record.
-    DeleteLeftover(MachineRef),
+    /// Deletes a machine that the Provider lists although it has no record.
+    DeleteLeftover(String, MachineRef),
+    /// Returns what the Pool's machines shared at a Provider.
+    Release {
+        /// Name of the Provider.
+        provider: String,
+        /// Whose it is, and where.
+        scope: PoolScope,
+    },
     /// Deletes the Pool's SSH key.
     ReleaseKey,
     /// Lets the Pool go.
@@ -93,6 +104,12 @@ pub enum Why {
     Duplicate,
     /// The Pool is suspended.
     Suspended,
+    /// The others that it must reach cannot be had where it is.
+    Moved,
+    /// The cloud takes it back.
+    Reclaimed,
+    /// The Pool has spent its budget.
+    BudgetSpent,
     /// The Pool is being deleted.
     PoolDeleted,
 }
@@ -106,6 +123,9 @@ impl Why {
             Self::Outdated => "the Pool asks for another kind of machine now",
             Self::Duplicate => "another machine has its slot",
             Self::Suspended => "the Pool is suspended",
+            Self::Moved => "the others that it must reach cannot be had where it is; all of them move",
+            Self::Reclaimed => "the cloud takes it back",
+            Self::BudgetSpent => "the Pool has spent its budget",
             Self::PoolDeleted => "the Pool is being deleted",
         }
     }
@@ -137,6 +157,8 @@ pub struct Block {
 /// A plan in the making.
 pub(crate) struct Draft<'a> {
     pub(crate) seen: &'a Observed,
+    /// The Pool's candidates.
+    pub(crate) wishes: &'a [Wish],
     pub(crate) now: Timestamp,
     pub(crate) status: PoolStatus,
     pub(crate) actions: Vec<Action>,
@@ -150,14 +172,19 @@ pub(crate) struct Draft<'a> {
     pub(crate) ordered: Vec<u32>,
     /// What the last failure was, in words.
     pub(crate) last_failure: Option<String>,
-    /// What would be ordered now, or why nothing can be.
-    pub(crate) choice: Result<Choice<'a>, String>,
+    /// Whether something that was not refused lately could be ordered now.
+    pub(crate) elsewhere: bool,
+    /// What its machines have cost.
+    pub(crate) spent: Decimal,
+    /// Whether its budget is spent.
+    pub(crate) over_budget: bool,
 }
 
 impl<'a> Draft<'a> {
-    fn new(seen: &'a Observed, now: Timestamp) -> Self {
+    fn new(seen: &'a Observed, wishes: &'a [Wish], now: Timestamp) -> Self {
         Self {
             seen,
+            wishes,
             now,
             status: seen.pool.status.clone(),
             actions: Vec::new(),
@@ -168,13 +195,15 @@ impl<'a> Draft<'a> {
             given_up: Vec::new(),
             ordered: Vec::new(),
             last_failure: None,
-            choice: offer_choice::choose(&seen.pool.spec, &seen.offers, &seen.shortages, now),
+            elsewhere: false,
+            spent: Decimal::ZERO,
+            over_budget: false,
         }
     }
 
     /// Machines wanted now.
     pub(crate) fn wanted(&self) -> u32 {
-        if self.is_suspended() {
+        if self.is_suspended() || self.over_budget {
             0
         } else {
             self.seen.pool.spec.nodes.desired
@@ -252,7 +281,9 @@ impl<'a> Draft<'a> {
 
 /// Decides.
 pub fn plan(seen: &Observed, now: Timestamp) -> Plan {
-    let mut draft = Draft::new(seen, now);
+    let wishes = wishes(&seen.pool.spec);
+    let mut draft = Draft::new(seen, &wishes, now);
+    cost::settle(&mut draft);
     if seen.pool.deleting_since.is_some() {
         cleanup::plan(&mut draft);
         status::plan_deleting(&mut draft);
@@ -262,9 +293,9 @@ pub fn plan(seen: &Observed, now: Timestamp) -> Plan {
         draft.because("the finalizer comes before anything else");
         draft.actions.push(Action::AddFinalizer);
         let what = format!(
-            "{} machine(s) from Provider \"{}\"",
+            "{} machine(s) from {}",
             draft.wanted(),
-            seen.pool.spec.provider
+            named(&seen.pool.spec.providers())
         );
         draft
             .events
@@ -272,8 +303,11 @@ pub fn plan(seen: &Observed, now: Timestamp) -> Plan {
         draft.next = Next::Again;
         return draft.finish();
     }
+    draft.elsewhere = scale::could_order(&draft).is_some_and(|choice| choice.shortage.is_none());
     admission::plan(&mut draft);
     failures::plan(&mut draft);
+    cost::budget(&mut draft);
+    scale::plan_reclaimed(&mut draft);
     scale::plan_duplicates(&mut draft);
     drift::plan(&mut draft);
     scale::plan(&mut draft);
@@ -292,6 +326,18 @@ pub fn plan(seen: &Observed, now: Timestamp) -> Plan {
     }
     status::plan(&mut draft);
     draft.finish()
+}
+
+/// Providers, for people.
+pub(crate) fn named<'a>(providers: impl IntoIterator<Item = impl AsRef<str>> + 'a) -> String {
+    let names: Vec<String> = providers
+        .into_iter()
+        .map(|name| format!("\"{}\"", name.as_ref()))
+        .collect();
+    match names.as_slice() {
+        [one] => format!("Provider {one}"),
+        many => format!("Providers {}", many.join(", ")),
+    }
 }
 
 /// The time between, never negative.

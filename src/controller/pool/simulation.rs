@@ -14,7 +14,9 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 use rand::{Rng, SeedableRng, rngs::StdRng};
-use skyward_api::{Machine, MachinePhase, Pool, provider::HostKeyPolicy};
+use skyward_api::{
+    Machine, MachinePhase, Pool, machine::Market, pool::Place, provider::HostKeyPolicy,
+};
 use skyward_core::{
     Deletion, ErrorKind, ProviderError, ProviderMachine, ProviderPhase,
     machine::{Failure, FailureKind},
@@ -24,7 +26,7 @@ use skyward_remote::sessions::{SessionState, Stage};
 use super::{
     observe::{self, Leftovers, MachineFacts, Observed},
     plan::{self, Action, audit::audit},
-    template::template_hash,
+    template::template_hashes,
     tests::{at, world},
 };
 use crate::{
@@ -71,10 +73,8 @@ impl World {
     fn new(seed: u64) -> Self {
         let mut pool = world(3);
         let price = |price: &str| serde_json::json!({ "onDemandPrice": price });
-        pool.offers = Arc::new(Book::of([
-            offer("local-x", price("1")),
-            offer("local-y", price("2")),
-        ]));
+        let book = Book::of([offer("local-x", price("1")), offer("local-y", price("2"))]);
+        pool.offers = BTreeMap::from([("local".to_owned(), Arc::new(book))]);
         pool.pool.status.last_attempt = 0;
         pool.pool.spec.max_provision_attempts = Some(1000);
         Self {
@@ -131,7 +131,7 @@ impl World {
         seen.shortages = Arc::new(self.shortages.clone());
         let known = self.calm || !self.random.random_ratio(1, 5);
         let load = known.then(|| self.load());
-        let hash = template_hash(&seen.pool.spec);
+        let hash = template_hashes(&seen.pool.spec);
         seen.machines = self
             .seen_machines
             .values()
@@ -153,6 +153,10 @@ impl World {
                 runs: None,
                 address: String::new(),
                 hourly_price: String::new(),
+                place: Place::default(),
+                market: Market::OnDemand,
+                reclaimed: false,
+                bill: None,
                 concern: None,
             }));
         seen.machines
@@ -163,10 +167,13 @@ impl World {
             seen.leftovers = if self.chance(30) {
                 Leftovers::Unknown("the list failed".into())
             } else {
-                let reference = |machine: &ProviderMachine| skyward_core::MachineRef {
-                    id: Some(machine.id.clone()),
-                    mark: machine.mark.clone(),
-                    region: String::new(),
+                let reference = |machine: &ProviderMachine| {
+                    let reference = skyward_core::MachineRef {
+                        id: Some(machine.id.clone()),
+                        mark: machine.mark.clone(),
+                        region: String::new(),
+                    };
+                    ("local".to_owned(), reference)
                 };
                 Leftovers::Known(self.rented.values().map(reference).collect())
             };
@@ -208,7 +215,7 @@ impl World {
         }
         for action in &plan.actions {
             match action {
-                Action::AddFinalizer | Action::EnsureKey | Action::ReleaseKey => {}
+                Action::AddFinalizer | Action::EnsureKey | Action::ReleaseKey | Action::Release { .. } => {}
                 Action::CreateMachine { name, spec } => self.create_machine(name, spec),
                 Action::DeleteMachine {
                     name,
@@ -230,7 +237,7 @@ impl World {
                         }
                     }
                 }
-                Action::DeleteLeftover(machine) => {
+                Action::DeleteLeftover(_, machine) => {
                     self.rented.remove(&machine.mark.machine);
                 }
                 Action::RemoveFinalizer => {
@@ -353,7 +360,7 @@ impl World {
             pool.metadata.deletion_timestamp = self.pool.pool.deleting_since.map(Time);
             Arc::new(pool)
         };
-        template.current = template_hash(&self.pool.pool.spec) == facts.spec.template_hash;
+        template.current = template_hashes(&self.pool.pool.spec).contains(&facts.spec.template_hash);
         template.pool = (!self.pool_gone).then_some(pool);
         // As the Board has it.
         let known = facts.deleting_since.is_none() || self.closed.contains(&facts.name);
@@ -559,7 +566,7 @@ fn run(seed: u64) {
     for _ in 0..400 {
         world.step();
     }
-    let hash = template_hash(&world.pool.pool.spec);
+    let hash = template_hashes(&world.pool.pool.spec);
     assert_eq!(
         world.machines.len(),
         3,
@@ -570,7 +577,7 @@ fn run(seed: u64) {
         world
             .machines
             .values()
-            .all(|machine| machine.spec.template_hash == hash),
+            .all(|machine| hash.contains(&machine.spec.template_hash)),
         "seed {seed}"
     );
     assert_eq!(world.rented.len(), 3, "seed {seed}");

@@ -15,7 +15,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{Resource, ResourceExt, runtime::reflector::ObjectRef};
 use skyward_api::Provider as ProviderObject;
-use skyward_core::{MachineRef, Mark, ProviderMachine, ProviderPhase, Scope};
+use skyward_core::{MachineRef, ProviderMachine, ProviderPhase, Scope};
 use tokio::time::{sleep, timeout};
 
 use super::plan::elapsed;
@@ -50,7 +50,7 @@ struct Memory {
 #[derive(Debug, Default, PartialEq)]
 struct Plan {
     /// Seen long enough: to be deleted.
-    delete: Vec<(String, Mark)>,
+    delete: Vec<MachineRef>,
     /// Seen, but not long enough.
     watch: BTreeSet<String>,
 }
@@ -73,7 +73,11 @@ fn plan(
         }
         let first = sightings.get(&machine.id);
         if first.is_some_and(|first| elapsed(*first, now) >= settle) {
-            plan.delete.push((machine.id.clone(), machine.mark.clone()));
+            plan.delete.push(MachineRef {
+                id: Some(machine.id.clone()),
+                mark: machine.mark.clone(),
+                region: machine.rental.region.clone().unwrap_or_default(),
+            });
         } else {
             plan.watch.insert(machine.id.clone());
         }
@@ -182,8 +186,8 @@ async fn sweep_account(
         memory.sightings.entry(id.clone()).or_insert(now);
         again = again.min(settle + Duration::from_millis(500));
     }
-    for (id, mark) in plan.delete {
-        delete_orphan(context, name, &account.provider, id, mark).await;
+    for machine in plan.delete {
+        delete_orphan(context, name, &account.provider, machine).await;
     }
     (memory, again)
 }
@@ -210,18 +214,15 @@ async fn delete_orphan(
     context: &Context,
     provider: &str,
     client: &std::sync::Arc<dyn skyward_core::Provider>,
-    id: String,
-    mark: Mark,
+    machine: MachineRef,
 ) {
     let what = format!(
-        "Machine \"{}\" of Pool \"{}/{}\" (id {id}) had no record any more and was deleted",
-        mark.machine, mark.namespace, mark.pool
+        "Machine \"{}\" of Pool \"{}/{}\" (id {}) had no record any more and was deleted",
+        machine.mark.machine,
+        machine.mark.namespace,
+        machine.mark.pool,
+        machine.id.as_deref().unwrap_or_default()
     );
-    let machine = MachineRef {
-        id: Some(id),
-        mark,
-        region: String::new(),
-    };
     match timeout(DEADLINE, client.delete(&machine)).await {
         Ok(Ok(_)) => {
             tracing::warn!(provider, "{what}");
@@ -255,6 +256,8 @@ async fn delete_orphan(
 
 #[cfg(test)]
 mod tests {
+    use skyward_core::Mark;
+
     use super::*;
 
     const SETTLE: Duration = Duration::from_secs(10);

@@ -1,23 +1,33 @@
 //! What a Pool asks of each of its machines: names, digest, and the record to create.
 
-use skyward_api::{
-    machine::{MachineSpec, Market},
-    offer::OfferSpec,
-    pool::PoolSpec,
-};
+use skyward_api::{machine::MachineSpec, pool::PoolSpec};
 
-use super::observe::PoolFacts;
+use super::{
+    choice::{Choice, Wish, wishes},
+    observe::{PoolFacts, ProviderFacts},
+};
 use crate::keys::short_digest;
 
-/// Digest of what a Pool asks of its machines. A machine with another digest is replaced
-/// when it is idle. Numbers of machines, waits and limits are not part of it.
-pub fn template_hash(spec: &PoolSpec) -> String {
+/// Digests of what a Pool asks of its machines, one for each candidate. A machine with
+/// another digest is replaced when it is idle. Numbers of machines, waits, prices and
+/// limits are not part of it.
+pub fn template_hashes(spec: &PoolSpec) -> Vec<String> {
+    wishes(spec).iter().map(|wish| template_hash(spec, wish)).collect()
+}
+
+/// Digest of what one candidate of a Pool asks of its machines.
+pub fn template_hash(spec: &PoolSpec, wish: &Wish) -> String {
     let template = serde_json::json!({
-        "accelerator": spec.accelerator,
-        "vcpus": spec.vcpus,
-        "memoryGB": spec.memory_gb,
-        "diskGB": spec.disk_gb,
-        "architecture": spec.architecture,
+        "provider": wish.provider,
+        "machine": wish.machine,
+        "region": wish.region,
+        "settings": wish.settings,
+        "accelerator": wish.accelerator,
+        "vcpus": wish.vcpus,
+        "memoryGB": wish.memory_gb,
+        "diskGB": wish.disk_gb,
+        "architecture": wish.architecture,
+        "cluster": spec.cluster.unwrap_or(true),
         "image": spec.image,
         "shmSize": spec.shm_size,
         "user": spec.worker.as_ref().and_then(|worker| worker.user.as_ref()),
@@ -37,27 +47,38 @@ pub fn machine_name(pool: &str, pool_uid: &str, slot: u32, attempt: u32) -> Stri
     format!("{}-{uid}-{slot}-{attempt}", stem.trim_end_matches('-'))
 }
 
-/// The record of a machine that will be ordered.
+/// The record of a machine that will be ordered. The price is frozen here.
 pub fn machine_spec(
     pool: &PoolFacts,
+    provider: &ProviderFacts,
     slot: u32,
     attempt: u32,
-    offer_name: &str,
-    offer: &OfferSpec,
+    choice: &Choice<'_>,
 ) -> MachineSpec {
+    let (wish, offer) = (choice.wish, choice.offer);
     MachineSpec {
         pool: pool.name.clone(),
         pool_uid: pool.uid.clone(),
         slot,
         attempt,
-        provider: pool.spec.provider.clone(),
-        offer: offer_name.to_owned(),
-        instance_type: offer.instance_type.clone(),
-        region: offer.region.clone(),
-        market: Market::OnDemand,
-        hourly_price: offer.on_demand_price.clone().unwrap_or_else(|| "0".to_owned()),
+        provider: wish.provider.clone(),
+        offer: offer.name().to_owned(),
+        offer_id: offer.spec().id.clone(),
+        instance_type: offer.spec().instance_type.clone(),
+        region: offer.spec().region.clone(),
+        market: choice.market,
+        hourly_price: choice.price.normalize().to_string(),
+        on_demand_price: offer.spec().on_demand_price.clone(),
+        billing_step_seconds: Some(provider.billing_step_seconds.max(1)),
+        billing_minimum_seconds: Some(provider.billing_minimum_seconds),
+        accelerator: wish.accelerator.clone(),
+        vcpus: wish.vcpus,
+        memory_gb: wish.memory_gb,
+        disk_gb: wish.disk_gb,
+        architecture: Some(offer.spec().architecture),
+        settings: wish.settings.as_object().cloned(),
         token: format!("{}-{slot}-{attempt}", pool.uid),
-        template_hash: template_hash(&pool.spec),
+        template_hash: template_hash(&pool.spec, wish),
     }
 }
 
@@ -84,6 +105,16 @@ mod tests {
     /// A value for every field, each another one than by default.
     fn values() -> serde_json::Value {
         serde_json::json!({
+            "provider": "b",
+            "candidates": [{ "provider": "b" }],
+            "selection": "first",
+            "allocation": "spot",
+            "spotPercent": 40,
+            "machine": "gpu-8",
+            "region": "eu",
+            "maxHourlyCost": "2.5",
+            "cluster": false,
+            "budget": { "maxTotalCost": "100" },
             "nodes": { "desired": 7 },
             "accelerator": { "name": "H100" },
             "vcpus": 3.0,
@@ -121,7 +152,7 @@ mod tests {
             &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"];
         let (values, base) = (
             values(),
-            template_hash(&spec_with(&["nodes"], &serde_json::json!({}))),
+            template_hashes(&spec_with(&["nodes"], &serde_json::json!({}))),
         );
         let check = |path: &[&str], schema: &serde_json::Value, value: &serde_json::Value| {
             let words: Vec<&str> = schema["description"]
@@ -131,7 +162,7 @@ mod tests {
                 .collect();
             let text = words.join(" ");
             let says = text.contains("A change replaces machines when idle");
-            let replaces = template_hash(&spec_with(path, value)) != base;
+            let replaces = template_hashes(&spec_with(path, value)) != base;
             assert_eq!(says, replaces, "{path:?}: {text}");
             let at_once = text.contains("at any time") || text.contains("at once");
             assert!(
@@ -141,7 +172,6 @@ mod tests {
         };
         for (field, schema) in spec.as_object().unwrap() {
             match field.as_str() {
-                "provider" => assert!(schema["description"].as_str().unwrap().contains("Immutable")),
                 // Its fields differ; that of the whole speaks for `concurrency`.
                 "worker" => {
                     let inner = &schema["properties"];
@@ -153,7 +183,7 @@ mod tests {
                     );
                     check(&["worker", "user"], &inner["user"], &values["worker"]["user"]);
                     let many = spec_with(&["worker", "concurrency"], &values["worker"]["concurrency"]);
-                    assert_eq!(template_hash(&many), base);
+                    assert_eq!(template_hashes(&many), base);
                     assert_eq!(
                         inner.as_object().unwrap().len(),
                         2,
@@ -173,7 +203,7 @@ mod tests {
 
     #[test]
     fn every_part_of_the_image_replaces_machines() {
-        let base = template_hash(&spec_with(&["image"], &serde_json::json!({})));
+        let base = template_hashes(&spec_with(&["image"], &serde_json::json!({})));
         let parts = serde_json::json!({
             "python": "3.11",
             "pip": ["numpy"],
@@ -185,19 +215,32 @@ mod tests {
             "caBundleRef": { "name": "ca" },
         });
         for (part, value) in parts.as_object().unwrap() {
-            assert_ne!(template_hash(&spec_with(&["image", part], value)), base, "{part}");
+            assert_ne!(template_hashes(&spec_with(&["image", part], value)), base, "{part}");
         }
     }
 
     #[test]
     fn the_digest_is_about_machines_and_nothing_else() {
-        let pool = |json: serde_json::Value| -> PoolSpec { serde_json::from_value(json).unwrap() };
-        let base = template_hash(&pool(serde_json::json!({ "provider": "a" })));
-        let more = pool(
-            serde_json::json!({ "provider": "a", "nodes": { "desired": 4 }, "worker": { "concurrency": 8 } }),
-        );
-        assert_eq!(template_hash(&more), base);
-        let other = pool(serde_json::json!({ "provider": "a", "vcpus": 2 }));
-        assert_ne!(template_hash(&other), base);
+        let hashes = |json: serde_json::Value| -> Vec<String> {
+            template_hashes(&serde_json::from_value(json).unwrap())
+        };
+        let base = hashes(serde_json::json!({ "provider": "a" }));
+        let more = serde_json::json!({
+            "provider": "a", "nodes": { "desired": 4 }, "worker": { "concurrency": 8 },
+            "maxHourlyCost": "3", "allocation": "spot", "selection": "first",
+        });
+        assert_eq!(hashes(more), base);
+        assert_ne!(hashes(serde_json::json!({ "provider": "a", "vcpus": 2 })), base);
+    }
+
+    #[test]
+    fn a_candidate_more_leaves_machines_of_the_others_as_they_are() {
+        let hashes = |json: serde_json::Value| -> Vec<String> {
+            template_hashes(&serde_json::from_value(json).unwrap())
+        };
+        let before = hashes(serde_json::json!({ "candidates": [{ "provider": "a" }] }));
+        let after = hashes(serde_json::json!({ "candidates": [{ "provider": "b" }, { "provider": "a" }] }));
+        assert!(after.contains(&before[0]));
+        assert_eq!(hashes(serde_json::json!({ "provider": "a" })), before);
     }
 }

@@ -1,6 +1,9 @@
 //! Tables over the Pool's plan, and properties that hold for every world.
 
-use std::sync::Arc;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -9,13 +12,14 @@ use rstest::rstest;
 use skyward_api::{
     MachinePhase,
     condition::{READY, RECONCILING, STALLED, find, reason},
-    pool::{PoolPhase, PoolSpec, PoolStatus},
+    machine::Market,
+    pool::{Place, PoolPhase, PoolSpec, PoolStatus},
 };
 use skyward_core::{MachineRef, Mark};
 
 use super::{
     fleet::{Limits, Used},
-    observe::{AccountFacts, Failure, Leftovers, MachineFacts, NamespaceFacts, Observed, PoolFacts},
+    observe::{AccountFacts, Failure, Leftovers, MachineFacts, NamespaceFacts, Observed, PoolFacts, ProviderFacts},
     plan::{Action, Next, Plan, Why, audit::audit, plan},
 };
 use crate::{
@@ -44,6 +48,7 @@ pub(crate) fn world(desired: u32) -> Observed {
             name: "train".into(),
             uid: "0a1b2c3d-0000".into(),
             generation: 1,
+            created_at: at(0),
             deleting_since: None,
             finalizer: true,
             spec,
@@ -55,19 +60,38 @@ pub(crate) fn world(desired: u32) -> Observed {
         },
         machines: Vec::new(),
         load: Some(PoolLoad::default()),
-        account: AccountFacts::Ready,
-        namespace: NamespaceFacts::Allowed,
+        providers: BTreeMap::from([("local".to_owned(), provider())]),
+        namespace: NamespaceFacts::Active,
         missing_references: Ok(Vec::new()),
         has_references: false,
-        offers: Arc::new(Book::of([offer("local-x", serde_json::json!({}))])),
+        offers: BTreeMap::from([(
+            "local".to_owned(),
+            Arc::new(Book::of([offer("local-x", serde_json::json!({}))])),
+        )]),
         shortages: Arc::default(),
-        limits: Limits::default(),
-        used: Used::default(),
         leftovers: Leftovers::NotAsked,
     }
 }
 
-fn ready(slot: u32) -> MachineFacts {
+/// A Provider that can be used without limits.
+pub(crate) fn provider() -> ProviderFacts {
+    ProviderFacts {
+        account: AccountFacts::Ready,
+        admits: Ok(()),
+        overridable: BTreeSet::new(),
+        limits: Limits::default(),
+        used: Used::default(),
+        month: None,
+        billing_step_seconds: 1,
+        billing_minimum_seconds: 0,
+    }
+}
+
+fn of_local(seen: &mut Observed) -> &mut ProviderFacts {
+    seen.providers.get_mut("local").unwrap()
+}
+
+pub(crate) fn ready(slot: u32) -> MachineFacts {
     MachineFacts {
         name: format!("m-{slot}"),
         uid: Some(format!("uid-{slot}")),
@@ -83,6 +107,13 @@ fn ready(slot: u32) -> MachineFacts {
         runs: Some(0),
         address: format!("10.0.0.{slot}"),
         hourly_price: "0".into(),
+        place: Place {
+            provider: "local".into(),
+            region: String::new(),
+        },
+        market: Market::OnDemand,
+        reclaimed: false,
+        bill: None,
         concern: None,
     }
 }
@@ -263,7 +294,8 @@ fn a_failed_try_is_waited_for_twice_as_long_each_time_and_counted_once() {
 fn a_refusal_for_want_of_room_moves_on_to_the_next_offer_at_once_and_counts_when_there_is_none() {
     let price = |price: &str| serde_json::json!({ "onDemandPrice": price });
     let mut seen = world(1);
-    seen.offers = Arc::new(Book::of([offer("cheap", price("1")), offer("dear", price("2"))]));
+    let book = Book::of([offer("cheap", price("1")), offer("dear", price("2"))]);
+    seen.offers = BTreeMap::from([("local".to_owned(), Arc::new(book))]);
     let refused = |slot, when| {
         let mut machine = failed(slot, when);
         let failure = machine.failure.as_mut().unwrap();
@@ -400,7 +432,7 @@ fn outdated_machines_are_replaced_one_at_a_time_when_idle() {
     seen.machines = vec![old(ready(0)), old(ready(1)), old(ready(2))];
     assert_eq!(deleted_names(&decide(&seen)), ["m-2", "m-1"]);
     // And none when no new one could be ordered.
-    seen.offers = Arc::default();
+    seen.offers.clear();
     assert_eq!(deleted_names(&decide(&seen)), Vec::<String>::new());
 }
 
@@ -414,7 +446,7 @@ fn a_pool_says_what_is_wrong_with_its_provider(
     #[case] words: &str,
 ) {
     let mut seen = world(1);
-    seen.account = account;
+    of_local(&mut seen).account = account;
     let plan = decide(&seen);
     let (status, why, message) = condition(&plan, READY).unwrap();
     assert_eq!(
@@ -427,7 +459,7 @@ fn a_pool_says_what_is_wrong_with_its_provider(
 #[test]
 fn a_namespace_that_is_not_allowed_and_a_missing_secret_are_named() {
     let mut seen = world(1);
-    seen.namespace = NamespaceFacts::NotAllowed("team=ml".into());
+    of_local(&mut seen).admits = Err("team=ml".into());
     assert!(
         condition(&decide(&seen), STALLED)
             .unwrap()
@@ -464,13 +496,15 @@ fn machines_that_run_stay_when_a_secret_goes() {
 #[test]
 fn a_limit_lets_in_what_fits_and_names_itself() {
     let mut seen = world(4);
-    seen.limits = Limits {
+    of_local(&mut seen).limits = Limits {
         total: Some(10),
         in_namespace: Some(3),
+        ..Limits::default()
     };
-    seen.used = Used {
+    of_local(&mut seen).used = Used {
         total: 5,
         in_namespace: 1,
+        ..Used::default()
     };
     let plan = decide(&seen);
     assert_eq!(created(&plan), [0, 1]);
@@ -528,7 +562,7 @@ fn a_deleted_pool_goes_only_when_the_provider_says_that_nothing_is_left() {
     seen.leftovers = Leftovers::Unknown("the API is away".into());
     let waiting = decide(&seen);
     assert!(waiting.actions.is_empty() && condition(&waiting, READY).unwrap().2.contains("the API is away"));
-    seen.leftovers = Leftovers::Known(vec![MachineRef {
+    let machine = MachineRef {
         id: Some("i".into()),
         mark: Mark {
             cluster: "cluster".into(),
@@ -541,10 +575,11 @@ fn a_deleted_pool_goes_only_when_the_provider_says_that_nothing_is_left() {
             attempt: 1,
         },
         region: String::new(),
-    }]);
+    };
+    seen.leftovers = Leftovers::Known(vec![("local".to_owned(), machine)]);
     assert!(matches!(
         decide(&seen).actions.as_slice(),
-        [Action::DeleteLeftover(_)]
+        [Action::DeleteLeftover(_, _)]
     ));
     for gone in [
         Leftovers::Known(vec![]),
@@ -636,9 +671,10 @@ fn any_world() -> impl Strategy<Value = Observed> {
                 limit,
             )| {
                 let mut seen = world(desired);
-                seen.used = Used {
+                of_local(&mut seen).used = Used {
                     total: machines.len() as u32,
                     in_namespace: machines.len() as u32,
+                    ..Used::default()
                 };
                 seen.machines = machines;
                 seen.pool.spec.nodes.min = Some(min.min(desired));
@@ -649,22 +685,22 @@ fn any_world() -> impl Strategy<Value = Observed> {
                 }
                 seen.missing_references = if missing { Err("away".into()) } else { Ok(vec![]) };
                 if no_offer {
-                    seen.offers = Arc::default();
+                    seen.offers.clear();
                 }
-                seen.account = match account {
+                of_local(&mut seen).account = match account {
                     0 => AccountFacts::NotFound(vec![]),
                     1 => AccountFacts::NotReady("away".into()),
                     _ => AccountFacts::Ready,
                 };
                 seen.namespace = match namespace {
                     0 => NamespaceFacts::Terminating,
-                    _ => NamespaceFacts::Allowed,
+                    _ => NamespaceFacts::Active,
                 };
                 seen.pool.status.failed_attempts = failures;
                 seen.pool.status.last_failure_at = (failures > 0).then(|| Time(at(NOW - 30)));
-                seen.limits = Limits {
+                of_local(&mut seen).limits = Limits {
                     total: limit,
-                    in_namespace: None,
+                    ..Limits::default()
                 };
                 seen
             },

@@ -112,7 +112,7 @@ fn owner_of(provider: &Provider) -> OwnerReference {
 
 fn spec(provider: &str, offer: &offer::Offer) -> OfferSpec {
     let offer::Offer {
-        id: _,
+        id,
         instance_type,
         region,
         accelerators,
@@ -121,13 +121,13 @@ fn spec(provider: &str, offer: &offer::Offer) -> OfferSpec {
         disk_gb,
         architecture,
         on_demand,
-        // Until Pools can ask for spot machines, Offers do not show them.
-        spot: _,
+        spot,
         availability,
         connected,
     } = offer;
     OfferSpec {
         provider: provider.to_owned(),
+        id: cut(id, 64),
         instance_type: cut(instance_type, 256),
         region: cut(region, 128),
         accelerator: accelerators.as_ref().map(|accelerators| OfferedAccelerator {
@@ -143,6 +143,7 @@ fn spec(provider: &str, offer: &offer::Offer) -> OfferSpec {
             offer::Architecture::Arm64 => Architecture::Arm64,
         },
         on_demand_price: on_demand.map(|price| price.normalize().to_string()),
+        spot_price: spot.map(|price| price.normalize().to_string()),
         availability: match availability {
             offer::Availability::Yes => Availability::Yes,
             offer::Availability::No => Availability::No,

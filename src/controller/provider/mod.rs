@@ -7,6 +7,7 @@
 //! refresh.
 
 mod catalogue;
+pub mod cost;
 mod credentials;
 pub mod offers;
 mod plan;
@@ -197,6 +198,7 @@ impl Controller {
         let observed = Observed {
             provider,
             machines: self.context.fleet.used(&name, "").total,
+            shown: &self.context.fleet.of_provider(&name),
             offers: &offers,
             answer,
             capabilities,
@@ -262,6 +264,10 @@ impl Controller {
             Ok(Err(error)) => return Answer::Failed(error),
             Err(_) => return Answer::Failed(late("check the account")),
         };
+        let used = self.context.fleet.used(&object.name_any(), "").total;
+        if let Some(problem) = plan::other_account(object, used, &account) {
+            return Answer::Failed(problem);
+        }
         // It answered: from now on Machines are ordered and deleted through it.
         let (name, origin) = (object.name_any(), Origin::of(object, &secret));
         if self

@@ -9,16 +9,22 @@ use std::{
 use rust_decimal::Decimal;
 use skyward_api::{
     Offer,
+    machine::Market,
     offer::{Architecture, Availability, OfferSpec},
 };
+use skyward_core::accelerator::canonical;
 
 /// One offer of a [`Book`].
 #[derive(Clone, Debug)]
 pub struct Entry {
     /// The Offer object.
     pub offer: Arc<Offer>,
-    /// Its price on demand, if it has one.
-    pub price: Option<Decimal>,
+    /// Canonical name of its accelerator; `""` without one.
+    pub accelerator: String,
+    /// USD per hour on demand, where it is sold so.
+    pub on_demand: Option<Decimal>,
+    /// USD per hour on the spot market, where it is sold so.
+    pub spot: Option<Decimal>,
     /// What it is compared by: beside each other for all, so that looking at a hundred
     /// thousand of them takes no time.
     pub facts: Facts,
@@ -39,20 +45,19 @@ pub struct Facts {
     pub memory_gb: f64,
     /// Disk in GB, where the offer fixes it.
     pub disk_gb: Option<f64>,
-    /// Which accelerator, as [`Book::accelerator`] numbers them.
-    pub accelerator: Option<usize>,
-    /// How many of them; 0 where there is none.
+    /// How many accelerators; 0 where there is none.
     pub accelerators: f64,
     /// Memory of each in GB.
     pub accelerator_memory_gb: Option<f64>,
 }
 
 impl Entry {
-    fn of(offer: Arc<Offer>, accelerator: Option<usize>) -> Self {
+    /// Reads an Offer. A price that is not a number counts as none.
+    pub fn new(offer: Arc<Offer>) -> Self {
+        let price = |text: &Option<String>| text.as_ref().and_then(|text| text.parse().ok());
         let spec = &offer.spec;
-        let accelerators = spec.accelerator.as_ref();
+        let accelerator = spec.accelerator.as_ref();
         Self {
-            price: spec.on_demand_price.as_ref().and_then(|price| price.parse().ok()),
             facts: Facts {
                 architecture: spec.architecture,
                 availability: spec.availability,
@@ -60,11 +65,34 @@ impl Entry {
                 vcpus: spec.vcpus,
                 memory_gb: spec.memory_gb,
                 disk_gb: spec.disk_gb,
-                accelerator,
-                accelerators: accelerators.map_or(0.0, |some| some.count),
-                accelerator_memory_gb: accelerators.and_then(|some| some.memory_gb),
+                accelerators: accelerator.map_or(0.0, |some| some.count),
+                accelerator_memory_gb: accelerator.and_then(|some| some.memory_gb),
             },
+            accelerator: offer
+                .spec
+                .accelerator
+                .as_ref()
+                .map(|accelerator| canonical(&accelerator.name))
+                .unwrap_or_default(),
+            on_demand: price(&offer.spec.on_demand_price),
+            spot: price(&offer.spec.spot_price),
             offer,
+        }
+    }
+
+    /// Its price on a market.
+    pub const fn price(&self, market: Market) -> Option<Decimal> {
+        match market {
+            Market::OnDemand => self.on_demand,
+            Market::Spot => self.spot,
+        }
+    }
+
+    /// Its lowest price on any market.
+    pub fn lowest(&self) -> Option<Decimal> {
+        match (self.on_demand, self.spot) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
         }
     }
 
@@ -85,64 +113,31 @@ pub struct Book {
     /// The cheapest first; among equals those without accelerators, which others may need;
     /// then by name.
     entries: Vec<Entry>,
-    /// By canonical name.
-    by_accelerator: BTreeMap<String, Shared>,
-}
-
-/// Offers that have the same accelerator.
-#[derive(Clone, Debug, Default)]
-struct Shared {
-    number: usize,
-    /// Its name, as the first of them spells it.
-    name: String,
-    /// Positions in `entries`.
-    positions: Vec<usize>,
+    /// Positions in `entries`, by canonical name.
+    by_accelerator: BTreeMap<String, Vec<usize>>,
 }
 
 impl Book {
     /// A book of these offers.
     pub fn of(offers: impl IntoIterator<Item = Arc<Offer>>) -> Self {
-        let mut by_accelerator: BTreeMap<String, Shared> = BTreeMap::new();
-        let mut entries: Vec<Entry> = offers
-            .into_iter()
-            .map(|offer| {
-                let number = offer.spec.accelerator.as_ref().map(|accelerator| {
-                    let number = by_accelerator.len();
-                    let shared = by_accelerator
-                        .entry(canonical(&accelerator.name))
-                        .or_insert_with(|| Shared {
-                            number,
-                            name: accelerator.name.clone(),
-                            positions: Vec::new(),
-                        });
-                    shared.number
-                });
-                Entry::of(offer, number)
-            })
-            .collect();
+        let mut entries: Vec<Entry> = offers.into_iter().map(Entry::new).collect();
         entries.sort_by(|a, b| {
             let key = |entry: &Entry| {
                 (
-                    entry.price.is_none(),
-                    entry.price,
-                    entry.facts.accelerator.is_some(),
+                    entry.lowest().is_none(),
+                    entry.lowest(),
+                    entry.spec().accelerator.is_some(),
                 )
             };
             key(a).cmp(&key(b)).then_with(|| a.name().cmp(b.name()))
         });
-        let mut positions: Vec<Vec<usize>> = vec![Vec::new(); by_accelerator.len()];
+        let mut by_accelerator: BTreeMap<String, Vec<usize>> = BTreeMap::new();
         for (position, entry) in entries.iter().enumerate() {
-            if let Some(same) = entry
-                .facts
-                .accelerator
-                .and_then(|number| positions.get_mut(number))
-            {
-                same.push(position);
-            }
-        }
-        for shared in by_accelerator.values_mut() {
-            if let Some(positions) = positions.get_mut(shared.number) {
-                shared.positions = std::mem::take(positions);
+            if !entry.accelerator.is_empty() {
+                by_accelerator
+                    .entry(entry.accelerator.clone())
+                    .or_default()
+                    .push(position);
             }
         }
         Self {
@@ -156,18 +151,6 @@ impl Book {
         &self.entries
     }
 
-    /// Number of an accelerator, however it is spelled; `None` = no offer has it.
-    pub fn accelerator(&self, name: &str) -> Option<usize> {
-        self.by_accelerator
-            .get(&canonical(name))
-            .map(|shared| shared.number)
-    }
-
-    /// Every accelerator that some offer has.
-    pub fn accelerators(&self) -> impl Iterator<Item = &str> {
-        self.by_accelerator.values().map(|shared| shared.name.as_str())
-    }
-
     /// Those with that accelerator, the cheapest first; all where none is asked for.
     pub fn with_accelerator<'a>(
         &'a self,
@@ -179,19 +162,11 @@ impl Book {
                 self.by_accelerator
                     .get(&canonical(name))
                     .into_iter()
-                    .flat_map(|shared| &shared.positions)
+                    .flatten()
                     .filter_map(|position| self.entries.get(*position)),
             ),
         }
     }
-}
-
-/// A name without what people write differently: `rtx-4090` is `RTX_4090`.
-pub fn canonical(name: &str) -> String {
-    name.chars()
-        .filter(char::is_ascii_alphanumeric)
-        .map(|c| c.to_ascii_uppercase())
-        .collect()
 }
 
 /// The offers of every Provider.

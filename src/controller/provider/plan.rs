@@ -10,7 +10,7 @@ use std::{sync::Arc, time::Duration};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use skyward_api::{
-    Offer, Provider, ProviderStatus,
+    Machine, Offer, Provider, ProviderStatus,
     condition::{self, Draft, READY, STALLED, cut, reason},
     labels,
     provider::{ProviderSpec, SelfStop},
@@ -21,7 +21,10 @@ use skyward_core::{
     provider::{Capabilities, SelfStop as CoreSelfStop},
 };
 
-use super::catalogue::{self, Catalogue};
+use super::{
+    catalogue::{self, Catalogue},
+    cost,
+};
 
 /// How often offers are read where the Provider does not say.
 const REFRESH: Duration = Duration::from_mins(5);
@@ -79,6 +82,8 @@ pub(super) struct Observed<'a> {
     pub provider: &'a Provider,
     /// Machines that use it, those just ordered too.
     pub machines: u32,
+    /// Those that the watch shows.
+    pub shown: &'a [Arc<Machine>],
     /// Offer objects that exist under the names it would use, and all of its own.
     pub offers: &'a [Arc<Offer>],
     pub answer: Answer,
@@ -101,6 +106,23 @@ pub(super) struct Plan {
     pub remove_finalizer: bool,
     /// When to look again, if nothing happens.
     pub again: Duration,
+}
+
+/// Code of the problem that new credentials are another account's.
+const OTHER_ACCOUNT: &str = "AccountChanged";
+
+/// The credentials are another account's than the one where the machines are. Asked there,
+/// every machine would seem to be gone: so nothing is asked there.
+pub(super) fn other_account(provider: &Provider, machines: u32, account: &str) -> Option<ProviderError> {
+    let known = &provider.status.as_ref()?.account;
+    (machines > 0 && !known.is_empty() && *known != cut(account, 256)).then(|| ProviderError {
+        kind: ErrorKind::Credentials,
+        operation: "use the credentials",
+        code: Some(OTHER_ACCOUNT.to_owned()),
+        message: format!(
+            "they are those of account \"{account}\", but {machines} machine(s) are at account \"{known}\"; restore the former credentials until these are gone, or make another Provider"
+        ),
+    })
 }
 
 /// How often offers are read.
@@ -254,6 +276,7 @@ fn status(observed: &Observed<'_>, memory: &Memory, deleting: bool, now: Timesta
         account: cut(&memory.account, 256),
         offers: memory.offers,
         machines: observed.machines,
+        cost: cost::settle(old.cost.as_ref(), observed.shown, now),
         refreshed_at: memory.refreshed_at.map(Time),
         self_stop,
         conditions: condition::apply(&old.conditions, &drafts, provider.metadata.generation, now),
@@ -285,6 +308,12 @@ fn conditions(observed: &Observed<'_>, memory: &Memory, deleting: bool, old: &Pr
     };
     let was_ready = condition::is_true(&old.conditions, READY)
         && old.observed_generation == observed.provider.metadata.generation;
+    if problem.code.as_deref() == Some(OTHER_ACCOUNT) {
+        return vec![
+            Draft::new(READY, false, reason::ACCOUNT_CHANGED, problem.to_string()),
+            Draft::new(STALLED, true, reason::ACCOUNT_CHANGED, problem.to_string()),
+        ];
+    }
     match (problem.kind.class(), &problem.kind) {
         (ErrorClass::Config, ErrorKind::Credentials | ErrorKind::Permission) => vec![
             Draft::new(READY, false, reason::CREDENTIALS_REFUSED, problem.to_string()),

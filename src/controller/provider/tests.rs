@@ -85,6 +85,7 @@ impl World {
         let observed = Observed {
             provider: &self.provider,
             machines: self.machines,
+            shown: &[],
             offers: &self.offers,
             answer,
             capabilities: Some(capabilities()),
@@ -357,4 +358,20 @@ fn the_interval_of_the_provider_counts() {
     let mut world = World::new();
     world.provider.spec.refresh_interval = Some(skyward_api::Duration("20s".into()));
     assert_eq!(world.look(complete(&[]), at(0)).again, Duration::from_secs(20));
+}
+
+#[test]
+fn credentials_of_another_account_are_not_used_while_machines_are_at_the_first() {
+    let mut provider: Provider = serde_json::from_value(serde_json::json!({
+        "metadata": { "name": "cloud", "generation": 1 },
+        "spec": { "container": {}, "allowedNamespaces": {} },
+        "status": { "account": "acme" },
+    }))
+    .unwrap();
+    assert!(other_account(&provider, 1, "acme").is_none());
+    assert!(other_account(&provider, 0, "umbrella").is_none(), "nothing would be lost");
+    let problem = other_account(&provider, 2, "umbrella").unwrap();
+    assert!(problem.message.contains("restore the former credentials"), "{problem}");
+    provider.status = None;
+    assert!(other_account(&provider, 2, "umbrella").is_none(), "nothing was known");
 }

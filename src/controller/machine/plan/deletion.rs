@@ -8,6 +8,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use skyward_api::{
     MachinePhase,
     condition::{self, Draft, READY, cut, reason},
@@ -18,6 +19,7 @@ use super::{Action, Next, Plan, status};
 use crate::{
     events::{self, EventSpec},
     machine::observe::{Account, Answer, Observed},
+    money::shown,
     pool::plan::after,
 };
 
@@ -25,6 +27,8 @@ use crate::{
 const COLLECT: Duration = Duration::from_secs(15);
 /// A Provider that vanished may come back, as when a GitOps tool replaces it.
 const PROVIDER_GRACE: Duration = Duration::from_secs(20);
+/// Between two looks at whether the Pool has counted the cost.
+const SETTLE_AGAIN: Duration = Duration::from_millis(300);
 /// Between two tries of a deletion that met a failure.
 const DELETE_AGAIN: Duration = Duration::from_secs(3);
 
@@ -35,9 +39,17 @@ pub(super) fn plan(seen: &Observed, now: Timestamp) -> Plan {
         plan.reasons.push("nothing of ours holds the record".to_owned());
         return plan;
     }
+    if machine.status.gone_at.is_some() {
+        settle(seen, now, &mut plan);
+        return plan;
+    }
     match &seen.deletion {
         Some(Ok(Deletion::Gone)) => {
-            let_go(seen, &mut plan, "the provider says that it is gone");
+            if seen.billed_so_far.is_zero() {
+                let_go(seen, &mut plan, "the provider says that it is gone");
+            } else {
+                gone(seen, now, &mut plan);
+            }
             return plan;
         }
         Some(Ok(Deletion::InProgress)) => {
@@ -142,13 +154,48 @@ fn provider_gone(seen: &Observed, now: Timestamp, plan: &mut Plan) {
     }
 }
 
+/// It is gone and has cost something: what it cost comes on record first.
+fn gone(seen: &Observed, now: Timestamp, plan: &mut Plan) {
+    plan.reasons
+        .push("the provider says that it is gone; its cost comes on record".to_owned());
+    let mut new = seen.machine.status.clone();
+    new.gone_at = Some(Time(now));
+    new.cost = Some(shown(seen.billed_so_far));
+    plan.status = Some(Box::new(new));
+    plan.next = Next::Again;
+}
+
+/// The record stays until the Pool has counted its cost, or is gone itself.
+fn settle(seen: &Observed, now: Timestamp, plan: &mut Plan) {
+    let counted = seen.pool.as_ref().is_none_or(|pool| {
+        pool.status
+            .as_ref()
+            .and_then(|status| status.cost.as_ref())
+            .is_some_and(|cost| cost.counted.contains(&seen.machine.uid))
+    });
+    if counted && seen.counted_by_provider {
+        let_go(seen, plan, "it is gone and settled");
+    } else {
+        plan.reasons
+            .push("it is gone; its cost is not counted yet".to_owned());
+        plan.look_again_at(now, after(now, SETTLE_AGAIN));
+    }
+}
+
 fn let_go(seen: &Observed, plan: &mut Plan, why: &str) {
     plan.reasons.push(why.to_owned());
     if seen.session.is_some() {
         plan.actions.push(Action::Disconnect);
     }
     plan.actions.push(Action::RemoveFinalizer);
-    let note = format!("Machine \"{}\" is gone", seen.machine.name);
+    let cost = seen
+        .machine
+        .status
+        .cost
+        .as_ref()
+        .map(|cost| format!(" and cost {cost} USD"))
+        .unwrap_or_default();
+    let note = format!("Machine \"{}\" is gone{cost}", seen.machine.name);
     plan.events.push(EventSpec::normal(
         events::reason::MACHINE_DESTROYED,
         "Delete",

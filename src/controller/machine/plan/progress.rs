@@ -153,6 +153,7 @@ fn refused(seen: &Observed, now: Timestamp, error: &ProviderError, found: &mut F
 fn there(seen: &Observed, machine: &ProviderMachine, found: &mut Found, plan: &mut Plan) {
     found.id = Some(machine.id.clone());
     found.private_address.clone_from(&machine.private_address);
+    found.rental.clone_from(&machine.rental);
     match &machine.phase {
         ProviderPhase::Starting(what) => {
             let what = what.clone().unwrap_or_else(|| "it boots".to_owned());
@@ -167,7 +168,7 @@ fn there(seen: &Observed, machine: &ProviderMachine, found: &mut Found, plan: &m
             None => found.waits_for = Some((reason::BOOTING, "it has no address yet".to_owned())),
         },
         ProviderPhase::Failed(failure) => {
-            if failure.kind == FailureKind::NoRoom {
+            if matches!(failure.kind, FailureKind::NoRoom | FailureKind::NoCapacity) {
                 plan.shortage = Some((Scarce::offer(&seen.machine.spec), failure.message.clone()));
             }
             found.failure = Some(failed(failure));
@@ -175,7 +176,7 @@ fn there(seen: &Observed, machine: &ProviderMachine, found: &mut Found, plan: &m
         ProviderPhase::Stopping => {
             found.failure = Some((
                 reason::MACHINE_LOST,
-                "Somebody else ordered its end; it is replaced.".to_owned(),
+                "Its end was ordered from outside: by hand, by a drained node, or by the end of its namespace.".to_owned(),
             ));
         }
         ProviderPhase::Stopped(why) => {

@@ -72,6 +72,12 @@ fn facts(seen: &Observed, now: Timestamp, found: &Found, new: &mut MachineStatus
         new.ssh_user = cut(&endpoint.user, 64);
         new.running_at.get_or_insert(Time(now));
     }
+    if let Some(since) = found.rental.billed_since {
+        new.billed_since = Some(Time(since));
+    }
+    if let Some(at) = found.rental.reclaim_at {
+        new.reclaim_at = Some(Time(at));
+    }
     if let Some(private) = &found.private_address {
         new.private_address = cut(private, 256);
     }

@@ -4,16 +4,21 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rust_decimal::Decimal;
 
-use super::{Constraint, Index, Priced, Request, Shortages, Usable, Wish, fits};
+use super::{Catalogue, Constraint, Request, Usable, Wish, fits};
+use crate::provider::offers::Entry;
 
 /// A text for the Pool's condition, one sentence for each Provider that was looked at.
-pub fn explain(request: &Request<'_>, offers: &Index, shortages: &dyn Shortages) -> String {
+pub fn explain(wishes: &[Wish], offers: &Catalogue, request: &Request<'_>) -> String {
     let mut sentences: Vec<String> = Vec::new();
-    for wish in request.wishes {
+    for wish in wishes {
         let sentence = match request.providers.get(&wish.provider) {
-            Some(Usable::No(why)) => why.clone(),
+            Some(Usable::No(why) | Usable::Full(why)) => why.clone(),
             None => format!("No Provider \"{}\" exists.", wish.provider),
-            Some(Usable::Yes) => of_wish(request, wish, offers.of(&wish.provider), shortages),
+            Some(Usable::Yes(_)) => of_wish(
+                request,
+                wish,
+                offers.get(&wish.provider).map_or(&[], |book| book.entries()),
+            ),
         };
         if !sentences.contains(&sentence) {
             sentences.push(sentence);
@@ -22,16 +27,16 @@ pub fn explain(request: &Request<'_>, offers: &Index, shortages: &dyn Shortages)
     sentences.join(" ")
 }
 
-fn of_wish(request: &Request<'_>, wish: &Wish, offers: &[Priced], shortages: &dyn Shortages) -> String {
+fn of_wish(request: &Request<'_>, wish: &Wish, offers: &[Entry]) -> String {
     if offers.is_empty() {
         return format!(
             "Provider \"{0}\" has no offers. See `kubectl describe provider {0}`.",
             wish.provider
         );
     }
-    let mut removed: BTreeMap<Constraint, Vec<&Priced>> = BTreeMap::new();
+    let mut removed: BTreeMap<Constraint, Vec<&Entry>> = BTreeMap::new();
     for offer in offers {
-        if let Err(constraint) = fits(request, wish, offer, shortages) {
+        if let Err(constraint) = fits(request, wish, offer) {
             removed.entry(constraint).or_default().push(offer);
         }
     }
@@ -47,8 +52,8 @@ fn of_wish(request: &Request<'_>, wish: &Wish, offers: &[Priced], shortages: &dy
     )
 }
 
-fn words(constraint: Constraint, request: &Request<'_>, wish: &Wish, offers: &[&Priced]) -> String {
-    let most = |value: fn(&Priced) -> f64| offers.iter().map(|offer| value(offer)).fold(0.0, f64::max);
+fn words(constraint: Constraint, request: &Request<'_>, wish: &Wish, offers: &[&Entry]) -> String {
+    let most = |value: fn(&Entry) -> f64| offers.iter().map(|offer| value(offer)).fold(0.0, f64::max);
     let accelerator = wish.accelerator.clone().unwrap_or_default();
     match constraint {
         Constraint::Machine => format!(
@@ -58,14 +63,14 @@ fn words(constraint: Constraint, request: &Request<'_>, wish: &Wish, offers: &[&
         Constraint::Region => format!(
             "are not in region \"{}\" (there are {})",
             wish.region.as_deref().unwrap_or_default(),
-            some(offers.iter().map(|offer| offer.spec.region.clone()))
+            some(offers.iter().map(|offer| offer.spec().region.clone()))
         ),
         Constraint::Architecture => "have another architecture; set architecture to the other one".to_owned(),
         Constraint::Accelerator => {
             let there = some(
                 offers
                     .iter()
-                    .filter_map(|offer| offer.spec.accelerator.as_ref().map(|a| a.name.clone())),
+                    .filter_map(|offer| offer.spec().accelerator.as_ref().map(|a| a.name.clone())),
             );
             let there = if there.is_empty() {
                 "none has any".to_owned()
@@ -77,27 +82,27 @@ fn words(constraint: Constraint, request: &Request<'_>, wish: &Wish, offers: &[&
         Constraint::AcceleratorCount => format!(
             "have fewer than {} accelerators (at most {})",
             accelerator.count.unwrap_or(1),
-            most(|o| o.spec.accelerator.as_ref().map_or(0.0, |a| a.count))
+            most(|o| o.spec().accelerator.as_ref().map_or(0.0, |a| a.count))
         ),
         Constraint::AcceleratorMemory => format!(
             "have accelerators with less than {} GB (at most {})",
             accelerator.memory_gb.unwrap_or(0),
-            most(|o| o.spec.accelerator.as_ref().and_then(|a| a.memory_gb).unwrap_or(0.0))
+            most(|o| o.spec().accelerator.as_ref().and_then(|a| a.memory_gb).unwrap_or(0.0))
         ),
         Constraint::Vcpus => format!(
             "have less than {} vCPUs (at most {}); lower vcpus",
             wish.vcpus.unwrap_or(0.0),
-            most(|o| o.spec.vcpus)
+            most(|o| o.spec().vcpus)
         ),
         Constraint::Memory => format!(
             "have less than {} GB of memory (at most {:.1}); lower memoryGB",
             wish.memory_gb.unwrap_or(0.0),
-            most(|o| o.spec.memory_gb)
+            most(|o| o.spec().memory_gb)
         ),
         Constraint::Disk => format!(
             "have less than {} GB of disk (at most {:.0}); lower diskGB",
             wish.disk_gb.unwrap_or(0),
-            most(|o| o.spec.disk_gb.unwrap_or(0.0))
+            most(|o| o.spec().disk_gb.unwrap_or(0.0))
         ),
         Constraint::Connected => {
             "give machines that cannot reach each other; set cluster to false or nodes.desired to 1".to_owned()
@@ -116,12 +121,14 @@ fn words(constraint: Constraint, request: &Request<'_>, wish: &Wish, offers: &[&
             wish.max_hourly_cost.unwrap_or_default().normalize(),
             cheapest(offers)
         ),
+        Constraint::Limit => {
+            "cost more per hour than the limits of the Provider leave room for; ask a platform engineer to raise limits.hourlyCost".to_owned()
+        }
         Constraint::SoldOut => "cannot be had now, as the provider says".to_owned(),
-        Constraint::Refused => "were refused a short while ago; they are tried again by themselves".to_owned(),
     }
 }
 
-fn cheapest(offers: &[&Priced]) -> String {
+fn cheapest(offers: &[&Entry]) -> String {
     offers
         .iter()
         .flat_map(|offer| [offer.on_demand, offer.spot])

@@ -9,36 +9,32 @@
 //! the spot market where it has one, with `cheapest` on whichever costs less.
 
 pub mod explain;
-pub mod index;
 pub mod wish;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
+use jiff::Timestamp;
 use rust_decimal::Decimal;
 use skyward_api::{
+    machine::Market,
     offer::{Architecture, Availability},
-    pool::{Allocation, Selection},
+    pool::{Allocation, Place, Selection},
 };
-use skyward_core::offer::Market;
 
-pub use index::{Index, Priced};
 pub use wish::{Wish, wishes};
 
-/// Where machines stand that must reach each other.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
-    /// Name of the Provider.
-    pub provider: String,
-    /// Its region.
-    pub region: String,
-}
+use crate::provider::{
+    offers::{Book, Entry},
+    shortage::Shortages,
+};
+
+/// Offers of the Providers that a Pool names.
+pub type Catalogue = BTreeMap<String, Arc<Book>>;
 
 /// What is asked for.
 #[derive(Clone, Debug)]
 pub struct Request<'a> {
-    /// The Pool's candidates.
-    pub wishes: &'a [Wish],
-    /// How they are ranked.
+    /// How candidates are ranked.
     pub selection: Selection,
     /// Providers that may be used now.
     pub providers: &'a BTreeMap<String, Usable>,
@@ -46,6 +42,10 @@ pub struct Request<'a> {
     pub connected: bool,
     /// Where those stand that exist.
     pub pinned: Option<&'a Place>,
+    /// What was refused lately.
+    pub shortages: &'a Shortages,
+    /// The time.
+    pub now: Timestamp,
     /// The market that `spotPercent` wants for this machine; without it the candidates'
     /// allocation decides.
     pub market: Option<Market>,
@@ -54,10 +54,12 @@ pub struct Request<'a> {
 /// Whether a Provider can be used by this Pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Usable {
-    /// It can.
-    Yes,
+    /// It can, for at most so much per hour.
+    Yes(Option<Decimal>),
     /// It cannot; why, as a sentence.
     No(String),
+    /// Its limits leave no room for another machine; which, as a sentence.
+    Full(String),
 }
 
 /// An Offer to order, on a market.
@@ -66,26 +68,13 @@ pub struct Choice<'a> {
     /// The candidate it fulfils.
     pub wish: &'a Wish,
     /// The Offer.
-    pub offer: &'a Priced,
+    pub offer: &'a Entry,
     /// On which market.
     pub market: Market,
     /// USD per hour.
     pub price: Decimal,
-}
-
-/// Refusals that are remembered; see [`crate::provider::shortage`].
-pub trait Shortages {
-    /// Whether this Offer was refused on this market lately.
-    fn refused(&self, offer: &Priced, market: Market) -> bool;
-}
-
-/// Nothing was refused.
-pub struct NoShortages;
-
-impl Shortages for NoShortages {
-    fn refused(&self, _: &Priced, _: Market) -> bool {
-        false
-    }
+    /// It was refused a short while ago, as was everything else that fits; what was said.
+    pub shortage: Option<String>,
 }
 
 /// A wish that an Offer does not fulfil, in the order in which they are looked at.
@@ -117,35 +106,35 @@ pub enum Constraint {
     Market,
     /// Too expensive.
     Price,
+    /// Dearer than the limits of its Provider leave room for.
+    Limit,
     /// The provider says that it cannot be had.
     SoldOut,
-    /// It was refused a short while ago.
-    Refused,
 }
 
-/// The best Offer for one machine, or `None` when nothing fits.
-pub fn choose<'a>(
-    request: &Request<'a>,
-    offers: &'a Index,
-    shortages: &dyn Shortages,
-) -> Option<Choice<'a>> {
+/// The best Offer for one machine, or `None` when nothing fits. What was refused lately
+/// comes after everything else: where all that fits was refused, the best of it is the
+/// answer, with what was said.
+pub fn choose<'a>(wishes: &'a [Wish], offers: &'a Catalogue, request: &Request<'_>) -> Option<Choice<'a>> {
     let mut best: Option<(Rank<'a>, Choice<'a>)> = None;
-    for wish in request.wishes {
-        if request.providers.get(&wish.provider) != Some(&Usable::Yes) {
-            continue;
-        }
-        for offer in offers.of(&wish.provider) {
+    for wish in wishes {
+        let Some(Usable::Yes(_)) = request.providers.get(&wish.provider) else { continue };
+        let Some(book) = offers.get(&wish.provider) else { continue };
+        let wanted = Some(wish.accelerator_name.as_str()).filter(|name| !name.is_empty());
+        for offer in book.with_accelerator(wanted) {
             // Sorted by the lowest price: nothing that follows can be better.
             if request.selection == Selection::Cheapest
-                && let (Some((_, found)), Some(lowest)) = (&best, lowest(offer))
+                && let (Some((_, found)), Some(lowest)) = (&best, offer.lowest())
+                && found.shortage.is_none()
                 && lowest > found.price
             {
                 break;
             }
-            if let Ok((market, price)) = fits(request, wish, offer, shortages) {
-                let rank = rank(request.selection, wish, offer, price);
+            if let Ok(Fit { market, price, shortage }) = fits(request, wish, offer) {
+                let rank = rank(request.selection, wish, offer, price, shortage.is_some());
                 if best.as_ref().is_none_or(|(other, _)| rank < *other) {
-                    let choice = Choice { wish, offer, market, price };
+                    let shortage = shortage.map(str::to_owned);
+                    let choice = Choice { wish, offer, market, price, shortage };
                     best = Some((rank, choice));
                 }
             }
@@ -154,19 +143,12 @@ pub fn choose<'a>(
     best.map(|(_, choice)| choice)
 }
 
-fn lowest(offer: &Priced) -> Option<Decimal> {
-    match (offer.on_demand, offer.spot) {
-        (Some(one), Some(other)) => Some(one.min(other)),
-        (one, other) => one.or(other),
-    }
-}
-
 /// Smaller is better. Among equals one without accelerators, which others may need; then
 /// one that the provider says can be had; then the earlier candidate; then by name.
-type Rank<'a> = (usize, Decimal, bool, bool, usize, &'a str);
+type Rank<'a> = (bool, usize, Decimal, bool, bool, usize, &'a str);
 
-fn rank<'a>(selection: Selection, wish: &Wish, offer: &'a Priced, price: Decimal) -> Rank<'a> {
-    let unsure = offer.spec.availability != Availability::Yes;
+fn rank<'a>(selection: Selection, wish: &Wish, offer: &'a Entry, price: Decimal, short: bool) -> Rank<'a> {
+    let unsure = offer.facts.availability != Availability::Yes;
     let order = match selection {
         Selection::Cheapest => 0,
         Selection::First => wish.candidate,
@@ -174,38 +156,49 @@ fn rank<'a>(selection: Selection, wish: &Wish, offer: &'a Priced, price: Decimal
         Selection::Available => wish.candidate + if unsure { 1_000 } else { 0 },
     };
     (
+        short,
         order,
         price,
-        offer.spec.accelerator.is_some(),
+        offer.spec().accelerator.is_some(),
         unsure,
         wish.candidate,
-        offer.name.as_str(),
+        offer.name(),
     )
+}
+
+/// How an Offer fulfils a wish.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fit<'a> {
+    /// On which market.
+    pub market: Market,
+    /// USD per hour.
+    pub price: Decimal,
+    /// What was said when it was refused a short while ago.
+    pub shortage: Option<&'a str>,
 }
 
 /// On which market and at which price an Offer fulfils a wish, or the first constraint
 /// that it does not meet.
-pub fn fits(
-    request: &Request<'_>,
+pub fn fits<'a>(
+    request: &Request<'a>,
     wish: &Wish,
-    offer: &Priced,
-    shortages: &dyn Shortages,
-) -> Result<(Market, Decimal), Constraint> {
+    offer: &Entry,
+) -> Result<Fit<'a>, Constraint> {
     hardware(wish, offer)?;
-    if request.connected && !offer.spec.connected {
+    if request.connected && !offer.facts.connected {
         return Err(Constraint::Connected);
     }
     if request.connected
         && let Some(place) = request.pinned
-        && (place.provider != offer.spec.provider || place.region != offer.spec.region)
+        && (place.provider != offer.spec().provider || place.region != offer.spec().region)
     {
         return Err(Constraint::Place);
     }
-    if offer.sold_out() {
+    if offer.facts.availability == Availability::No {
         return Err(Constraint::SoldOut);
     }
-    let mut sold = false;
-    let mut affordable = false;
+    let (mut sold, mut affordable) = (false, false);
+    let mut short = None;
     for market in markets(request, wish, offer) {
         let Some(price) = offer.price(market) else { continue };
         sold = true;
@@ -213,19 +206,43 @@ pub fn fits(
             continue;
         }
         affordable = true;
-        if !shortages.refused(offer, market) {
-            return Ok((market, price));
+        if let Some(Usable::Yes(Some(room))) = request.providers.get(&wish.provider)
+            && price > *room
+        {
+            continue;
+        }
+        let spec = offer.spec();
+        let spot = market == Market::Spot;
+        match request
+            .shortages
+            .of(offer.name(), &spec.provider, &spec.region, spot, request.now)
+        {
+            None => {
+                return Ok(Fit {
+                    market,
+                    price,
+                    shortage: None,
+                });
+            }
+            Some(shortage) if short.is_none() => {
+                short = Some(Fit {
+                    market,
+                    price,
+                    shortage: Some(shortage.why.as_str()),
+                });
+            }
+            Some(_) => {}
         }
     }
-    Err(match (sold, affordable) {
+    short.ok_or(match (sold, affordable) {
         (false, _) => Constraint::Market,
         (true, false) => Constraint::Price,
-        (true, true) => Constraint::Refused,
+        (true, true) => Constraint::Limit,
     })
 }
 
 /// Markets in the order in which they are tried for one Offer.
-fn markets(request: &Request<'_>, wish: &Wish, offer: &Priced) -> Vec<Market> {
+fn markets(request: &Request<'_>, wish: &Wish, offer: &Entry) -> Vec<Market> {
     if let Some(market) = request.market {
         return vec![market];
     }
@@ -241,64 +258,48 @@ fn markets(request: &Request<'_>, wish: &Wish, offer: &Priced) -> Vec<Market> {
 }
 
 /// Whether the machine itself is what is asked for.
-fn hardware(wish: &Wish, offer: &Priced) -> Result<(), Constraint> {
-    let spec = &offer.spec;
+fn hardware(wish: &Wish, offer: &Entry) -> Result<(), Constraint> {
+    let facts = &offer.facts;
     let less = |offered: Option<f64>, wanted: Option<f64>| match (offered, wanted) {
         (Some(offered), Some(wanted)) => offered < wanted,
         (None, Some(_)) => true,
         (_, None) => false,
     };
-    let refuse = |constraint, misses: bool| if misses { Err(constraint) } else { Ok(()) };
-    refuse(
-        Constraint::Machine,
-        wish.machine
-            .as_ref()
-            .is_some_and(|machine| *machine != spec.instance_type),
-    )?;
-    refuse(
-        Constraint::Region,
-        wish.region
-            .as_ref()
-            .is_some_and(|region| !in_region(region, &spec.region)),
-    )?;
+    let other_machine = || wish.machine.as_ref().is_some_and(|machine| *machine != offer.spec().instance_type);
+    let other_region = || wish.region.as_ref().is_some_and(|region| !in_region(region, &offer.spec().region));
     // A type of machine that is named has the architecture it has.
     let architecture = match (wish.architecture, &wish.machine) {
         (Some(architecture), _) => Some(architecture),
         (None, Some(_)) => None,
         (None, None) => Some(Architecture::X86_64),
     };
-    refuse(
-        Constraint::Architecture,
-        architecture.is_some_and(|wanted| wanted != spec.architecture),
-    )?;
-    if let Some(wanted) = &wish.accelerator {
-        let offered = spec.accelerator.as_ref();
-        refuse(
-            Constraint::Accelerator,
-            offered.is_none() || offer.accelerator != wish.accelerator_name,
-        )?;
-        refuse(
-            Constraint::AcceleratorCount,
-            less(
-                offered.map(|o| o.count),
-                Some(f64::from(wanted.count.unwrap_or(1))),
-            ),
-        )?;
-        refuse(
-            Constraint::AcceleratorMemory,
-            less(
-                offered.and_then(|o| o.memory_gb),
-                wanted.memory_gb.map(f64::from),
-            ),
-        )?;
-    }
-    refuse(Constraint::Vcpus, less(Some(spec.vcpus), wish.vcpus))?;
-    refuse(Constraint::Memory, less(Some(spec.memory_gb), wish.memory_gb))?;
-    // Where the offer does not fix the disk, any size can be ordered.
-    refuse(
-        Constraint::Disk,
-        spec.disk_gb.is_some() && less(spec.disk_gb, wish.disk_gb.map(f64::from)),
-    )
+    let wanted = wish.accelerator.as_ref();
+    // In the order in which people think of them; the first counts.
+    Err(if other_machine() {
+        Constraint::Machine
+    } else if other_region() {
+        Constraint::Region
+    } else if architecture.is_some_and(|wanted| wanted != facts.architecture) {
+        Constraint::Architecture
+    } else if wanted.is_some() && offer.accelerator != wish.accelerator_name {
+        Constraint::Accelerator
+    } else if wanted.is_some_and(|wanted| facts.accelerators < f64::from(wanted.count.unwrap_or(1))) {
+        Constraint::AcceleratorCount
+    } else if less(
+        facts.accelerator_memory_gb,
+        wanted.and_then(|wanted| wanted.memory_gb).map(f64::from),
+    ) {
+        Constraint::AcceleratorMemory
+    } else if facts.vcpus < wish.vcpus.unwrap_or(0.0) {
+        Constraint::Vcpus
+    } else if facts.memory_gb < wish.memory_gb.unwrap_or(0.0) {
+        Constraint::Memory
+    } else if facts.disk_gb.is_some() && less(facts.disk_gb, wish.disk_gb.map(f64::from)) {
+        // Where the offer does not fix the disk, any size can be ordered.
+        Constraint::Disk
+    } else {
+        return Ok(());
+    })
 }
 
 /// `us-east-1` holds itself and its zones, such as `us-east-1a` and `us-east-1-b`; `US`

@@ -1,79 +1,238 @@
 //! May machines be created at all? If not, the Pool says why and what would help.
 //! Machines that run already are left alone, whatever is found here.
+//!
+//! One Provider that can be used is enough; the others only narrow the choice.
 
+use std::collections::BTreeMap;
+
+use rust_decimal::Decimal;
 use skyward_api::condition::reason;
 
 use super::{Block, Draft};
-use crate::pool::observe::{AccountFacts, NamespaceFacts};
+use crate::{
+    money::shown,
+    pool::{
+        choice::{Usable, Wish},
+        fleet::Used,
+        observe::{AccountFacts, NamespaceFacts, Observed, ProviderFacts},
+    },
+};
 
 pub(crate) fn plan(draft: &mut Draft<'_>) {
-    let seen = draft.seen;
-    let provider = &seen.pool.spec.provider;
-    let namespace = &seen.pool.namespace;
-    let stalled = |reason, message| {
-        Some(Block {
-            reason,
-            message,
-            stalled: true,
-        })
-    };
-    let waiting = |reason, message| {
-        Some(Block {
-            reason,
-            message,
-            stalled: false,
-        })
-    };
-    let block = match (&seen.account, &seen.namespace, &seen.missing_references) {
-        (AccountFacts::NotFound(existing), _, _) => {
-            let known = match existing.as_slice() {
-                [] => "There is none yet; create one.".to_owned(),
-                names => format!(
-                    "There are: {}. Create it, or another Pool that names one of these.",
-                    names.iter().take(16).cloned().collect::<Vec<_>>().join(", ")
-                ),
-            };
-            stalled(
-                reason::PROVIDER_NOT_FOUND,
-                format!("No Provider \"{provider}\" exists. {known}"),
-            )
-        }
-        (_, NamespaceFacts::NotAllowed(selector), _) => stalled(
-            reason::NAMESPACE_NOT_ALLOWED,
-            format!(
-                "Provider \"{provider}\" does not admit namespace \"{namespace}\": its allowedNamespaces asks for labels {selector}. Ask a platform engineer to label the namespace or to widen the selector."
-            ),
-        ),
-        (_, NamespaceFacts::Terminating, _) => waiting(
-            reason::DELETING,
-            format!("Namespace \"{namespace}\" is being deleted."),
-        ),
-        (_, NamespaceFacts::Unknown, _) => waiting(
-            reason::PROVISIONING,
-            format!("Namespace \"{namespace}\" was not seen yet."),
-        ),
-        (AccountFacts::NotReady(why), _, _) => waiting(reason::PROVIDER_NOT_READY, format!("{why}.")),
-        (AccountFacts::Ready, NamespaceFacts::Allowed, Err(why)) => {
-            waiting(reason::PROVISIONING, format!("{why}."))
-        }
-        (AccountFacts::Ready, NamespaceFacts::Allowed, Ok(missing)) if !missing.is_empty() => stalled(
-            reason::REFERENCE_NOT_FOUND,
-            format!(
-                "{} of namespace \"{namespace}\" {} not exist. Create {}, or mark the reference optional.",
-                missing.join(", "),
-                if missing.len() == 1 { "does" } else { "do" },
-                if missing.len() == 1 { "it" } else { "them" },
-            ),
-        ),
-        (AccountFacts::Ready, NamespaceFacts::Allowed, Ok(_)) => None,
-    };
+    let block = namespace(draft.seen)
+        .or_else(|| overrides(draft))
+        .or_else(|| providers(draft.seen))
+        .or_else(|| references(draft.seen));
     match block {
         Some(block) => {
-            if seen.missing_references.is_err() {
+            if draft.seen.missing_references.is_err() {
                 draft.look_again(std::time::Duration::from_secs(5));
             }
             draft.block(block);
         }
-        None => draft.because("admitted: Provider ready, namespace allowed, references exist"),
+        None => draft.because("admitted: a Provider is ready, the namespace allowed, references exist"),
     }
+}
+
+const fn stalled(reason: &'static str, message: String) -> Block {
+    Block {
+        reason,
+        message,
+        stalled: true,
+    }
+}
+
+const fn waiting(reason: &'static str, message: String) -> Block {
+    Block {
+        reason,
+        message,
+        stalled: false,
+    }
+}
+
+fn namespace(seen: &Observed) -> Option<Block> {
+    let namespace = &seen.pool.namespace;
+    match seen.namespace {
+        NamespaceFacts::Terminating => Some(waiting(
+            reason::DELETING,
+            format!("Namespace \"{namespace}\" is being deleted."),
+        )),
+        NamespaceFacts::Unknown => Some(waiting(
+            reason::PROVISIONING,
+            format!("Namespace \"{namespace}\" was not seen yet."),
+        )),
+        NamespaceFacts::Active => None,
+    }
+}
+
+/// Settings that a candidate overrides although its Provider does not allow it.
+fn overrides(draft: &Draft<'_>) -> Option<Block> {
+    let refused = |wish: &Wish| {
+        let facts = draft.seen.providers.get(&wish.provider)?;
+        if matches!(facts.account, AccountFacts::NotFound(_)) {
+            return None;
+        }
+        let names: Vec<&str> = wish
+            .settings
+            .as_object()?
+            .keys()
+            .filter(|name| !facts.overridable.contains(*name))
+            .map(String::as_str)
+            .collect();
+        (!names.is_empty()).then(|| {
+            format!(
+                "candidates[{}] overrides {}, which Provider \"{}\" does not list in overridable. Remove it, or ask a platform engineer to list it.",
+                wish.candidate,
+                names.join(", "),
+                wish.provider
+            )
+        })
+    };
+    let message = draft.wishes.iter().find_map(refused)?;
+    Some(stalled(reason::INVALID_SPEC, message))
+}
+
+/// Blocks when no Provider can be used.
+fn providers(seen: &Observed) -> Option<Block> {
+    let refusals: Vec<Block> = seen
+        .providers
+        .iter()
+        .filter_map(|(name, facts)| refusal(seen, name, facts))
+        .collect();
+    if refusals.len() < seen.providers.len() {
+        return None;
+    }
+    let Some(first) = refusals.first() else {
+        return Some(stalled(
+            reason::PROVIDER_NOT_FOUND,
+            "The Pool names no Provider. Set provider, or candidates that each have one.".to_owned(),
+        ));
+    };
+    // What may pass by itself decides: then nobody has to act.
+    let reason = refusals
+        .iter()
+        .find(|block| !block.stalled)
+        .map_or(first.reason, |block| block.reason);
+    let messages: Vec<&str> = refusals.iter().map(|block| block.message.as_str()).collect();
+    Some(Block {
+        reason,
+        message: messages.join(" "),
+        stalled: refusals.iter().all(|block| block.stalled),
+    })
+}
+
+fn refusal(seen: &Observed, name: &str, facts: &ProviderFacts) -> Option<Block> {
+    let namespace = &seen.pool.namespace;
+    match (&facts.account, &facts.admits) {
+        (AccountFacts::NotFound(existing), _) => {
+            let known = match existing.as_slice() {
+                [] => "There is none yet; create one.".to_owned(),
+                names => format!(
+                    "There are: {}. Create it, or name one of these.",
+                    names.iter().take(16).cloned().collect::<Vec<_>>().join(", ")
+                ),
+            };
+            Some(stalled(
+                reason::PROVIDER_NOT_FOUND,
+                format!("No Provider \"{name}\" exists. {known}"),
+            ))
+        }
+        (_, Err(selector)) => Some(stalled(
+            reason::NAMESPACE_NOT_ALLOWED,
+            format!(
+                "Provider \"{name}\" does not admit namespace \"{namespace}\": its allowedNamespaces asks for labels {selector}. Ask a platform engineer to label the namespace or to widen the selector."
+            ),
+        )),
+        (AccountFacts::NotReady(why), _) => Some(waiting(reason::PROVIDER_NOT_READY, format!("{why}."))),
+        (AccountFacts::Ready, Ok(())) => None,
+    }
+}
+
+fn references(seen: &Observed) -> Option<Block> {
+    match &seen.missing_references {
+        Err(why) => Some(waiting(reason::PROVISIONING, format!("{why}."))),
+        Ok(missing) if missing.is_empty() => None,
+        Ok(missing) => Some(stalled(
+            reason::REFERENCE_NOT_FOUND,
+            format!(
+                "{} of namespace \"{}\" {} not exist. Create {}, or mark the reference optional.",
+                missing.join(", "),
+                seen.pool.namespace,
+                if missing.len() == 1 { "does" } else { "do" },
+                if missing.len() == 1 { "it" } else { "them" },
+            ),
+        )),
+    }
+}
+
+/// Which Providers an order may go to now: those that are ready, admit the namespace and
+/// have room for one more machine. `taken` is what the plan in the making takes already:
+/// machines, and USD per hour.
+pub(crate) fn usable(seen: &Observed, taken: &BTreeMap<String, (u32, Decimal)>) -> BTreeMap<String, Usable> {
+    seen.providers
+        .iter()
+        .map(|(name, facts)| {
+            let (machines, hourly) = taken.get(name).copied().unwrap_or_default();
+            let used = facts.used.with(machines, hourly);
+            let usable = match refusal(seen, name, facts) {
+                Some(block) => Usable::No(block.message),
+                None if facts.month.is_some_and(|(limit, spent)| spent >= limit)
+                    || facts.limits.passed_by(used, 1, Decimal::ZERO) =>
+                {
+                    Usable::Full(limit_message(seen, name, facts))
+                }
+                None => Usable::Yes(hourly_room(facts, used)),
+            };
+            (name.clone(), usable)
+        })
+        .collect()
+}
+
+/// What one more machine may cost per hour.
+fn hourly_room(facts: &ProviderFacts, used: Used) -> Option<Decimal> {
+    let total = facts.limits.hourly.map(|limit| limit - used.hourly);
+    let here = facts
+        .limits
+        .hourly_in_namespace
+        .map(|limit| limit - used.hourly_in_namespace);
+    match (total, here) {
+        (Some(total), Some(here)) => Some(total.min(here)),
+        (one, other) => one.or(other),
+    }
+}
+
+fn limit_message(seen: &Observed, name: &str, facts: &ProviderFacts) -> String {
+    let (limits, used, namespace) = (facts.limits, facts.used, &seen.pool.namespace);
+    let mut which = Vec::new();
+    if let Some(limit) = limits.total {
+        which.push(format!("limits.machines is {limit}, in use are {}", used.total));
+    }
+    if let Some(limit) = limits.in_namespace {
+        which.push(format!(
+            "limits.machinesPerNamespace is {limit}, in use in \"{namespace}\" are {}",
+            used.in_namespace
+        ));
+    }
+    if let Some(limit) = limits.hourly {
+        which.push(format!(
+            "limits.hourlyCost is {} USD, in use are {}",
+            shown(limit),
+            shown(used.hourly)
+        ));
+    }
+    if let Some(limit) = limits.hourly_in_namespace {
+        which.push(format!(
+            "limits.hourlyCostPerNamespace is {} USD, in use in \"{namespace}\" are {}",
+            shown(limit),
+            shown(used.hourly_in_namespace)
+        ));
+    }
+    if let Some((limit, spent)) = facts.month {
+        which.push(format!(
+            "limits.monthlyCost is {} USD, spent in this month are {}",
+            shown(limit),
+            shown(spent)
+        ));
+    }
+    format!("Provider \"{name}\" has no room: {}.", which.join("; "))
 }

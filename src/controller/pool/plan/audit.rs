@@ -3,6 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use skyward_api::pool::Place;
+
 use super::{Action, Plan, Why};
 use crate::pool::observe::{AccountFacts, Leftovers, NamespaceFacts, Observed};
 
@@ -55,15 +57,29 @@ pub fn audit(seen: &Observed, plan: &Plan) -> Vec<String> {
                 holding.len() + created.len()
             ));
         }
-        if seen.account != AccountFacts::Ready || seen.namespace != NamespaceFacts::Allowed {
+        let may = |provider: &str| {
+            seen.providers
+                .get(provider)
+                .is_some_and(|facts| facts.account == AccountFacts::Ready && facts.admits.is_ok())
+        };
+        if seen.namespace != NamespaceFacts::Active || created.iter().any(|(_, spec)| !may(&spec.provider)) {
             violations.push("a machine is ordered although it is not certain that it may be".to_owned());
         }
         if !matches!(&seen.missing_references, Ok(missing) if missing.is_empty()) {
             violations.push("a machine is ordered although references are missing or not known".to_owned());
         }
-        let total = seen.used.total as usize + created.len();
-        if seen.limits.total.is_some_and(|limit| total > limit as usize) {
-            violations.push("the Provider's limit is passed".to_owned());
+        for (name, facts) in &seen.providers {
+            let ordered = created.iter().filter(|(_, spec)| spec.provider == *name).count();
+            let total = facts.used.total as usize + ordered;
+            if ordered > 0 && facts.limits.total.is_some_and(|limit| total > limit as usize) {
+                violations.push(format!("the limit of Provider \"{name}\" is passed"));
+            }
+        }
+        for (name, spec) in &created {
+            let place = Place { provider: spec.provider.clone(), region: spec.region.clone() };
+            if !plan.status.places.contains(&place) {
+                violations.push(format!("{name} is ordered at a place that is not on record first"));
+            }
         }
         if seen.pool.deleting_since.is_some() || !seen.pool.finalizer {
             violations.push("a machine is ordered for a Pool that could vanish".to_owned());

@@ -6,12 +6,14 @@
 //! a list that failed is not an empty one. A Pool that never ordered anything, and one
 //! whose Provider is gone (the Machines' own finalizers have decided), goes at once.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
+
+use skyward_core::PoolScope;
 
 use super::{Action, Draft, Why};
 use crate::{
     events::{self, EventSpec},
-    pool::observe::Leftovers,
+    pool::observe::{Leftovers, regions_at},
 };
 
 pub(crate) fn plan(draft: &mut Draft<'_>) {
@@ -37,19 +39,31 @@ pub(crate) fn plan(draft: &mut Draft<'_>) {
         }
         Leftovers::Known(left) if left.is_empty() => draft.because("the provider has nothing left"),
         Leftovers::Known(left) => {
-            for machine in left {
-                draft.actions.push(Action::DeleteLeftover(machine.clone()));
+            for (provider, machine) in left {
+                let (provider, machine) = (provider.clone(), machine.clone());
+                draft.actions.push(Action::DeleteLeftover(provider, machine));
             }
             draft.because(format!("the provider still has {} machines", left.len()));
             draft.look_again(Duration::from_secs(2));
             return;
         }
     }
+    let used: BTreeSet<&String> = seen.pool.status.places.iter().map(|place| &place.provider).collect();
+    for provider in used {
+        draft.actions.push(Action::Release {
+            provider: provider.clone(),
+            scope: PoolScope {
+                cluster: seen.cluster.clone(),
+                pool_uid: seen.pool.uid.clone(),
+                regions: regions_at(&seen.pool, provider),
+            },
+        });
+    }
     draft.actions.push(Action::ReleaseKey);
     draft.actions.push(Action::RemoveFinalizer);
     draft.events.push(EventSpec::normal(
         events::reason::POOL_DESTROYED,
         "Delete",
-        "All machines and the key of the Pool are gone",
+        "All machines of the Pool, what they shared and its key are gone",
     ));
 }

@@ -2,7 +2,7 @@
 //! when they are idle, one at a time beyond `nodes.min`. Nothing is given up while a new
 //! machine could not be ordered.
 
-use super::{Draft, Why};
+use super::{Draft, Why, scale};
 
 pub(crate) fn plan(draft: &mut Draft<'_>) {
     let outdated: Vec<_> = draft.live().filter(|machine| !machine.current).collect();
@@ -13,7 +13,7 @@ pub(crate) fn plan(draft: &mut Draft<'_>) {
     if draft.wanted() == 0 {
         return;
     }
-    if draft.block.is_some() || draft.choice.is_err() {
+    if draft.block.is_some() || scale::could_order(draft).is_none() {
         draft.because(format!(
             "{} outdated machines stay: no new ones can be ordered",
             outdated.len()

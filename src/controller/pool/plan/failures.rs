@@ -71,7 +71,7 @@ pub(crate) fn plan(draft: &mut Draft<'_>) {
         .iter()
         .filter(|(machine, failure)| machine.ready_at.is_none() && last.is_none_or(|last| failure.at > last))
         .collect();
-    let elsewhere = matches!(&draft.choice, Ok(choice) if choice.shortage.is_none());
+    let elsewhere = draft.elsewhere;
     if let Some(newest) = news.iter().map(|(_, failure)| failure.at).max() {
         let tries = news
             .iter()
@@ -92,6 +92,7 @@ pub(crate) fn plan(draft: &mut Draft<'_>) {
         .iter()
         .filter(|(machine, _)| machine.ready_at.is_none())
         .max_by_key(|(_, failure)| failure.at);
+    let refused = last_failed.is_some_and(|(_, failure)| failure.reason == reason::NO_CAPACITY);
     let moves_on = elsewhere && last_failed.is_some_and(|(_, failure)| failure.reason == reason::NO_CAPACITY);
     draft.last_failure = last_failed
         .map(|(machine, failure)| {
@@ -119,7 +120,11 @@ pub(crate) fn plan(draft: &mut Draft<'_>) {
     if attempts >= allowed {
         draft.look_again(elapsed(draft.now, after(at, FORGIVEN_AFTER)));
         draft.block(Block {
-            reason: reason::PROVISIONING_FAILED,
+            reason: if refused || was_refused(&draft.status.conditions) {
+                reason::ALL_PROVIDERS_FAILED
+            } else {
+                reason::PROVISIONING_FAILED
+            },
             message: format!(
                 "{attempts} tries in a row to get a machine failed. Correct the cause and change the Pool, or wait: it is tried again an hour after the last failure. {MARKER}{what}"
             ),
@@ -146,6 +151,12 @@ pub(crate) fn plan(draft: &mut Draft<'_>) {
     } else {
         draft.because(format!("{attempts} failed tries, the wait is over"));
     }
+}
+
+/// Whether an earlier plan found that everything that fits is refused.
+fn was_refused(conditions: &[k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition]) -> bool {
+    condition::find(conditions, condition::STALLED)
+        .is_some_and(|stalled| stalled.reason == reason::ALL_PROVIDERS_FAILED)
 }
 
 /// What an earlier plan wrote about the last failure, whose machine is gone by now.

@@ -5,15 +5,20 @@
 //! at once. Too many: those that never took runs go first, then idle ones, then busy
 //! ones, which finish their runs; among equals the highest slot first and the head last.
 //! A machine whose load is not known is not touched.
+//!
+//! Machines that must reach each other stand at one place: the first decides, and when
+//! the others cannot be had there, all of them move.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use skyward_api::condition::reason;
+use rust_decimal::Decimal;
+use skyward_api::{condition::reason, machine::Market, pool::Place};
 
-use super::{Action, Block, Draft, Why};
+use super::{Action, Block, Draft, Why, admission};
 use crate::{
     events::{self, EventSpec},
     pool::{
+        choice::{Choice, Request, Usable, choose, explain::explain},
         observe::MachineFacts,
         template::{machine_name, machine_spec},
     },
@@ -43,6 +48,15 @@ pub(crate) fn plan_duplicates(draft: &mut Draft<'_>) {
     }
 }
 
+/// What the cloud takes back is given up while there is time to end its runs; its slot is
+/// free at once.
+pub(crate) fn plan_reclaimed(draft: &mut Draft<'_>) {
+    let reclaimed: Vec<_> = draft.live().filter(|machine| machine.reclaimed).collect();
+    for machine in reclaimed {
+        draft.give_up(machine, Why::Reclaimed, false);
+    }
+}
+
 pub(crate) fn plan(draft: &mut Draft<'_>) {
     if draft.is_suspended() {
         let live: Vec<_> = draft.live().collect();
@@ -50,6 +64,10 @@ pub(crate) fn plan(draft: &mut Draft<'_>) {
             draft.give_up(machine, Why::Suspended, false);
         }
         draft.because("suspended: every machine is returned");
+        return;
+    }
+    if draft.over_budget {
+        draft.because("the budget is spent: every machine is returned");
         return;
     }
     let wanted = draft.wanted();
@@ -106,43 +124,37 @@ fn grow(draft: &mut Draft<'_>, missing: u32, occupied: &BTreeSet<u32>) {
         draft.because(format!("{missing} machines are missing and cannot be ordered"));
         return;
     }
-    let (offer_name, offer) = match &draft.choice {
-        Ok(choice) => (choice.name, choice.offer),
-        Err(message) => {
-            let message = message.clone();
-            draft.block(Block {
-                reason: reason::NO_OFFER_FITS,
-                message,
-                stalled: true,
-            });
-            return;
-        }
-    };
-    let room = room(draft);
-    let orders = missing.min(room.unwrap_or(u32::MAX));
-    if orders < missing {
-        draft.block(limit_reached(draft, missing - orders));
+    let seen = draft.seen;
+    let mut basket = Basket::new(draft);
+    let mut orders = Vec::new();
+    let slots = (0_u32..).filter(|slot| !occupied.contains(slot)).take(missing as usize);
+    for slot in slots {
+        let Some(choice) = basket.next(draft) else { break };
+        orders.push((slot, choice));
+    }
+    let short = missing - u32::try_from(orders.len()).unwrap_or(missing);
+    if short > 0 && !moves(draft, &basket) {
+        let block = nothing_fits(draft, &basket, short);
+        draft.block(block);
         // Another Pool may return machines, which no event of ours tells this one.
         draft.look_again(std::time::Duration::from_secs(10));
     }
-    if orders == 0 {
+    if orders.is_empty() {
         return;
     }
-    let pool = &draft.seen.pool;
+    let pool = &seen.pool;
     draft.actions.push(Action::EnsureKey);
     // Whatever somebody wrote into the status: no attempt of a machine that is known is
     // used again.
-    let known = draft.seen.machines.iter().map(|machine| machine.attempt).max();
+    let known = seen.machines.iter().map(|machine| machine.attempt).max();
     draft.status.last_attempt = draft.status.last_attempt.max(known.unwrap_or(0));
-    let free = (0_u32..)
-        .filter(|slot| !occupied.contains(slot))
-        .take(orders as usize);
-    for slot in free {
+    for (slot, choice) in orders {
+        let Some(provider) = seen.providers.get(&choice.wish.provider) else { continue };
         draft.status.last_attempt = draft.status.last_attempt.saturating_add(1);
         let attempt = draft.status.last_attempt;
         let name = machine_name(&pool.name, &pool.uid, slot, attempt);
-        let before = draft
-            .seen
+        let spec = Box::new(machine_spec(pool, provider, slot, attempt, &choice));
+        let before = seen
             .machines
             .iter()
             .filter(|machine| machine.slot == slot)
@@ -157,59 +169,187 @@ fn grow(draft: &mut Draft<'_>, missing: u32, occupied: &BTreeSet<u32>) {
                 events::reason::MACHINE_ORDERED,
                 "Create",
                 format!(
-                    "Machine \"{name}\" is ordered from Provider \"{}\", Offer \"{offer_name}\"",
-                    pool.spec.provider
+                    "Machine \"{name}\" is ordered from Provider \"{}\", Offer \"{}\"",
+                    spec.provider, spec.offer
                 ),
             ),
         });
-        let spec = Box::new(machine_spec(pool, slot, attempt, offer_name, offer));
+        draft.because(format!("\"{name}\" is ordered of Offer \"{}\"", spec.offer));
+        let place = Place {
+            provider: spec.provider.clone(),
+            region: spec.region.clone(),
+        };
+        if !draft.status.places.contains(&place) {
+            draft.status.places.push(place);
+            draft.status.places.sort();
+        }
         draft.actions.push(Action::CreateMachine { name, spec });
         draft.ordered.push(slot);
     }
-    draft.because(format!("{orders} machines are ordered of Offer \"{offer_name}\""));
 }
 
-/// How many machines the Provider's limits leave room for; `None` = no limit.
-fn room(draft: &Draft<'_>) -> Option<u32> {
-    let (limits, used) = (draft.seen.limits, draft.seen.used);
-    let total = limits.total.map(|limit| limit.saturating_sub(used.total));
-    let here = limits
-        .in_namespace
-        .map(|limit| limit.saturating_sub(used.in_namespace));
-    match (total, here) {
-        (Some(total), Some(here)) => Some(total.min(here)),
-        (one, other) => one.or(other),
+/// What could be ordered now, anywhere.
+pub(crate) fn could_order<'a>(draft: &Draft<'a>) -> Option<Choice<'a>> {
+    let mut basket = Basket::new(draft);
+    // Those that are given up make room where they stand.
+    basket.pinned = None;
+    basket.next(draft)
+}
+
+/// What one plan orders: each order narrows the next.
+struct Basket<'a> {
+    /// Machines must reach each other.
+    connected: bool,
+    /// Where they stand.
+    pinned: Option<Place>,
+    /// Ordered from each Provider by this plan: machines, and USD per hour.
+    ordered: BTreeMap<String, (u32, Decimal)>,
+    /// Machines of the spot market, with those of this plan.
+    spot: u32,
+    /// The last choice, good until what it was made from changes.
+    last: Option<(Option<Market>, Choice<'a>)>,
+}
+
+impl<'a> Basket<'a> {
+    fn new(draft: &Draft<'a>) -> Self {
+        let seen = draft.seen;
+        let holding = || seen.machines.iter().filter(|machine| machine.occupies());
+        let connected = seen.pool.spec.cluster.unwrap_or(true) && draft.wanted() > 1;
+        Self {
+            connected,
+            pinned: holding()
+                .find(|_| connected)
+                .map(|machine| machine.place.clone()),
+            ordered: BTreeMap::new(),
+            spot: count(holding().filter(|machine| machine.market == Market::Spot)),
+            last: None,
+        }
+    }
+
+    /// The best Offer for one more machine.
+    fn next(&mut self, draft: &Draft<'a>) -> Option<Choice<'a>> {
+        let market = self.market(draft);
+        let choice = match self.last.take() {
+            Some((same, choice)) if same == market && self.has_room(draft, &choice) => choice,
+            _ => self.choose(draft, market)?,
+        };
+        let taken = self.ordered.entry(choice.wish.provider.clone()).or_default();
+        taken.0 += 1;
+        taken.1 += choice.price;
+        self.spot += u32::from(choice.market == Market::Spot);
+        if self.connected && self.pinned.is_none() {
+            self.pinned = Some(Place {
+                provider: choice.wish.provider.clone(),
+                region: choice.offer.spec().region.clone(),
+            });
+        }
+        self.last = Some((market, choice.clone()));
+        Some(choice)
+    }
+
+    fn has_room(&self, draft: &Draft<'_>, choice: &Choice<'_>) -> bool {
+        let usable = admission::usable(draft.seen, &self.ordered);
+        matches!(
+            usable.get(&choice.wish.provider),
+            Some(Usable::Yes(room)) if room.is_none_or(|room| choice.price <= room)
+        )
+    }
+
+    /// The market that `spotPercent` wants for the next machine.
+    fn market(&self, draft: &Draft<'_>) -> Option<Market> {
+        let percent = u64::from(draft.seen.pool.spec.spot_percent?);
+        let least = (u64::from(draft.wanted()) * percent).div_ceil(100);
+        Some(if u64::from(self.spot) < least {
+            Market::Spot
+        } else {
+            Market::OnDemand
+        })
+    }
+
+    fn choose(&self, draft: &Draft<'a>, market: Option<Market>) -> Option<Choice<'a>> {
+        let providers = admission::usable(draft.seen, &self.ordered);
+        choose(draft.wishes, &draft.seen.offers, &self.request(draft, &providers, market))
+    }
+
+    fn request<'b>(
+        &'b self,
+        draft: &'b Draft<'_>,
+        providers: &'b BTreeMap<String, Usable>,
+        market: Option<Market>,
+    ) -> Request<'b> {
+        Request {
+            selection: draft.seen.pool.spec.selection.unwrap_or_default(),
+            providers,
+            connected: self.connected,
+            pinned: self.pinned.as_ref(),
+            shortages: &draft.seen.shortages,
+            now: draft.now,
+            market,
+        }
     }
 }
 
-fn limit_reached(draft: &Draft<'_>, short: u32) -> Block {
-    let (limits, used, pool) = (draft.seen.limits, draft.seen.used, &draft.seen.pool);
-    let mut which = Vec::new();
-    if let Some(limit) = limits.total {
-        which.push(format!("limits.machines is {limit}, in use are {}", used.total));
+/// Whether all machines move to another place, because those that are missing cannot be
+/// had where the others are. Nothing moves that works: not while `nodes.min` is there, or
+/// anything runs.
+fn moves(draft: &mut Draft<'_>, basket: &Basket<'_>) -> bool {
+    let live: Vec<_> = draft.live().collect();
+    let wanted = draft.wanted();
+    let least = draft.seen.pool.spec.nodes.min.unwrap_or(wanted).min(wanted);
+    let here = basket.pinned.clone();
+    if !basket.connected
+        || !basket.ordered.is_empty()
+        || live.is_empty()
+        || count(live.iter().copied()) >= least
+        || !live.iter().all(|machine| machine.is_idle() && machine.uid.is_some())
+    {
+        return false;
     }
-    if let Some(limit) = limits.in_namespace {
-        let here = used.in_namespace;
-        which.push(format!(
-            "limits.machinesPerNamespace is {limit}, in use in \"{}\" are {here}",
-            pool.namespace
-        ));
+    let mut anywhere = Basket::new(draft);
+    anywhere.pinned = None;
+    let elsewhere = anywhere.next(draft).filter(|choice| choice.shortage.is_none());
+    if elsewhere.is_none() || anywhere.pinned == here {
+        return false;
     }
-    // Failed machines count until they are gone, which frees their place by itself.
-    let going = count(
-        draft
-            .seen
-            .machines
-            .iter()
-            .filter(|machine| machine.deleting || machine.failure.is_some()),
-    );
+    for machine in live {
+        draft.give_up(machine, Why::Moved, true);
+    }
+    true
+}
+
+/// Why the missing machines cannot be ordered.
+fn nothing_fits(draft: &Draft<'_>, basket: &Basket<'_>, short: u32) -> Block {
+    let market = basket.market(draft);
+    let providers = admission::usable(draft.seen, &basket.ordered);
+    let full: Vec<&str> = providers
+        .values()
+        .filter_map(|usable| match usable {
+            Usable::Full(why) => Some(why.as_str()),
+            Usable::Yes(_) | Usable::No(_) => None,
+        })
+        .collect();
+    let has_room = providers.values().any(|usable| matches!(usable, Usable::Yes(_)));
+    if !full.is_empty() && !has_room {
+        // Failed machines count until they are gone, which frees their place by itself.
+        let going = count(
+            draft
+                .seen
+                .machines
+                .iter()
+                .filter(|machine| machine.deleting || machine.failure.is_some()),
+        );
+        return Block {
+            reason: reason::LIMIT_REACHED,
+            message: format!(
+                "{short} machine(s) cannot be ordered: {} Lower nodes.desired, free machines of other Pools, or ask a platform engineer to raise the limit.",
+                full.join(" ")
+            ),
+            stalled: short > going,
+        };
+    }
     Block {
-        reason: reason::LIMIT_REACHED,
-        message: format!(
-            "{short} machine(s) cannot be ordered from Provider \"{}\": {}. Lower nodes.desired, free machines of other Pools, or ask a platform engineer to raise the limit.",
-            pool.spec.provider,
-            which.join("; ")
-        ),
-        stalled: short > going,
+        reason: reason::NO_AVAILABLE_PROVIDER,
+        message: explain(draft.wishes, &draft.seen.offers, &basket.request(draft, &providers, market)),
+        stalled: true,
     }
 }

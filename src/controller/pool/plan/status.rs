@@ -64,8 +64,7 @@ pub(crate) fn plan_deleting(draft: &mut Draft<'_>) {
             format!("Being deleted: {left} machines are not gone yet{runs}.")
         }
         Leftovers::Unknown(why) => format!(
-            "Being deleted: it is not known whether Provider \"{}\" still has machines of it: {}. Correct the Provider; the Pool goes as soon as it answers.",
-            seen.pool.spec.provider,
+            "Being deleted: it is not known whether machines of it are left: {}. Correct the Provider; the Pool goes as soon as it answers.",
             cut(why, 1024)
         ),
         Leftovers::Known(machines) if !machines.is_empty() => {
@@ -102,6 +101,11 @@ fn conditions(draft: &Draft<'_>, counts: &Counts) -> Vec<Condition> {
         outdated,
     } = *counts;
     let mut conditions = Vec::with_capacity(3);
+    if let Some(block) = draft.block.as_ref().filter(|_| draft.over_budget) {
+        let ready = Condition::new(READY, false, block.reason, block.message.clone());
+        let stalled = Condition::new(STALLED, true, block.reason, block.message.clone());
+        return vec![ready, stalled];
+    }
     if wanted == 0 {
         let (why, what) = if draft.is_suspended() {
             (
@@ -234,7 +238,7 @@ fn phase(counts: &Counts, conditions: &[Condition], old: Option<PoolPhase>, susp
     let was_up = matches!(old, Some(PoolPhase::Ready | PoolPhase::Degraded));
     if suspended {
         PoolPhase::Suspended
-    } else if counts.wanted == 0 {
+    } else if counts.wanted == 0 && !is(STALLED) {
         PoolPhase::Off
     } else if is(READY) {
         PoolPhase::Ready

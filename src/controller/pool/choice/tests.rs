@@ -1,0 +1,294 @@
+//! Tables over the choice, and that it is the best of all that fit.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use rstest::rstest;
+use serde_json::{Value, json};
+use skyward_api::pool::PoolSpec;
+
+use super::{explain::explain, *};
+use crate::provider::{
+    offers::tests::offer,
+    shortage::{REMEMBERED, Scarce},
+};
+
+const NOW: Timestamp = Timestamp::UNIX_EPOCH;
+
+/// A Pool before the market, and what it knows of it.
+struct Exchange {
+    pool: PoolSpec,
+    offers: Catalogue,
+    shortages: Shortages,
+    providers: BTreeMap<String, Usable>,
+    connected: bool,
+    pinned: Option<Place>,
+    market: Option<Market>,
+}
+
+impl Exchange {
+    fn new(pool: Value, offers: Vec<(&str, &str, Value)>) -> Self {
+        let mut by_provider: BTreeMap<String, Vec<_>> = BTreeMap::new();
+        for (provider, name, mut spec) in offers {
+            spec["provider"] = provider.into();
+            by_provider
+                .entry(provider.to_owned())
+                .or_default()
+                .push(offer(name, spec));
+        }
+        let offers: Catalogue = by_provider
+            .into_iter()
+            .map(|(provider, offers)| (provider, Arc::new(Book::of(offers))))
+            .collect();
+        Self {
+            providers: offers.keys().map(|name| (name.clone(), Usable::Yes(None))).collect(),
+            pool: serde_json::from_value(pool).unwrap(),
+            offers,
+            shortages: Shortages::default(),
+            connected: false,
+            pinned: None,
+            market: None,
+        }
+    }
+
+    fn request(&self) -> Request<'_> {
+        Request {
+            selection: self.pool.selection.unwrap_or_default(),
+            providers: &self.providers,
+            connected: self.connected,
+            pinned: self.pinned.as_ref(),
+            shortages: &self.shortages,
+            now: NOW,
+            market: self.market,
+        }
+    }
+
+    /// Name, market and price of the choice.
+    fn chosen(&self) -> Option<(String, Market, String)> {
+        let wishes = wishes(&self.pool);
+        choose(&wishes, &self.offers, &self.request())
+            .map(|choice| (choice.offer.name().to_owned(), choice.market, choice.price.to_string()))
+    }
+
+    fn name(&self) -> Option<String> {
+        self.chosen().map(|(name, ..)| name)
+    }
+
+    fn why(&self) -> String {
+        explain(&wishes(&self.pool), &self.offers, &self.request())
+    }
+
+    fn refuse(&mut self, offer: &str, spot: bool) {
+        let what = Scarce::Offer { offer: offer.into(), spot };
+        self.shortages.remember(what, "sold out".into(), NOW, REMEMBERED);
+    }
+}
+
+fn priced(on_demand: Option<&str>, spot: Option<&str>) -> Value {
+    json!({ "onDemandPrice": on_demand, "spotPrice": spot })
+}
+
+#[rstest]
+#[case("spot-if-available", Some(("a", Market::Spot, "1")))]
+#[case("spot", Some(("a", Market::Spot, "1")))]
+#[case("on-demand", Some(("b", Market::OnDemand, "2")))]
+#[case("cheapest", Some(("a", Market::Spot, "1")))]
+fn the_allocation_decides_on_the_market(#[case] allocation: &str, #[case] expected: Option<(&str, Market, &str)>) {
+    let market = Exchange::new(
+        json!({ "provider": "x", "allocation": allocation }),
+        vec![
+            ("x", "a", priced(Some("3"), Some("1"))),
+            ("x", "b", priced(Some("2"), None)),
+        ],
+    );
+    let expected = expected.map(|(name, market, price)| (name.to_owned(), market, price.to_owned()));
+    assert_eq!(market.chosen(), expected);
+}
+
+#[test]
+fn spot_if_available_takes_the_spot_market_even_where_it_costs_more_and_cheapest_does_not() {
+    let offers = || vec![("x", "a", priced(Some("1"), Some("2")))];
+    let chosen = |allocation| {
+        Exchange::new(json!({ "provider": "x", "allocation": allocation }), offers())
+            .chosen()
+            .unwrap()
+            .1
+    };
+    assert_eq!(chosen("spot-if-available"), Market::Spot);
+    assert_eq!(chosen("cheapest"), Market::OnDemand);
+}
+
+#[rstest]
+#[case("cheapest", "b-cheap")]
+#[case("first", "a-dear")]
+#[case("available", "b-cheap")]
+fn the_selection_ranks_candidates(#[case] selection: &str, #[case] expected: &str) {
+    let unsure = |price| json!({ "onDemandPrice": price, "availability": "Unknown" });
+    let sure = |price| json!({ "onDemandPrice": price, "availability": "Yes" });
+    let market = Exchange::new(
+        json!({ "selection": selection, "candidates": [{ "provider": "a" }, { "provider": "b" }] }),
+        vec![("a", "a-dear", unsure("3")), ("b", "b-cheap", sure("2"))],
+    );
+    assert_eq!(market.name().as_deref(), Some(expected));
+}
+
+#[test]
+fn a_refusal_moves_on_to_the_next_and_what_was_refused_comes_last() {
+    let mut market = Exchange::new(
+        json!({ "selection": "first", "candidates": [{ "provider": "a" }, { "provider": "b" }] }),
+        vec![
+            ("a", "a", priced(Some("1"), Some("0.5"))),
+            ("b", "b", priced(Some("9"), None)),
+        ],
+    );
+    assert_eq!(market.chosen().unwrap().1, Market::Spot);
+    market.refuse("a", true);
+    assert_eq!(
+        market.chosen(),
+        Some(("a".into(), Market::OnDemand, "1".into())),
+        "the other market of the same offer was not asked yet"
+    );
+    market.refuse("a", false);
+    assert_eq!(market.name().as_deref(), Some("b"));
+    market.refuse("b", false);
+    let wishes = wishes(&market.pool);
+    let last = choose(&wishes, &market.offers, &market.request()).unwrap();
+    assert_eq!((last.offer.name(), last.shortage.as_deref()), ("a", Some("sold out")));
+}
+
+#[test]
+fn candidates_override_what_the_pool_says() {
+    let market = Exchange::new(
+        json!({ "provider": "x", "vcpus": 8, "maxHourlyCost": "1",
+                "candidates": [{ "vcpus": 2 }, { "maxHourlyCost": "10" }] }),
+        vec![
+            ("x", "small", json!({ "vcpus": 2.0, "onDemandPrice": "1.5" })),
+            ("x", "large", json!({ "vcpus": 8.0, "onDemandPrice": "5" })),
+        ],
+    );
+    assert_eq!(market.name().as_deref(), Some("large"));
+}
+
+#[test]
+fn connected_machines_stand_where_the_first_one_does() {
+    let at = |region: &str, price: &str| json!({ "region": region, "onDemandPrice": price });
+    let mut market = Exchange::new(
+        json!({ "provider": "x" }),
+        vec![
+            ("x", "a", at("eu", "1")),
+            ("x", "b", at("us", "2")),
+            ("x", "c", json!({ "region": "us", "onDemandPrice": "0.1", "connected": false })),
+        ],
+    );
+    market.connected = true;
+    assert_eq!(market.name().as_deref(), Some("a"));
+    market.pinned = Some(Place { provider: "x".into(), region: "us".into() });
+    assert_eq!(market.name().as_deref(), Some("b"));
+    market.connected = false;
+    assert_eq!(market.name().as_deref(), Some("c"));
+}
+
+#[rstest]
+#[case("us-east-1", "us-east-1", true)]
+#[case("us-east-1", "us-east-1a", true)]
+#[case("us-east-1", "us-east-12", false)]
+#[case("US", "US-CA", true)]
+#[case("us", "USA", false)]
+#[case("us-east-1a", "us-east-1", false)]
+fn a_region_holds_its_zones(#[case] wanted: &str, #[case] offered: &str, #[case] expected: bool) {
+    assert_eq!(in_region(wanted, offered), expected);
+}
+
+#[test]
+fn the_refusal_says_which_wish_removed_how_many_and_what_there_is() {
+    let market = Exchange::new(
+        json!({ "provider": "x", "vcpus": 8, "memoryGB": 32 }),
+        vec![
+            ("x", "a", json!({ "vcpus": 4.0, "memoryGB": 8.0 })),
+            ("x", "b", json!({ "vcpus": 64.0, "memoryGB": 16.0 })),
+        ],
+    );
+    assert_eq!(
+        market.why(),
+        "None of 2 offers of Provider \"x\" fits: 1 have less than 8 vCPUs (at most 4); lower vcpus; 1 have less than 32 GB of memory (at most 16.0); lower memoryGB."
+    );
+    let market = Exchange::new(
+        json!({ "maxHourlyCost": "1", "candidates": [{ "provider": "x", "region": "eu" }, { "provider": "y" }, { "provider": "z" }] }),
+        vec![
+            ("x", "a", json!({ "region": "us" })),
+            ("y", "b", json!({ "onDemandPrice": "2.50" })),
+        ],
+    );
+    assert_eq!(
+        market.why(),
+        "None of 1 offers of Provider \"x\" fits: 1 are not in region \"eu\" (there are us). None of 1 offers of Provider \"y\" fits: 1 cost more than 1 USD per hour (the cheapest 2.5); raise maxHourlyCost. No Provider \"z\" exists."
+    );
+}
+
+#[test]
+fn names_of_accelerators_need_not_be_spelled_exactly() {
+    let gpu = json!({ "accelerator": { "name": "RTX_4090", "count": 2.0 } });
+    let wants = |name: &str, count: u32| {
+        let pool = json!({ "provider": "x", "accelerator": { "name": name, "count": count } });
+        let market = Exchange::new(pool, vec![("x", "a", gpu.clone())]);
+        (market.name(), market.why())
+    };
+    assert_eq!(wants("rtx-4090", 2).0.as_deref(), Some("a"));
+    assert!(wants("RTX 4090", 3).1.contains("fewer than 3 accelerators (at most 2)"));
+    assert!(wants("H100", 1).1.contains("no accelerator \"H100\" (there are RTX_4090)"));
+}
+
+type Made = (u8, u8, u8, Option<u8>, Option<u8>, bool);
+
+fn offers_of() -> impl Strategy<Value = Vec<Made>> {
+    let one = (0_u8..3, 1_u8..6, 0_u8..3, prop::option::of(1_u8..9), prop::option::of(1_u8..9), any::<bool>());
+    prop::collection::vec(one, 0..24)
+}
+
+proptest! {
+    /// Brute force over all offers, markets and candidates, without any of the shortcuts.
+    #[test]
+    fn the_choice_is_the_cheapest_of_all_that_fit(
+        offers in offers_of(),
+        vcpus in 1_u8..6,
+        allocation in 0_usize..4,
+        ceiling in prop::option::of(1_u8..9),
+        refused in prop::collection::btree_set(0_usize..24, 0..8),
+    ) {
+        let allocation = ["spot", "on-demand", "spot-if-available", "cheapest"][allocation];
+        let pool = json!({
+            "allocation": allocation, "maxHourlyCost": ceiling.map(|c| c.to_string()), "vcpus": vcpus,
+            "candidates": [{ "provider": "p0" }, { "provider": "p1", "vcpus": 1 }],
+        });
+        let made: Vec<(String, String, Value)> = offers.iter().enumerate().map(|(i, (provider, cpus, _, on_demand, spot, sold_out))| {
+            (format!("p{provider}"), format!("o{i:02}"), json!({
+                "vcpus": f64::from(*cpus),
+                "onDemandPrice": on_demand.map(|p| p.to_string()), "spotPrice": spot.map(|p| p.to_string()),
+                "availability": if *sold_out { "No" } else { "Yes" },
+            }))
+        }).collect();
+        let mut market = Exchange::new(pool, made.iter().map(|(p, n, v)| (p.as_str(), n.as_str(), v.clone())).collect());
+        for i in &refused {
+            market.refuse(&format!("o{i:02}"), true);
+            market.refuse(&format!("o{i:02}"), false);
+        }
+        let mut best: Option<(bool, u8)> = None;
+        for (i, (provider, cpus, _, on_demand, spot, sold_out)) in offers.iter().enumerate() {
+            let least = match provider { 0 => vcpus, 1 => 1, _ => continue };
+            if *cpus < least || *sold_out { continue }
+            let within = |price: &Option<u8>| price.filter(|p| ceiling.is_none_or(|c| *p <= c));
+            let price = match allocation {
+                "spot" => within(spot),
+                "on-demand" => within(on_demand),
+                "spot-if-available" => within(spot).or(within(on_demand)),
+                _ => [within(spot), within(on_demand)].into_iter().flatten().min(),
+            };
+            if let Some(price) = price {
+                let key = (refused.contains(&i), price);
+                best = Some(best.map_or(key, |b| b.min(key)));
+            }
+        }
+        let chosen = market.chosen().map(|(_, _, price)| price.parse::<u8>().unwrap());
+        prop_assert_eq!(chosen, best.map(|(_, price)| price));
+    }
+}

@@ -1,0 +1,163 @@
+//! Returns what machines of a Pool shared at a cloud (keys, security groups, scripts,
+//! volumes, networks) when the Pool is gone and nobody returned it: a finalizer removed by
+//! hand, or a Pool deleted while no operator was installed.
+//!
+//! The cloud is listed first and the Pools afterwards, so that a Pool that was just made is
+//! known. Things are returned when they were seen twice, a settle time apart, without a
+//! Pool or a Machine of that UID. A list that failed says nothing.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use jiff::Timestamp;
+use kube::ResourceExt;
+use skyward_core::{Leftover, PoolScope, Scope};
+use tokio::time::{sleep, timeout};
+
+use super::plan::elapsed;
+use crate::context::{Account, Context};
+
+/// Time between two looks; an account's lists of keys and groups change rarely.
+const EVERY: Duration = Duration::from_mins(10);
+/// Shortest time between two sightings.
+const LEAST_SETTLE: Duration = Duration::from_secs(30);
+/// Longest wait for a provider.
+const DEADLINE: Duration = Duration::from_mins(1);
+
+/// When things of each Pool were first seen without it, by its UID.
+type Sightings = BTreeMap<String, Timestamp>;
+
+/// Pools whose things are returned now, with the regions these are in, and those to look
+/// at again.
+fn plan(
+    found: &[Leftover],
+    wanted: &BTreeSet<String>,
+    sightings: &Sightings,
+    settle: Duration,
+    now: Timestamp,
+) -> (BTreeMap<String, BTreeSet<String>>, BTreeSet<String>) {
+    let mut regions: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for leftover in found.iter().filter(|leftover| !wanted.contains(&leftover.pool_uid)) {
+        let of_pool = regions.entry(leftover.pool_uid.clone()).or_default();
+        if !leftover.region.is_empty() {
+            of_pool.insert(leftover.region.clone());
+        }
+    }
+    let is_due = |uid: &String| {
+        sightings
+            .get(uid)
+            .is_some_and(|first| elapsed(*first, now) >= settle)
+    };
+    let (due, watch): (BTreeMap<_, _>, BTreeMap<_, _>) =
+        regions.into_iter().partition(|(uid, _)| is_due(uid));
+    (due, watch.into_keys().collect())
+}
+
+/// Sweeps until shutdown.
+pub(super) async fn run(context: Context) {
+    let mut memories: BTreeMap<String, Sightings> = BTreeMap::new();
+    loop {
+        let mut again = EVERY;
+        let accounts = context.providers.all();
+        memories.retain(|provider, _| accounts.contains_key(provider));
+        for (name, account) in accounts {
+            let sightings = memories.entry(name.clone()).or_default();
+            again = again.min(sweep(&context, &name, &account, sightings).await);
+        }
+        tokio::select! {
+            () = sleep(again) => {}
+            () = context.shutdown.cancelled() => return,
+        }
+    }
+}
+
+async fn sweep(context: &Context, name: &str, account: &Account, sightings: &mut Sightings) -> Duration {
+    let regions: BTreeSet<String> = context
+        .caches
+        .pools
+        .state()
+        .iter()
+        .flat_map(|pool| pool.status.clone().unwrap_or_default().places)
+        .filter(|place| place.provider == name && !place.region.is_empty())
+        .map(|place| place.region)
+        .collect();
+    let scope = Scope {
+        cluster: context.cluster.clone(),
+        pool_uid: None,
+        regions: regions.into_iter().collect(),
+    };
+    let found = match timeout(DEADLINE, account.provider.leftovers(&scope)).await {
+        Ok(Ok(found)) => found,
+        Ok(Err(error)) => {
+            tracing::warn!(provider = name, %error, "what Pools left behind could not be listed; the next look tries again");
+            return EVERY;
+        }
+        Err(_) => return EVERY,
+    };
+    // Only now, after the list: what was made meanwhile is known too.
+    let pools = context.caches.pools.state();
+    let machines = context.caches.machines.state();
+    let wanted: BTreeSet<String> = pools
+        .iter()
+        .filter_map(|pool| pool.uid())
+        .chain(machines.iter().map(|machine| machine.spec.pool_uid.clone()))
+        .collect();
+    let settle = account.provider.capabilities().settle_time.max(LEAST_SETTLE);
+    let now = Timestamp::now();
+    let (due, watch) = plan(&found, &wanted, sightings, settle, now);
+    sightings.retain(|uid, _| watch.contains(uid));
+    for uid in &watch {
+        sightings.entry(uid.clone()).or_insert(now);
+    }
+    for (pool_uid, regions) in due {
+        let scope = PoolScope {
+            cluster: context.cluster.clone(),
+            pool_uid: pool_uid.clone(),
+            regions: regions.into_iter().collect(),
+        };
+        match timeout(DEADLINE, account.provider.release(&scope)).await {
+            Ok(Ok(_)) => {
+                tracing::warn!(provider = name, pool_uid, "what a Pool that is gone left behind was returned");
+            }
+            Ok(Err(error)) => {
+                tracing::warn!(provider = name, pool_uid, %error, "what a Pool left behind could not be returned; the next look tries again");
+            }
+            Err(_) => {}
+        }
+    }
+    if watch.is_empty() { EVERY } else { settle + Duration::from_secs(1) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    fn group(pool_uid: &str, region: &str) -> Leftover {
+        Leftover {
+            kind: "security group",
+            id: format!("sg-{pool_uid}-{region}"),
+            region: region.into(),
+            pool_uid: pool_uid.into(),
+        }
+    }
+
+    #[test]
+    fn what_a_pool_left_behind_is_returned_after_a_second_look_in_all_its_regions() {
+        let found = [group("gone", "eu"), group("gone", "us"), group("there", "eu")];
+        let wanted = BTreeSet::from(["there".to_owned()]);
+        let settle = Duration::from_secs(30);
+        let (due, watch) = plan(&found, &wanted, &Sightings::new(), settle, at(0));
+        assert!(due.is_empty() && watch.contains("gone") && !watch.contains("there"));
+        let seen = Sightings::from([("gone".to_owned(), at(0))]);
+        assert!(plan(&found, &wanted, &seen, settle, at(29)).0.is_empty());
+        let (due, watch) = plan(&found, &wanted, &seen, settle, at(30));
+        assert_eq!(due["gone"].iter().map(String::as_str).collect::<Vec<_>>(), ["eu", "us"]);
+        assert!(watch.is_empty());
+    }
+}

@@ -1,0 +1,290 @@
+//! Stories of Pools that choose among Providers and pay for what they choose.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use jiff::Timestamp;
+use rust_decimal::Decimal;
+use serde_json::{Value, json};
+use skyward_api::{
+    condition::{STALLED, find, reason},
+    machine::{MachineSpec, Market},
+    pool::{Place, PoolPhase},
+};
+
+use super::{
+    fleet::Limits,
+    observe::{AccountFacts, Bill, MachineFacts, Observed},
+    plan::{Action, Plan, Why, audit::audit, plan},
+    tests::{at, provider, ready, world},
+};
+use crate::{
+    money::Tariff,
+    provider::{
+        offers::{Book, tests::offer},
+        shortage::{REMEMBERED, Scarce, Shortages},
+    },
+};
+
+const NOW: i64 = 100_000;
+
+/// A Pool of that spec before Providers with those Offers.
+fn market(pool: Value, offers: &[(&str, &str, Value)]) -> Observed {
+    let mut seen = world(1);
+    seen.pool.spec = serde_json::from_value(pool).unwrap();
+    let mut books: BTreeMap<String, Vec<_>> = BTreeMap::new();
+    for (provider, name, spec) in offers {
+        let mut spec = spec.clone();
+        spec["provider"] = (*provider).into();
+        books
+            .entry((*provider).to_owned())
+            .or_default()
+            .push(offer(name, spec));
+    }
+    seen.providers = books.keys().map(|name| (name.clone(), provider())).collect();
+    seen.offers = books
+        .into_iter()
+        .map(|(name, offers)| (name, Arc::new(Book::of(offers))))
+        .collect();
+    seen
+}
+
+fn decide(seen: &Observed) -> Plan {
+    let plan = plan(seen, at(NOW));
+    assert_eq!(audit(seen, &plan), Vec::<String>::new(), "{plan:#?}");
+    plan
+}
+
+fn orders(plan: &Plan) -> Vec<&MachineSpec> {
+    plan.actions
+        .iter()
+        .filter_map(|action| match action {
+            Action::CreateMachine { spec, .. } => Some(spec.as_ref()),
+            _ => None,
+        })
+        .collect()
+}
+
+fn given_up(plan: &Plan) -> Vec<(&str, Why)> {
+    plan.actions
+        .iter()
+        .filter_map(|action| match action {
+            Action::DeleteMachine { name, why, .. } => Some((name.as_str(), *why)),
+            _ => None,
+        })
+        .collect()
+}
+
+fn stalled(plan: &Plan) -> Option<(String, String)> {
+    find(&plan.status.conditions, STALLED).map(|c| (c.reason.clone(), c.message.clone()))
+}
+
+fn price(on_demand: &str) -> Value {
+    json!({ "onDemandPrice": on_demand })
+}
+
+fn standing(slot: u32, provider: &str, region: &str) -> MachineFacts {
+    MachineFacts {
+        place: Place { provider: provider.into(), region: region.into() },
+        ..ready(slot)
+    }
+}
+
+fn billed(slot: u32, hourly: &str, since: i64, gone_at: Option<i64>) -> MachineFacts {
+    let hourly: Decimal = hourly.parse().unwrap();
+    MachineFacts {
+        deleting: gone_at.is_some(),
+        ready: gone_at.is_none(),
+        bill: Some(Bill {
+            tariff: Tariff {
+                hourly,
+                on_demand: hourly * Decimal::TWO,
+                market: Market::Spot,
+                step: std::time::Duration::from_secs(1),
+                minimum: std::time::Duration::ZERO,
+            },
+            since: at(since),
+            gone_at: gone_at.map(at),
+        }),
+        ..ready(slot)
+    }
+}
+
+#[test]
+fn the_record_of_a_machine_says_what_was_chosen_and_what_it_costs() {
+    let seen = market(
+        json!({ "candidates": [{ "provider": "a" }, { "provider": "b", "diskGB": 77, "settings": { "tier": "x" } }] }),
+        &[
+            ("a", "a-1", price("3")),
+            ("b", "b-1", json!({ "onDemandPrice": "2", "spotPrice": "0.50", "region": "eu", "id": "one" })),
+        ],
+    );
+    let mut seen = seen;
+    seen.providers.get_mut("b").unwrap().overridable.insert("tier".into());
+    seen.providers.get_mut("b").unwrap().billing_step_seconds = 60;
+    let plan = decide(&seen);
+    let [order] = orders(&plan)[..] else { panic!("{plan:#?}") };
+    assert_eq!((order.provider.as_str(), order.offer.as_str(), order.offer_id.as_str()), ("b", "b-1", "one"));
+    assert_eq!((order.market, order.hourly_price.as_str()), (Market::Spot, "0.5"));
+    assert_eq!(order.on_demand_price.as_deref(), Some("2"));
+    assert_eq!((order.disk_gb, order.billing_step_seconds), (Some(77), Some(60)));
+    assert_eq!(order.settings.as_ref().unwrap()["tier"], "x");
+    assert_eq!(plan.status.places, [Place { provider: "b".into(), region: "eu".into() }]);
+}
+
+#[test]
+fn a_setting_that_the_provider_does_not_let_go_of_is_refused_by_name() {
+    let seen = market(
+        json!({ "candidates": [{ "provider": "a", "settings": { "tier": "x" } }] }),
+        &[("a", "a-1", price("3"))],
+    );
+    let (why, message) = stalled(&decide(&seen)).unwrap();
+    assert_eq!(why, reason::INVALID_SPEC);
+    assert!(message.contains("candidates[0] overrides tier") && message.contains("overridable"), "{message}");
+}
+
+#[test]
+fn a_provider_that_cannot_be_used_narrows_the_choice_and_stops_nothing() {
+    let mut seen = market(
+        json!({ "candidates": [{ "provider": "a" }, { "provider": "b" }] }),
+        &[("a", "a-1", price("1")), ("b", "b-1", price("2"))],
+    );
+    seen.providers.get_mut("a").unwrap().account = AccountFacts::NotReady("Provider \"a\" is away".into());
+    assert_eq!(orders(&decide(&seen))[0].provider, "b");
+    seen.providers.get_mut("b").unwrap().admits = Err("team=gpu".into());
+    let plan = decide(&seen);
+    assert!(orders(&plan).is_empty());
+    assert!(stalled(&plan).is_none(), "the account may come back by itself");
+    seen.providers.get_mut("a").unwrap().account = AccountFacts::NotFound(vec!["b".into()]);
+    let (_, message) = stalled(&decide(&seen)).unwrap();
+    assert!(message.contains("No Provider \"a\" exists") && message.contains("team=gpu"), "{message}");
+}
+
+#[test]
+fn machines_that_stand_alone_come_from_several_clouds_when_a_limit_is_reached() {
+    let pool = |cluster| json!({ "nodes": { "desired": 3 }, "cluster": cluster, "candidates": [{ "provider": "a" }, { "provider": "b" }] });
+    let offers = [("a", "a-1", price("1")), ("b", "b-1", price("2"))];
+    let mut alone = market(pool(false), &offers);
+    alone.providers.get_mut("a").unwrap().limits = Limits { total: Some(2), ..Limits::default() };
+    let plan = decide(&alone);
+    let from: Vec<&str> = orders(&plan).iter().map(|order| order.provider.as_str()).collect();
+    assert_eq!(from, ["a", "a", "b"]);
+
+    let mut together = market(pool(true), &offers);
+    together.providers.get_mut("a").unwrap().limits = Limits { total: Some(2), ..Limits::default() };
+    let plan = decide(&together);
+    let from: Vec<&str> = orders(&plan).iter().map(|order| order.provider.as_str()).collect();
+    assert_eq!(from, ["a", "a"], "they must reach each other");
+}
+
+#[test]
+fn an_hourly_limit_lets_in_what_it_pays_for_and_a_cheaper_offer_instead_of_a_dear_one() {
+    let mut seen = market(
+        json!({ "nodes": { "desired": 3 }, "cluster": false, "provider": "a", "vcpus": 4 }),
+        &[("a", "a-1", price("4"))],
+    );
+    seen.providers.get_mut("a").unwrap().limits = Limits { hourly: Some(Decimal::from(9)), ..Limits::default() };
+    let plan = decide(&seen);
+    assert_eq!(orders(&plan).len(), 2);
+    let (_, message) = stalled(&plan).unwrap();
+    assert!(message.contains("limits.hourlyCost"), "{message}");
+}
+
+#[test]
+fn the_share_of_the_spot_market_is_kept() {
+    let seen = market(
+        json!({ "nodes": { "desired": 5 }, "provider": "a", "spotPercent": 50 }),
+        &[("a", "a-1", json!({ "onDemandPrice": "3", "spotPrice": "1" }))],
+    );
+    let plan = decide(&seen);
+    let spot = orders(&plan).iter().filter(|order| order.market == Market::Spot).count();
+    assert_eq!((spot, orders(&plan).len()), (3, 5), "at least half of five");
+}
+
+#[test]
+fn a_set_that_cannot_be_completed_moves_as_a_whole_unless_it_works() {
+    let at_eu = |price: &str| json!({ "onDemandPrice": price, "region": "eu" });
+    let at_us = |price: &str| json!({ "onDemandPrice": price, "region": "us" });
+    let mut seen = market(
+        json!({ "nodes": { "desired": 2 }, "provider": "a" }),
+        &[("a", "a-eu", at_eu("1")), ("a", "a-us", at_us("2"))],
+    );
+    seen.machines = vec![standing(0, "a", "eu")];
+    let plan = decide(&seen);
+    assert_eq!(orders(&plan)[0].region, "eu", "where the other one is");
+    // The cheap offer is sold out where the first machine stands.
+    let mut short = Shortages::default();
+    let what = Scarce::Offer { offer: "a-eu".into(), spot: false };
+    short.remember(what, "no capacity".into(), at(NOW), REMEMBERED);
+    seen.shortages = Arc::new(short);
+    seen.offers = BTreeMap::from([(
+        "a".to_owned(),
+        Arc::new(Book::of([
+            offer("a-eu", json!({ "provider": "a", "onDemandPrice": "1", "region": "eu", "availability": "No" })),
+            offer("a-us", json!({ "provider": "a", "onDemandPrice": "2", "region": "us" })),
+        ])),
+    )]);
+    assert_eq!(given_up(&decide(&seen)), [("m-0", Why::Moved)]);
+    seen.machines[0].runs = Some(1);
+    let plan = decide(&seen);
+    assert!(given_up(&plan).is_empty(), "it works");
+    assert!(stalled(&plan).unwrap().1.contains("not where the other machines of the Pool are"));
+    seen.machines[0].runs = Some(0);
+    seen.pool.spec.nodes.min = Some(1);
+    assert!(given_up(&decide(&seen)).is_empty(), "as many as nodes.min are there");
+}
+
+#[test]
+fn what_the_cloud_takes_back_is_replaced_before_it_is_gone() {
+    let mut seen = market(json!({ "provider": "a" }), &[("a", "a-1", price("1"))]);
+    seen.machines = vec![MachineFacts { reclaimed: true, runs: Some(3), ..standing(0, "a", "") }];
+    let plan = decide(&seen);
+    assert_eq!(given_up(&plan), [("m-0", Why::Reclaimed)]);
+    assert_eq!(orders(&plan).len(), 1);
+}
+
+#[test]
+fn a_machine_that_is_gone_is_settled_once() {
+    let mut seen = market(json!({ "provider": "a" }), &[("a", "a-1", price("1"))]);
+    seen.machines = vec![billed(0, "3.6", NOW - 1000, Some(NOW - 100)), billed(1, "3.6", NOW - 500, None)];
+    let first = decide(&seen).status.cost.unwrap();
+    assert_eq!((first.settled.as_str(), first.spot.as_str()), ("0.9", "0.9"));
+    assert_eq!((first.savings_vs_on_demand.as_str(), first.spent.as_str()), ("0.9", "1.4"));
+    assert_eq!(first.counted, ["uid-0"]);
+    seen.pool.status.cost = Some(first.clone());
+    assert_eq!(decide(&seen).status.cost, Some(first.clone()), "not twice");
+    seen.machines.remove(0);
+    let after = decide(&seen).status.cost.unwrap();
+    assert_eq!((after.settled, after.counted), (first.settled, Vec::new()));
+}
+
+#[test]
+fn a_spent_budget_returns_all_machines_and_a_new_period_goes_on() {
+    let spec = |budget: Value| json!({ "provider": "a", "nodes": { "desired": 2 }, "budget": budget });
+    let offers = [("a", "a-1", price("3.6"))];
+    let machines = || vec![billed(0, "3.6", NOW - 1000, None), billed(1, "3.6", NOW - 1000, None)];
+    let mut rich = market(spec(json!({ "maxTotalCost": "2.1" })), &offers);
+    rich.machines = machines();
+    let plan = decide(&rich);
+    assert!(given_up(&plan).is_empty());
+    let super::plan::Next::After(wait) = plan.next else { panic!("{:?}", plan.next) };
+    assert_eq!(wait.as_secs(), 50, "0.1 USD are left at 7.2 an hour");
+
+    let mut spent = market(spec(json!({ "maxTotalCost": "2" })), &offers);
+    spent.machines = machines();
+    let plan = decide(&spent);
+    assert_eq!(given_up(&plan).len(), 2);
+    assert_eq!(stalled(&plan).unwrap().0, reason::BUDGET_SPENT);
+    assert_eq!(plan.status.phase, Some(PoolPhase::Stalled));
+    assert!(orders(&plan).is_empty());
+
+    let mut next = market(spec(json!({ "maxTotalCost": "2", "period": "24h" })), &offers);
+    next.pool.created_at = Timestamp::from_second(NOW - 86_400 - 10).unwrap();
+    next.pool.status.cost = serde_json::from_value(json!({
+        "spent": "5", "settled": "5", "spot": "5", "onDemand": "0", "savingsVsOnDemand": "0",
+        "periodStart": Timestamp::from_second(NOW - 86_400 - 10).unwrap().to_string(),
+    }))
+    .unwrap();
+    let plan = decide(&next);
+    assert_eq!(orders(&plan).len(), 2, "what was spent before counts no more");
+    assert_eq!(plan.status.cost.unwrap().spent_before_period, "5");
+}

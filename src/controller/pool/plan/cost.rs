@@ -1,0 +1,150 @@
+//! What the Pool's machines cost: those that are gone are settled once, and a budget that
+//! is spent ends the others.
+//!
+//! A Machine's record stays until its cost is counted here, and its UID stays here until
+//! its record is gone: whatever crashes in between, it counts exactly once.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use rust_decimal::{Decimal, prelude::ToPrimitive};
+use skyward_api::{
+    condition::reason,
+    pool::{Budget, PoolCost},
+};
+
+use super::{Block, Draft, Why, after, elapsed};
+use crate::money::{Cost, shown};
+
+/// Longest time between two looks at a budget.
+const LOOK: Duration = Duration::from_mins(1);
+
+/// Settles machines that are gone.
+pub(crate) fn settle(draft: &mut Draft<'_>) {
+    let seen = draft.seen;
+    let mut cost = draft.status.cost.clone().unwrap_or_default();
+    cost.counted.retain(|uid| {
+        seen.machines
+            .iter()
+            .any(|machine| machine.uid.as_deref() == Some(uid))
+    });
+    let mut settled = settled(&cost);
+    for machine in &seen.machines {
+        let (Some(uid), Some(bill)) = (&machine.uid, &machine.bill) else { continue };
+        if bill.gone_at.is_some() && !cost.counted.contains(uid) {
+            settled = settled + bill.cost(draft.now);
+            cost.counted.push(uid.clone());
+            draft.because(format!("\"{}\" is gone and settled", machine.name));
+        }
+    }
+    let running: Cost = seen
+        .machines
+        .iter()
+        .filter_map(|machine| machine.bill.as_ref())
+        .filter(|bill| bill.gone_at.is_none())
+        .map(|bill| bill.cost(draft.now))
+        .sum();
+    let spent = settled.total() + running.total();
+    if spent.is_zero() && draft.status.cost.is_none() {
+        return;
+    }
+    cost.spent = shown(spent);
+    cost.settled = exact(settled.total());
+    cost.spot = exact(settled.spot);
+    cost.on_demand = exact(settled.on_demand);
+    cost.savings_vs_on_demand = exact(settled.savings);
+    cost.since.get_or_insert(Time(draft.now));
+    draft.status.cost = Some(cost);
+    draft.spent = spent;
+}
+
+fn exact(amount: Decimal) -> String {
+    amount.round_dp(12).normalize().to_string()
+}
+
+fn settled(cost: &PoolCost) -> Cost {
+    let decimal = |text: &str| text.parse::<Decimal>().unwrap_or_default();
+    Cost {
+        spot: decimal(&cost.spot),
+        on_demand: decimal(&cost.on_demand),
+        savings: decimal(&cost.savings_vs_on_demand),
+    }
+}
+
+/// Ends what a spent budget pays no more.
+pub(crate) fn budget(draft: &mut Draft<'_>) {
+    let Some(budget) = &draft.seen.pool.spec.budget else { return };
+    let Ok(most) = budget.max_total_cost.parse::<Decimal>() else { return };
+    let end = begin_period(draft, budget);
+    let before = draft
+        .status
+        .cost
+        .as_ref()
+        .and_then(|cost| cost.spent_before_period.parse::<Decimal>().ok())
+        .unwrap_or_default();
+    let spent = draft.spent - before;
+    if spent < most {
+        let hourly: Decimal = draft
+            .seen
+            .machines
+            .iter()
+            .filter_map(|machine| machine.bill.as_ref())
+            .filter(|bill| bill.gone_at.is_none())
+            .map(|bill| bill.tariff.hourly)
+            .sum();
+        draft.look_again(time_left(most - spent, hourly));
+        return;
+    }
+    draft.over_budget = true;
+    let live: Vec<_> = draft.live().collect();
+    for machine in live {
+        draft.give_up(machine, Why::BudgetSpent, false);
+    }
+    let then = match end {
+        Some(end) => {
+            draft.look_again(elapsed(draft.now, end));
+            format!("It goes on with the next period, at {end:.0}.")
+        }
+        None => "Raise budget.maxTotalCost to go on.".to_owned(),
+    };
+    draft.block(Block {
+        reason: reason::BUDGET_SPENT,
+        message: format!(
+            "The budget of {} USD is spent ({} USD); machines are returned and Tasks wait. {then}",
+            shown(most),
+            shown(spent)
+        ),
+        stalled: true,
+    });
+}
+
+/// When what is left will be spent, at the latest after [`LOOK`].
+fn time_left(left: Decimal, hourly: Decimal) -> Duration {
+    if hourly.is_zero() {
+        return LOOK;
+    }
+    let seconds = (left * Decimal::from(3600) / hourly).to_f64().unwrap_or(f64::MAX);
+    Duration::try_from_secs_f64(seconds)
+        .unwrap_or(LOOK)
+        .clamp(Duration::from_secs(1), LOOK)
+}
+
+/// Begins the period that it is now; answers with its end.
+fn begin_period(draft: &mut Draft<'_>, budget: &Budget) -> Option<Timestamp> {
+    let period = budget.period.as_ref()?.parse()?;
+    let length = i64::try_from(period.as_secs()).ok().filter(|seconds| *seconds > 0)?;
+    let created = draft.seen.pool.created_at;
+    let passed = draft.now.duration_since(created).as_secs().max(0).div_euclid(length);
+    let start = created
+        .checked_add(SignedDuration::from_secs(passed.saturating_mul(length)))
+        .unwrap_or(created);
+    if let Some(cost) = &mut draft.status.cost
+        && cost.period_start.as_ref().map(|time| time.0) != Some(start)
+    {
+        // The first period has everything.
+        cost.spent_before_period = if passed == 0 { String::new() } else { exact(draft.spent) };
+        cost.period_start = Some(Time(start));
+    }
+    Some(after(start, period))
+}
