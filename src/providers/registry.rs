@@ -81,8 +81,26 @@ const fn cloud<K: Kind>() -> Cloud {
     }
 }
 
+/// AWS is a crate of its own, which knows nothing of this list.
+#[cfg(feature = "aws")]
+struct Aws;
+
+#[cfg(feature = "aws")]
+impl Kind for Aws {
+    const NAME: &'static str = skyward_provider_aws::KIND;
+    const CREDENTIALS: &'static [CredentialKey] = skyward_provider_aws::CREDENTIALS;
+    const ENDPOINTS: &'static [(&'static str, &'static str)] = skyward_provider_aws::ENDPOINTS;
+    type Settings = skyward_provider_aws::Settings;
+
+    fn connect(account: Account<Self::Settings>) -> Connected {
+        skyward_provider_aws::connect(account)
+    }
+}
+
 /// The list.
 const CLOUDS: &[Cloud] = &[
+    #[cfg(feature = "aws")]
+    cloud::<Aws>(),
     cloud::<runpod::RunPodKind>(),
     cloud::<vastai::VastAiKind>(),
     cloud::<verda::VerdaKind>(),

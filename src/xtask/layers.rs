@@ -38,7 +38,11 @@ const OURS: &[(&str, &[&str])] = &[
         ],
     ),
     ("skyward-core", &[]),
-    ("skyward-providers", &["skyward-api", "skyward-core"]),
+    ("skyward-provider-aws", &["skyward-api", "skyward-core"]),
+    (
+        "skyward-providers",
+        &["skyward-api", "skyward-core", "skyward-provider-aws"],
+    ),
     ("skyward-remote", &["skyward-agent", "skyward-core"]),
     ("skyward-store", &[]),
     ("skyward-subresources", &["skyward-agent", "skyward-api"]),
@@ -82,6 +86,7 @@ const RESTRICTED: &[(&str, &[&str])] = &[
 const TESTS: &[&str] = &[
     "skyward-testkit",
     "skyward-cloudsim",
+    "skyward-conformance",
     "skyward-control-plane-tests",
     "skyward-e2e",
     "skyward-bench",

@@ -4,10 +4,18 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use aws_sdk_ec2::{
+    operation::{
+        describe_instance_type_offerings::DescribeInstanceTypeOfferingsOutput,
+        describe_instance_types::DescribeInstanceTypesOutput,
+        describe_spot_price_history::DescribeSpotPriceHistoryOutput,
+    },
     primitives::DateTime,
     types::{InstanceType, LocationType},
 };
-use aws_sdk_pricing::types::{Filter, FilterType};
+use aws_sdk_pricing::{
+    operation::get_products::GetProductsOutput,
+    types::{Filter, FilterType},
+};
 use futures::{StreamExt, TryStreamExt, stream};
 use jiff::Timestamp;
 use rust_decimal::Decimal;
@@ -139,7 +147,7 @@ impl Catalogue {
                 .await?;
                 Ok(pages
                     .iter()
-                    .flat_map(|page| page.instance_types())
+                    .flat_map(DescribeInstanceTypesOutput::instance_types)
                     .filter_map(offers::kind)
                     .map(|kind| (kind.name.clone(), kind))
                     .collect())
@@ -164,7 +172,10 @@ impl Catalogue {
                 )
                 .await?;
                 let mut zones = Zones::new();
-                for offering in pages.iter().flat_map(|page| page.instance_type_offerings()) {
+                for offering in pages
+                    .iter()
+                    .flat_map(DescribeInstanceTypeOfferingsOutput::instance_type_offerings)
+                {
                     if let (Some(kind), Some(zone)) = (offering.instance_type(), offering.location()) {
                         zones
                             .entry(kind.as_str().to_owned())
@@ -214,7 +225,7 @@ impl Catalogue {
                 )
                 .await?;
                 let mut prices = Prices::new();
-                for entry in pages.iter().flat_map(|page| page.price_list()) {
+                for entry in pages.iter().flat_map(GetProductsOutput::price_list) {
                     if let Some((kind, price)) = offers::price(entry) {
                         let least = prices.entry(kind).or_insert(price);
                         *least = price.min(*least);
@@ -244,7 +255,10 @@ impl Catalogue {
                 )
                 .await?;
                 let mut newest: BTreeMap<(String, String), (DateTime, Decimal)> = BTreeMap::new();
-                for entry in pages.iter().flat_map(|page| page.spot_price_history()) {
+                for entry in pages
+                    .iter()
+                    .flat_map(DescribeSpotPriceHistoryOutput::spot_price_history)
+                {
                     let (Some(kind), Some(zone), Some(price), Some(since)) = (
                         entry.instance_type(),
                         entry.availability_zone(),

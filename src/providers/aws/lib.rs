@@ -7,6 +7,7 @@
 //!   [`user_data`]: what it is told at its first boot; [`images`]: what it starts from.
 //! - [`network`]: subnets, and the security group of a Pool; [`placement`]: one zone for
 //!   the machines of a Pool.
+//! - `order` carries an order out, `look` looks at instances.
 //! - [`offers`]: what is sold becomes offers; [`catalogue`] remembers it; [`memory`] is how.
 //!
 //! A crate of its own, since its SDK takes minutes to compile (docs/decisions/0006).
@@ -16,10 +17,12 @@ pub mod cloud;
 pub mod config;
 pub mod errors;
 pub mod images;
+mod look;
 pub mod map;
 pub mod memory;
 pub mod network;
 pub mod offers;
+mod order;
 pub mod placement;
 pub mod user_data;
 
@@ -30,17 +33,13 @@ use std::{
 };
 
 use async_trait::async_trait;
-use aws_sdk_ec2::{
-    config::retry::RetryConfig,
-    types::{FleetType, Instance, InstanceStateName, ResourceType, TagSpecification},
-};
 use catalogue::Catalogue;
-use cloud::{Cloud, Region, call, within};
+use cloud::{Cloud, call, within};
+use config::Reach;
 pub use config::Settings;
-use config::{Choice, Reach};
-use errors::{Effect, fleet_error, provider_error};
-use futures::{FutureExt, StreamExt, TryStreamExt, future::BoxFuture, stream};
-use map::{Image, Template, filter};
+use futures::FutureExt;
+use look::{is_ending, is_over};
+use map::{Image, filter};
 use memory::Memory;
 use network::Subnet;
 use placement::Placement;
@@ -183,14 +182,6 @@ struct Aws {
     capabilities: Capabilities,
 }
 
-/// What an order is started from.
-struct Prepared {
-    region: Region,
-    choice: Choice,
-    template: Template,
-    subnets: Vec<Subnet>,
-}
-
 impl Aws {
     /// Configured regions and these.
     fn regions(&self, more: &[String]) -> BTreeSet<String> {
@@ -218,368 +209,6 @@ impl Aws {
             .get(machine_uid)
             .is_some_and(|since| since.elapsed() < SETTLE)
     }
-
-    /// Everything that an order needs besides its machine.
-    async fn prepare(&self, order: &Order) -> Result<Prepared, ProviderError> {
-        let choice = config::choice(&self.settings, &order.overrides)?;
-        let region = self.cloud.region(&order.region).await?;
-        let name = region.name.to_string();
-        let (kind, zones, subnets) = futures::try_join!(
-            self.catalogue.kind(&region, &order.instance_type),
-            self.catalogue.zones(&region),
-            self.subnets.get((name.clone(), choice.subnet.clone()), || {
-                network::subnets(&region, choice.subnet.as_deref())
-            }),
-        )?;
-        let carried = zones.get(&order.instance_type);
-        let subnets: Vec<Subnet> = subnets
-            .iter()
-            .filter(|subnet| carried.is_some_and(|zones| zones.contains(&subnet.zone)))
-            .cloned()
-            .collect();
-        let Some(subnet) = subnets.first() else {
-            return Err(ProviderError::new(
-                ErrorKind::NoCapacity,
-                "create the instance",
-                match carried {
-                    Some(zones) => format!(
-                        "{} is sold in {} only, where there is no subnet for it; make one, or leave aws.subnetId out",
-                        order.instance_type,
-                        zones.iter().cloned().collect::<Vec<_>>().join(", ")
-                    ),
-                    None => format!("{} is not sold in {name}", order.instance_type),
-                },
-            ));
-        };
-        let image_key = choice
-            .ami
-            .clone()
-            .unwrap_or_else(|| images::parameter(&choice.ubuntu, &kind));
-        let (image, group) = futures::try_join!(
-            self.images.get((name.clone(), image_key), || images::image(
-                &region, &choice, &kind
-            )),
-            self.group(&region, order, &choice, &subnet.vpc),
-        )?;
-        let user_data = user_data::cloud_config(&choice.user, &order.authorized_key, &order.boot_script)?;
-        let template = map::template(
-            order,
-            &self.provider,
-            &choice,
-            &image,
-            &group,
-            subnet.public,
-            &user_data,
-        );
-        Ok(Prepared {
-            region,
-            choice,
-            template,
-            subnets,
-        })
-    }
-
-    async fn group(
-        &self,
-        region: &Region,
-        order: &Order,
-        choice: &Choice,
-        vpc: &str,
-    ) -> Result<String, ProviderError> {
-        if let Some(given) = &choice.security_group {
-            return Ok(given.clone());
-        }
-        let key = (
-            region.name.to_string(),
-            order.mark.pool_uid.clone(),
-            vpc.to_owned(),
-        );
-        let group = self
-            .groups
-            .get(key, || network::group(region, &order.mark, &self.provider, vpc))
-            .await?;
-        Ok(group.to_string())
-    }
-
-    /// Makes the template unless it exists: its name is made from its content.
-    async fn template(&self, order: &Order, prepared: &Prepared) -> Result<(), ProviderError> {
-        let Prepared { region, template, .. } = prepared;
-        let key = (region.name.to_string(), template.name.clone());
-        self.templates
-            .get(key, || async {
-                let tags = TagSpecification::builder()
-                    .resource_type(ResourceType::LaunchTemplate)
-                    .set_tags(Some(map::pool_tags(&order.mark, &self.provider)))
-                    .build();
-                let made = call(
-                    "create the launch template",
-                    region
-                        .ec2
-                        .create_launch_template()
-                        .launch_template_name(&template.name)
-                        .launch_template_data(template.data.clone())
-                        .tag_specifications(tags)
-                        .send(),
-                )
-                .await;
-                match made {
-                    Ok(_) => Ok(()),
-                    Err(error) if error.kind == ErrorKind::AlreadyExists => Ok(()),
-                    Err(error) => Err(error),
-                }
-            })
-            .await
-            .map(drop)
-    }
-
-    /// Starts the machine in a zone, or in any; answers with its id and zone.
-    async fn start(
-        &self,
-        order: &Order,
-        prepared: &Prepared,
-        zone: Option<String>,
-    ) -> Result<(String, Option<String>), ProviderError> {
-        let Prepared {
-            region,
-            choice,
-            template,
-            subnets,
-        } = prepared;
-        let subnets: Vec<&Subnet> = subnets
-            .iter()
-            .filter(|subnet| zone.as_ref().is_none_or(|zone| subnet.zone == *zone))
-            .collect();
-        if subnets.is_empty() {
-            return Err(ProviderError::new(
-                ErrorKind::NoCapacity,
-                "create the instance",
-                format!(
-                    "the Pool's machines are in {}, where {} is not sold or no subnet is",
-                    zone.unwrap_or_default(),
-                    order.instance_type
-                ),
-            ));
-        }
-        self.template(order, prepared).await?;
-        let fleet = map::fleet(order, &self.provider, choice, &template.name, &subnets);
-        self.remember(&order.mark.machine_uid);
-        let answer = region
-            .ec2
-            .create_fleet()
-            .client_token(fleet.token)
-            .r#type(FleetType::Instant)
-            .launch_template_configs(fleet.config)
-            .target_capacity_specification(fleet.capacity)
-            .set_spot_options(fleet.spot)
-            .set_on_demand_options(fleet.on_demand)
-            .set_tag_specifications(Some(fleet.tags))
-            .customize()
-            // Not again by itself: a refusal moves on at once, and a lost answer is looked at.
-            .config_override(aws_sdk_ec2::config::Config::builder().retry_config(RetryConfig::disabled()))
-            .send()
-            .await
-            .map_err(|error| provider_error("create the instance", Effect::Creates, &error));
-        let answer = match answer {
-            Ok(answer) => answer,
-            Err(error) => return self.refused(order, region, error).await,
-        };
-        let started = answer.instances().iter().find_map(|set| {
-            let id = set.instance_ids().first()?;
-            let used = set
-                .launch_template_and_overrides()
-                .and_then(|used| used.overrides());
-            let subnet = set.subnet_id().or_else(|| used.and_then(|used| used.subnet_id()));
-            let zone = set
-                .availability_zone()
-                .or_else(|| used.and_then(|used| used.availability_zone()))
-                .map(str::to_owned)
-                .or_else(|| {
-                    let subnet = subnets.iter().find(|known| Some(known.id.as_str()) == subnet)?;
-                    Some(subnet.zone.clone())
-                });
-            Some((id.clone(), zone))
-        });
-        match started {
-            Some(started) => Ok(started),
-            None => {
-                self.refused(order, region, fleet_error("create the instance", answer.errors()))
-                    .await
-            }
-        }
-    }
-
-    /// What to make of a refusal: an order with the token of an earlier one is answered by
-    /// the machine of that one, and what is gone at AWS is not remembered.
-    async fn refused(
-        &self,
-        order: &Order,
-        region: &Region,
-        error: ProviderError,
-    ) -> Result<(String, Option<String>), ProviderError> {
-        match error.code.as_deref() {
-            Some("IdempotentParameterMismatch") => {
-                let found = self
-                    .instances_of(region, &order.mark.cluster, &order.mark.machine_uid)
-                    .await?;
-                let alive = found.into_iter().find(|instance| !is_over(instance));
-                if let Some(instance) = alive
-                    && let Some(id) = instance.instance_id()
-                {
-                    return Ok((id.to_owned(), map::zone(&instance).map(str::to_owned)));
-                }
-            }
-            Some(code) if code.starts_with("InvalidLaunchTemplate") => {
-                self.templates.forget(|(name, _)| **name == *region.name);
-            }
-            Some(code) if code.starts_with("InvalidGroup") || code.starts_with("InvalidSecurityGroup") => {
-                self.groups
-                    .forget(|(name, pool, _)| **name == *region.name && *pool == order.mark.pool_uid);
-            }
-            Some(code) if code.starts_with("InvalidSubnet") => {
-                self.subnets.forget(|(name, _)| **name == *region.name);
-            }
-            Some(code) if code.starts_with("InvalidAMIID") => {
-                self.images.forget(|(name, _)| **name == *region.name);
-            }
-            _ => {}
-        }
-        Err(error)
-    }
-
-    /// Every instance that was started for a Machine, those that ended too.
-    async fn instances_of(
-        &self,
-        region: &Region,
-        cluster: &str,
-        machine_uid: &str,
-    ) -> Result<Vec<Instance>, ProviderError> {
-        let filters = vec![
-            filter(&format!("tag:{}", map::CLUSTER), &[cluster]),
-            filter(&format!("tag:{}", map::MACHINE_UID), &[machine_uid]),
-        ];
-        self.instances(region, filters).await
-    }
-
-    async fn instances(
-        &self,
-        region: &Region,
-        filters: Vec<aws_sdk_ec2::types::Filter>,
-    ) -> Result<Vec<Instance>, ProviderError> {
-        let pages = call(
-            "list the instances",
-            region
-                .ec2
-                .describe_instances()
-                .set_filters(Some(filters))
-                .into_paginator()
-                .page_size(1000)
-                .send()
-                .try_collect(),
-        )
-        .await?;
-        Ok(pages
-            .into_iter()
-            .flat_map(|page| page.reservations.unwrap_or_default())
-            .flat_map(|reservation| reservation.instances.unwrap_or_default())
-            .collect())
-    }
-
-    /// One instance as AWS has it now.
-    async fn look(&self, machine: &MachineRef) -> Result<Option<(Region, Instance)>, ProviderError> {
-        let region = self.cloud.region(&machine.region).await?;
-        let found = match &machine.id {
-            Some(id) => {
-                let answer = call(
-                    "look at the instance",
-                    region.ec2.describe_instances().instance_ids(id).send(),
-                )
-                .await;
-                match answer {
-                    Ok(answer) => answer
-                        .reservations
-                        .unwrap_or_default()
-                        .into_iter()
-                        .flat_map(|reservation| reservation.instances.unwrap_or_default())
-                        .next(),
-                    Err(error) if error.kind == ErrorKind::NotFound => None,
-                    Err(error) => return Err(error),
-                }
-            }
-            // The answer to its order was lost.
-            None => {
-                let all = self
-                    .instances_of(&region, &machine.mark.cluster, &machine.mark.machine_uid)
-                    .await?;
-                all.into_iter()
-                    .min_by_key(|instance| (is_over(instance), map::launched(instance)))
-            }
-        };
-        Ok(found.map(|instance| (region, instance)))
-    }
-
-    /// Price at launch, as far as it is known without a call.
-    fn known_price(&self, region: &Region, instance: &Instance) -> Option<rust_decimal::Decimal> {
-        if map::is_spot(instance) {
-            self.catalogue.known_launch(instance.instance_id()?)
-        } else {
-            self.catalogue
-                .known_price(&region.name, instance.instance_type()?.as_str())
-        }
-    }
-
-    async fn terminate(&self, region: &Region, id: &str) -> Result<Deletion, ProviderError> {
-        let answer = call(
-            "delete the instance",
-            region.ec2.terminate_instances().instance_ids(id).send(),
-        )
-        .await?;
-        let over = answer
-            .terminating_instances()
-            .iter()
-            .filter(|change| change.instance_id() == Some(id))
-            .any(|change| {
-                change
-                    .current_state()
-                    .and_then(|state| state.name())
-                    .is_some_and(|state| *state == InstanceStateName::Terminated)
-            });
-        Ok(if over {
-            Deletion::Gone
-        } else {
-            Deletion::InProgress
-        })
-    }
-
-    /// Asks every region; one that fails fails all, since a part would read as the whole.
-    async fn over_regions<'a, T: Send>(
-        &'a self,
-        operation: &'static str,
-        regions: BTreeSet<String>,
-        ask: impl Fn(Region) -> BoxFuture<'a, Result<Vec<T>, ProviderError>> + Send + Sync,
-    ) -> Result<Vec<T>, ProviderError> {
-        let mut clients = Vec::new();
-        for name in regions {
-            clients.push(self.cloud.region(&name).await?);
-        }
-        let all = stream::iter(clients.into_iter().map(ask))
-            .buffered(AT_ONCE)
-            .try_concat();
-        within(operation, SWEEP, all).await
-    }
-}
-
-/// Whether an instance has ended.
-fn is_over(instance: &Instance) -> bool {
-    is_in(instance, &InstanceStateName::Terminated)
-}
-
-/// Whether the end of an instance was ordered.
-fn is_ending(instance: &Instance) -> bool {
-    is_in(instance, &InstanceStateName::ShuttingDown)
-}
-
-fn is_in(instance: &Instance, state: &InstanceStateName) -> bool {
-    instance.state().and_then(|found| found.name()) == Some(state)
 }
 
 #[async_trait]

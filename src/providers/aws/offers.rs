@@ -2,7 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use aws_sdk_ec2::types::{ArchitectureType, InstanceTypeInfo, UsageClassType};
+use aws_sdk_ec2::types::{
+    ArchitectureType, GpuDeviceMemoryInfo, InferenceDeviceMemoryInfo, InstanceTypeInfo,
+    NeuronDeviceMemoryInfo, UsageClassType,
+};
 use rust_decimal::Decimal;
 use serde::Deserialize;
 use skyward_core::{
@@ -106,7 +109,7 @@ fn accelerators(info: &InstanceTypeInfo, name: &str) -> (Option<Accelerators>, D
         let canonical = accelerator::canonical(written);
         let mebibytes = gpu
             .memory_info()
-            .and_then(|memory| memory.size_in_mib())
+            .and_then(GpuDeviceMemoryInfo::size_in_mib)
             .or_else(|| gpus.total_gpu_memory_in_mib())
             .filter(|mebibytes| *mebibytes > 0)
             .map(f64::from);
@@ -128,7 +131,7 @@ fn accelerators(info: &InstanceTypeInfo, name: &str) -> (Option<Accelerators>, D
         let memory = mebibytes.map(|mebibytes| accelerator::nominal_memory_gb(&canonical, mebibytes));
         let nvidia = gpu
             .manufacturer()
-            .map_or(true, |maker| maker.eq_ignore_ascii_case("nvidia"));
+            .is_none_or(|maker| maker.eq_ignore_ascii_case("nvidia"));
         return (
             Some(Accelerators {
                 name: canonical,
@@ -143,12 +146,14 @@ fn accelerators(info: &InstanceTypeInfo, name: &str) -> (Option<Accelerators>, D
         .and_then(|neuron| neuron.neuron_devices().first());
     let device = neuron
         .map(|device| {
-            let memory = device.memory_info().and_then(|memory| memory.size_in_mib());
+            let memory = device.memory_info().and_then(NeuronDeviceMemoryInfo::size_in_mib);
             (device.name(), device.count(), memory)
         })
         .or_else(|| {
             let device = info.inference_accelerator_info()?.accelerators().first()?;
-            let memory = device.memory_info().and_then(|memory| memory.size_in_mib());
+            let memory = device
+                .memory_info()
+                .and_then(InferenceDeviceMemoryInfo::size_in_mib);
             Some((device.name(), device.count(), memory))
         });
     let Some((written, count, memory)) = device else {

@@ -88,14 +88,13 @@ impl Placement {
                     // A first order that was dropped gives no answer: then there is a new first.
                     let answer = match answer_rx.wait_for(Option::is_some).await {
                         Ok(answer) => answer.clone().unwrap_or(Ok(None)),
-                        Err(_) => continue,
+                        Err(_) => Ok(None),
                     };
                     match answer {
                         // What was refused to the first is refused to all who asked with it.
                         Err(error) if shared(&error) => return Err(error),
-                        Err(_) => {}
                         Ok(Some(zone)) => return start(Some(zone)).await.map(|(value, _)| value),
-                        Ok(None) => {}
+                        Err(_) | Ok(None) => {}
                     }
                 }
             }

@@ -42,7 +42,7 @@ use super::*;
 fn codes_become_kinds(#[case] code: &str, #[case] status: u16, #[case] expected: ErrorKind) {
     let error = from_code("do it", Effect::None, code, "because", status);
     assert_eq!(error.kind, expected);
-    assert!(error.message.starts_with("because"), "{error}");
+    assert!(error.message.contains("because"), "{error}");
     // What only a person can mend says how.
     if error.kind.class() == ErrorClass::Config {
         assert!(error.message.len() > "because. ".len() + 10, "{error}");
@@ -107,6 +107,23 @@ fn a_missing_permission_is_named_and_the_encoded_part_is_left_out() {
     );
     assert!(
         !error.message.contains("AbCdEf") && error.message.contains("docs/providers/aws.md"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_permission_that_aws_does_not_name_is_named_by_the_call() {
+    let error = from_code(
+        "read the price list",
+        Effect::None,
+        "AccessDeniedException",
+        "no",
+        400,
+    );
+    assert!(
+        error
+            .message
+            .starts_with("the credentials lack the permission pricing:GetProducts. no"),
         "{error}"
     );
 }

@@ -92,7 +92,10 @@ fn parts_of_a_gpu_are_what_aws_says_where_it_does() {
                 .build(),
         )
         .build();
-    assert_eq!(accelerator_of("g6f.2xlarge", part).1, 0.25);
+    assert_eq!(
+        accelerator_of("g6f.2xlarge", part),
+        ("L4".into(), 0.25, Some(5.6))
+    );
 }
 
 #[test]

@@ -1,92 +1,59 @@
-//! The client against moto, an EC2 server that others wrote (PyPI). Runs where
-//! `SKYWARD_MOTO` names a `moto_server`; elsewhere it says that it did not.
-//!
-//! moto knows no price list: a few lines here answer for it.
+//! Stories against moto. It knows no price list: a few lines here answer for it.
 
 use std::{
     collections::BTreeSet,
     net::{Ipv4Addr, SocketAddr},
-    process::{Child, Command, Stdio},
+    process::{Command, Stdio},
     sync::{Arc, Mutex, OnceLock, Weak},
-    time::{Duration, Instant},
 };
 
 use skyward_core::{
-    Account, Credentials, Deletion, Endpoints, ErrorKind, MachineRef, Mark, Market, Order, PoolScope,
-    Provider, ProviderPhase, Scope, Secret, machine::Dial, order::PoolShape,
+    Deletion, ErrorKind, Market, Order, Provider, ProviderPhase, machine::Dial, order::PoolShape,
 };
-use skyward_provider_aws::{Settings, connect};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
 };
 
-const CLUSTER: &str = "6f0d3c3e-0000-4000-8000-000000000001";
-const REGION: &str = "us-east-1";
-
-/// A moto of our own, ended with the test.
-struct Moto {
-    address: SocketAddr,
-    process: Child,
-}
-
-impl Drop for Moto {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
+use crate::{Server, answers, deleted, free_port, moment, order, provider_at, reference, released, scope};
 
 /// The moto that all tests share as long as one of them runs; `None` (and a word about it)
 /// where there is none.
-async fn moto() -> Option<Arc<Moto>> {
-    static SHARED: Mutex<Weak<Moto>> = Mutex::new(Weak::new());
+async fn moto() -> Option<Arc<Server>> {
+    static SHARED: Mutex<Weak<Server>> = Mutex::new(Weak::new());
     let moto = {
         let mut shared = SHARED.lock().unwrap();
-        match shared.upgrade() {
-            Some(moto) => moto,
-            None => {
-                let moto = Arc::new(start()?);
-                *shared = Arc::downgrade(&moto);
-                moto
-            }
+        if let Some(moto) = shared.upgrade() {
+            moto
+        } else {
+            let moto = Arc::new(start()?);
+            *shared = Arc::downgrade(&moto);
+            moto
         }
     };
     answers(&moto).await;
     Some(moto)
 }
 
-fn start() -> Option<Moto> {
+fn start() -> Option<Server> {
     static SAID: OnceLock<()> = OnceLock::new();
     let Some(program) = std::env::var_os("SKYWARD_MOTO").filter(|path| !path.is_empty()) else {
         SAID.get_or_init(|| {
-            eprintln!("skipped: SKYWARD_MOTO does not name a moto_server (make test installs one)")
+            eprintln!("skipped: SKYWARD_MOTO does not name a moto_server (make test installs one)");
         });
         return None;
     };
-    let port = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port();
+    let port = free_port();
     let process = Command::new(program)
         .args(["-H", "127.0.0.1", "-p", &port.to_string()])
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
         .expect("SKYWARD_MOTO names a program");
-    Some(Moto {
+    Some(Server {
         address: SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
         process,
     })
-}
-
-async fn answers(moto: &Moto) {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while TcpStream::connect(moto.address).await.is_err() {
-        assert!(Instant::now() < deadline, "moto did not start");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
 }
 
 /// A price list with three types, on two pages.
@@ -157,84 +124,15 @@ async fn answer_prices(mut stream: TcpStream) {
     }
 }
 
-async fn provider_with(moto: &Moto, settings: serde_json::Value) -> Arc<dyn Provider> {
-    let everywhere = format!("http://{}", moto.address);
-    let prices = price_list().await;
-    connect(Account {
-        cluster: CLUSTER.to_owned(),
-        provider: "aws-main".to_owned(),
-        settings: serde_json::from_value::<Settings>(settings).unwrap(),
-        credentials: Credentials::new([
-            ("AWS_ACCESS_KEY_ID".to_owned(), Secret::new("AKIAEXAMPLE")),
-            (
-                "AWS_SECRET_ACCESS_KEY".to_owned(),
-                Secret::new("canary-of-the-secret-key"),
-            ),
-        ]),
-        endpoints: Endpoints::new([
-            ("aws-ec2".to_owned(), everywhere.clone()),
-            ("aws-ssm".to_owned(), everywhere.clone()),
-            ("aws-sts".to_owned(), everywhere),
-            ("aws-pricing".to_owned(), prices),
-        ]),
-    })
-    .unwrap()
-}
-
 /// An image that moto has: its copy of the SSM parameters has none of ours.
 const AMI: &str = "ami-1e749f67";
 
-async fn provider(moto: &Moto) -> Arc<dyn Provider> {
+async fn provider(moto: &Server) -> Arc<dyn Provider> {
     provider_with(moto, serde_json::json!({ "ami": AMI })).await
 }
 
-fn order(pool: &str, slot: u32) -> Order {
-    Order {
-        mark: Mark {
-            cluster: CLUSTER.to_owned(),
-            namespace: "team".to_owned(),
-            pool: pool.to_owned(),
-            pool_uid: format!("uid-of-{pool}"),
-            machine: format!("{pool}-{slot}-1"),
-            machine_uid: format!("uid-of-{pool}-{slot}-1"),
-            slot,
-            attempt: 1,
-        },
-        token: format!("uid-of-{pool}-{slot}-1"),
-        instance_type: "g4dn.xlarge".to_owned(),
-        region: REGION.to_owned(),
-        authorized_key: "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIO pool".to_owned(),
-        boot_script: "true\n".to_owned(),
-        pool: PoolShape {
-            machines: 1,
-            connected: false,
-        },
-        ..Order::default()
-    }
-}
-
-fn reference(order: &Order, id: Option<String>) -> MachineRef {
-    MachineRef {
-        id,
-        mark: order.mark.clone(),
-        region: order.region.clone(),
-    }
-}
-
-fn scope(pool: Option<&str>) -> Scope {
-    Scope {
-        cluster: CLUSTER.to_owned(),
-        pool_uid: pool.map(|pool| format!("uid-of-{pool}")),
-        regions: vec![REGION.to_owned()],
-    }
-}
-
-async fn deleted(provider: &dyn Provider, machine: &MachineRef) {
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while provider.delete(machine).await.unwrap() == Deletion::InProgress {
-        assert!(Instant::now() < deadline, "it is not gone");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+async fn provider_with(moto: &Server, settings: serde_json::Value) -> Arc<dyn Provider> {
+    provider_at(moto, Some(price_list().await), settings)
 }
 
 #[tokio::test]
@@ -321,20 +219,11 @@ async fn a_machine_is_ordered_found_and_returned_with_everything_around_it() {
         .collect();
     assert_eq!(kinds, ["launch template", "security group"]);
 
-    deleted(&*provider, &machine).await;
+    deleted(&*provider, &machine, moment).await;
     assert_eq!(provider.list(&scope(Some("life"))).await.unwrap(), []);
-    let pool = PoolScope {
-        cluster: CLUSTER.to_owned(),
-        pool_uid: "uid-of-life".to_owned(),
-        regions: vec![REGION.to_owned()],
-    };
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while provider.release(&pool).await.unwrap() == Deletion::InProgress {
-        assert!(Instant::now() < deadline, "the Pool's things are still in use");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    released(&*provider, "life", moment).await;
     assert_eq!(provider.leftovers(&scope(Some("life"))).await.unwrap(), []);
-    assert_eq!(provider.release(&pool).await.unwrap(), Deletion::Gone);
+    released(&*provider, "life", moment).await;
 }
 
 #[tokio::test]
@@ -349,7 +238,7 @@ async fn a_spot_machine_is_ordered_with_its_ceiling() {
     let accepted = provider.create(&order).await.unwrap();
     let machine = reference(&order, Some(accepted.id));
     assert!(provider.get(&machine).await.unwrap().is_some());
-    deleted(&*provider, &machine).await;
+    deleted(&*provider, &machine, moment).await;
 }
 
 #[tokio::test]

@@ -1,0 +1,151 @@
+//! Looks at instances, and their end.
+
+use std::collections::BTreeSet;
+
+use aws_sdk_ec2::types::{Filter, Instance, InstanceStateName};
+use futures::{StreamExt, TryStreamExt, future::BoxFuture, stream};
+use rust_decimal::Decimal;
+use skyward_core::{Deletion, ErrorKind, MachineRef, ProviderError};
+
+use crate::{
+    AT_ONCE, Aws, SWEEP,
+    cloud::{Region, call, within},
+    map::{self, filter},
+};
+
+impl Aws {
+    /// Every instance that was started for a Machine, those that ended too.
+    pub(crate) async fn instances_of(
+        &self,
+        region: &Region,
+        cluster: &str,
+        machine_uid: &str,
+    ) -> Result<Vec<Instance>, ProviderError> {
+        let filters = vec![
+            filter(&format!("tag:{}", map::CLUSTER), &[cluster]),
+            filter(&format!("tag:{}", map::MACHINE_UID), &[machine_uid]),
+        ];
+        self.instances(region, filters).await
+    }
+
+    pub(crate) async fn instances(
+        &self,
+        region: &Region,
+        filters: Vec<Filter>,
+    ) -> Result<Vec<Instance>, ProviderError> {
+        let pages = call(
+            "list the instances",
+            region
+                .ec2
+                .describe_instances()
+                .set_filters(Some(filters))
+                .into_paginator()
+                .page_size(1000)
+                .send()
+                .try_collect(),
+        )
+        .await?;
+        Ok(pages
+            .into_iter()
+            .flat_map(|page| page.reservations.unwrap_or_default())
+            .flat_map(|reservation| reservation.instances.unwrap_or_default())
+            .collect())
+    }
+
+    /// One instance as AWS has it now.
+    pub(crate) async fn look(
+        &self,
+        machine: &MachineRef,
+    ) -> Result<Option<(Region, Instance)>, ProviderError> {
+        let region = self.cloud.region(&machine.region).await?;
+        let found = if let Some(id) = &machine.id {
+            let answer = call(
+                "look at the instance",
+                region.ec2.describe_instances().instance_ids(id).send(),
+            )
+            .await;
+            match answer {
+                Ok(answer) => answer
+                    .reservations
+                    .unwrap_or_default()
+                    .into_iter()
+                    .flat_map(|reservation| reservation.instances.unwrap_or_default())
+                    .next(),
+                Err(error) if error.kind == ErrorKind::NotFound => None,
+                Err(error) => return Err(error),
+            }
+        } else {
+            // The answer to its order was lost.
+            let all = self
+                .instances_of(&region, &machine.mark.cluster, &machine.mark.machine_uid)
+                .await?;
+            all.into_iter()
+                .min_by_key(|instance| (is_over(instance), map::launched(instance)))
+        };
+        Ok(found.map(|instance| (region, instance)))
+    }
+
+    /// Price at launch, as far as it is known without a call.
+    pub(crate) fn known_price(&self, region: &Region, instance: &Instance) -> Option<Decimal> {
+        if map::is_spot(instance) {
+            self.catalogue.known_launch(instance.instance_id()?)
+        } else {
+            self.catalogue
+                .known_price(&region.name, instance.instance_type()?.as_str())
+        }
+    }
+
+    pub(crate) async fn terminate(&self, region: &Region, id: &str) -> Result<Deletion, ProviderError> {
+        let answer = call(
+            "delete the instance",
+            region.ec2.terminate_instances().instance_ids(id).send(),
+        )
+        .await?;
+        let over = answer
+            .terminating_instances()
+            .iter()
+            .filter(|change| change.instance_id() == Some(id))
+            .any(|change| {
+                change
+                    .current_state()
+                    .and_then(|state| state.name())
+                    .is_some_and(|state| *state == InstanceStateName::Terminated)
+            });
+        Ok(if over {
+            Deletion::Gone
+        } else {
+            Deletion::InProgress
+        })
+    }
+
+    /// Asks every region; one that fails fails all, since a part would read as the whole.
+    pub(crate) async fn over_regions<'a, T: Send>(
+        &'a self,
+        operation: &'static str,
+        regions: BTreeSet<String>,
+        ask: impl Fn(Region) -> BoxFuture<'a, Result<Vec<T>, ProviderError>> + Send + Sync,
+    ) -> Result<Vec<T>, ProviderError> {
+        let mut clients = Vec::new();
+        for name in regions {
+            clients.push(self.cloud.region(&name).await?);
+        }
+        let all = stream::iter(clients.into_iter().map(ask))
+            .buffered(AT_ONCE)
+            .try_concat();
+        within(operation, SWEEP, all).await
+    }
+}
+
+/// Whether an instance has ended.
+pub(crate) fn is_over(instance: &Instance) -> bool {
+    is_in(instance, &InstanceStateName::Terminated)
+}
+
+/// Whether the end of an instance was ordered.
+pub(crate) fn is_ending(instance: &Instance) -> bool {
+    is_in(instance, &InstanceStateName::ShuttingDown)
+}
+
+fn is_in(instance: &Instance, state: &InstanceStateName) -> bool {
+    instance.state().and_then(|found| found.name()) == Some(state)
+}

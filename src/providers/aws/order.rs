@@ -1,0 +1,258 @@
+//! An order is carried out: what its machine stands in and starts from is found or made,
+//! then EC2 Fleet starts it. Everything made on the way is tagged as it is made, so a
+//! crash between any two steps leaves nothing that is not found again.
+
+use aws_sdk_ec2::{
+    config::retry::RetryConfig,
+    types::{FleetType, ResourceType, TagSpecification},
+};
+use skyward_core::{ErrorKind, Order, ProviderError};
+
+use crate::{
+    Aws,
+    cloud::{Region, call},
+    config::{self, Choice},
+    errors::{Effect, fleet_error, provider_error},
+    images,
+    look::is_over,
+    map::{self, Template},
+    network::{self, Subnet},
+    user_data,
+};
+
+/// What an order is started from.
+pub(crate) struct Prepared {
+    pub(crate) region: Region,
+    choice: Choice,
+    template: Template,
+    pub(crate) subnets: Vec<Subnet>,
+}
+
+impl Aws {
+    /// Everything that an order needs besides its machine.
+    pub(crate) async fn prepare(&self, order: &Order) -> Result<Prepared, ProviderError> {
+        let choice = config::choice(&self.settings, &order.overrides)?;
+        let region = self.cloud.region(&order.region).await?;
+        let name = region.name.to_string();
+        let (kind, zones, subnets) = futures::try_join!(
+            self.catalogue.kind(&region, &order.instance_type),
+            self.catalogue.zones(&region),
+            self.subnets.get((name.clone(), choice.subnet.clone()), || {
+                network::subnets(&region, choice.subnet.as_deref())
+            }),
+        )?;
+        let carried = zones.get(&order.instance_type);
+        let subnets: Vec<Subnet> = subnets
+            .iter()
+            .filter(|subnet| carried.is_some_and(|zones| zones.contains(&subnet.zone)))
+            .cloned()
+            .collect();
+        let Some(subnet) = subnets.first() else {
+            return Err(ProviderError::new(
+                ErrorKind::NoCapacity,
+                "create the instance",
+                match carried {
+                    Some(zones) => format!(
+                        "{} is sold in {} only, where there is no subnet for it; make one, or leave aws.subnetId out",
+                        order.instance_type,
+                        zones.iter().cloned().collect::<Vec<_>>().join(", ")
+                    ),
+                    None => format!("{} is not sold in {name}", order.instance_type),
+                },
+            ));
+        };
+        let image_key = choice
+            .ami
+            .clone()
+            .unwrap_or_else(|| images::parameter(&choice.ubuntu, &kind));
+        let (image, group) = futures::try_join!(
+            self.images.get((name.clone(), image_key), || images::image(
+                &region, &choice, &kind
+            )),
+            self.group(&region, order, &choice, &subnet.vpc),
+        )?;
+        let user_data = user_data::cloud_config(&choice.user, &order.authorized_key, &order.boot_script)?;
+        let template = map::template(
+            order,
+            &self.provider,
+            &choice,
+            &image,
+            &group,
+            subnet.public,
+            &user_data,
+        );
+        Ok(Prepared {
+            region,
+            choice,
+            template,
+            subnets,
+        })
+    }
+
+    async fn group(
+        &self,
+        region: &Region,
+        order: &Order,
+        choice: &Choice,
+        vpc: &str,
+    ) -> Result<String, ProviderError> {
+        if let Some(given) = &choice.security_group {
+            return Ok(given.clone());
+        }
+        let key = (
+            region.name.to_string(),
+            order.mark.pool_uid.clone(),
+            vpc.to_owned(),
+        );
+        let group = self
+            .groups
+            .get(key, || network::group(region, &order.mark, &self.provider, vpc))
+            .await?;
+        Ok(group.to_string())
+    }
+
+    /// Makes the template unless it exists: its name is made from its content.
+    async fn template(&self, order: &Order, prepared: &Prepared) -> Result<(), ProviderError> {
+        let Prepared { region, template, .. } = prepared;
+        let key = (region.name.to_string(), template.name.clone());
+        self.templates
+            .get(key, || async {
+                let tags = TagSpecification::builder()
+                    .resource_type(ResourceType::LaunchTemplate)
+                    .set_tags(Some(map::pool_tags(&order.mark, &self.provider)))
+                    .build();
+                let made = call(
+                    "create the launch template",
+                    region
+                        .ec2
+                        .create_launch_template()
+                        .launch_template_name(&template.name)
+                        .launch_template_data(template.data.clone())
+                        .tag_specifications(tags)
+                        .send(),
+                )
+                .await;
+                match made {
+                    Ok(_) => Ok(()),
+                    Err(error) if error.kind == ErrorKind::AlreadyExists => Ok(()),
+                    Err(error) => Err(error),
+                }
+            })
+            .await
+            .map(drop)
+    }
+
+    /// Starts the machine in a zone, or in any; answers with its id and zone.
+    pub(crate) async fn start(
+        &self,
+        order: &Order,
+        prepared: &Prepared,
+        zone: Option<String>,
+    ) -> Result<(String, Option<String>), ProviderError> {
+        let Prepared {
+            region,
+            choice,
+            template,
+            subnets,
+        } = prepared;
+        let subnets: Vec<&Subnet> = subnets
+            .iter()
+            .filter(|subnet| zone.as_ref().is_none_or(|zone| subnet.zone == *zone))
+            .collect();
+        if subnets.is_empty() {
+            return Err(ProviderError::new(
+                ErrorKind::NoCapacity,
+                "create the instance",
+                format!(
+                    "the Pool's machines are in {}, where {} is not sold or no subnet is",
+                    zone.unwrap_or_default(),
+                    order.instance_type
+                ),
+            ));
+        }
+        self.template(order, prepared).await?;
+        let fleet = map::fleet(order, &self.provider, choice, &template.name, &subnets);
+        self.remember(&order.mark.machine_uid);
+        let answer = region
+            .ec2
+            .create_fleet()
+            .client_token(fleet.token)
+            .r#type(FleetType::Instant)
+            .launch_template_configs(fleet.config)
+            .target_capacity_specification(fleet.capacity)
+            .set_spot_options(fleet.spot)
+            .set_on_demand_options(fleet.on_demand)
+            .set_tag_specifications(Some(fleet.tags))
+            .customize()
+            // Not again by itself: a refusal moves on at once, and a lost answer is looked at.
+            .config_override(aws_sdk_ec2::config::Config::builder().retry_config(RetryConfig::disabled()))
+            .send()
+            .await
+            .map_err(|error| provider_error("create the instance", Effect::Creates, &error));
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(error) => return self.refused(order, region, error).await,
+        };
+        let started = answer.instances().iter().find_map(|set| {
+            let id = set.instance_ids().first()?;
+            let used = set
+                .launch_template_and_overrides()
+                .and_then(|used| used.overrides());
+            let subnet = set.subnet_id().or_else(|| used.and_then(|used| used.subnet_id()));
+            let zone = set
+                .availability_zone()
+                .or_else(|| used.and_then(|used| used.availability_zone()))
+                .map(str::to_owned)
+                .or_else(|| {
+                    let subnet = subnets.iter().find(|known| Some(known.id.as_str()) == subnet)?;
+                    Some(subnet.zone.clone())
+                });
+            Some((id.clone(), zone))
+        });
+        match started {
+            Some(started) => Ok(started),
+            None => {
+                self.refused(order, region, fleet_error("create the instance", answer.errors()))
+                    .await
+            }
+        }
+    }
+
+    /// What to make of a refusal: an order with the token of an earlier one is answered by
+    /// the machine of that one, and what is gone at AWS is not remembered.
+    async fn refused(
+        &self,
+        order: &Order,
+        region: &Region,
+        error: ProviderError,
+    ) -> Result<(String, Option<String>), ProviderError> {
+        match error.code.as_deref() {
+            Some("IdempotentParameterMismatch") => {
+                let found = self
+                    .instances_of(region, &order.mark.cluster, &order.mark.machine_uid)
+                    .await?;
+                let alive = found.into_iter().find(|instance| !is_over(instance));
+                if let Some(instance) = alive
+                    && let Some(id) = instance.instance_id()
+                {
+                    return Ok((id.to_owned(), map::zone(&instance).map(str::to_owned)));
+                }
+            }
+            Some(code) if code.starts_with("InvalidLaunchTemplate") => {
+                self.templates.forget(|(name, _)| **name == *region.name);
+            }
+            Some(code) if code.starts_with("InvalidGroup") || code.starts_with("InvalidSecurityGroup") => {
+                self.groups
+                    .forget(|(name, pool, _)| **name == *region.name && *pool == order.mark.pool_uid);
+            }
+            Some(code) if code.starts_with("InvalidSubnet") => {
+                self.subnets.forget(|(name, _)| **name == *region.name);
+            }
+            Some(code) if code.starts_with("InvalidAMIID") => {
+                self.images.forget(|(name, _)| **name == *region.name);
+            }
+            _ => {}
+        }
+        Err(error)
+    }
+}

@@ -1,0 +1,155 @@
+//! The client against servers that others wrote: moto, an EC2 server from PyPI, where
+//! `SKYWARD_MOTO` names a `moto_server`; and the cloud simulator, written from the
+//! service models of AWS, where `SKYWARD_CLOUDSIM` names its program and `SKYWARD_SPECS`
+//! the models. Where there is none, a test says that it did not run.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    clippy::float_cmp,
+    reason = "helpers of tests; counts of accelerators are exact"
+)]
+
+mod cloudsim;
+mod moto;
+
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    process::Child,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use skyward_core::{
+    Account, Credentials, Deletion, Endpoints, MachineRef, Mark, Order, PoolScope, Provider, Scope, Secret,
+    order::PoolShape,
+};
+use skyward_provider_aws::{Settings, connect};
+use tokio::net::TcpStream;
+
+const CLUSTER: &str = "6f0d3c3e-0000-4000-8000-000000000001";
+const REGION: &str = "us-east-1";
+const KEY: &str = "AKIAEXAMPLE";
+const SECRET: &str = "canary-of-the-secret-key";
+
+/// A server of our own, ended with the tests that use it.
+struct Server {
+    address: SocketAddr,
+    process: Child,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn free_port() -> u16 {
+    std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port()
+}
+
+async fn answers(server: &Server) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while TcpStream::connect(server.address).await.is_err() {
+        assert!(Instant::now() < deadline, "the server did not start");
+        moment().await;
+    }
+}
+
+/// A moment of real time.
+async fn moment() {
+    tokio::time::sleep(Duration::from_millis(50)).await;
+}
+
+/// The client of an account at this server; its prices may come from elsewhere.
+fn provider_at(server: &Server, prices: Option<String>, settings: serde_json::Value) -> Arc<dyn Provider> {
+    let everywhere = format!("http://{}", server.address);
+    connect(Account {
+        cluster: CLUSTER.to_owned(),
+        provider: "aws-main".to_owned(),
+        settings: serde_json::from_value::<Settings>(settings).unwrap(),
+        credentials: Credentials::new([
+            ("AWS_ACCESS_KEY_ID".to_owned(), Secret::new(KEY)),
+            ("AWS_SECRET_ACCESS_KEY".to_owned(), Secret::new(SECRET)),
+        ]),
+        endpoints: Endpoints::new([
+            (
+                "aws-pricing".to_owned(),
+                prices.unwrap_or_else(|| everywhere.clone()),
+            ),
+            ("aws-ec2".to_owned(), everywhere.clone()),
+            ("aws-ssm".to_owned(), everywhere.clone()),
+            ("aws-sts".to_owned(), everywhere),
+        ]),
+    })
+    .unwrap()
+}
+
+fn order(pool: &str, slot: u32) -> Order {
+    Order {
+        mark: Mark {
+            cluster: CLUSTER.to_owned(),
+            namespace: "team".to_owned(),
+            pool: pool.to_owned(),
+            pool_uid: format!("uid-of-{pool}"),
+            machine: format!("{pool}-{slot}-1"),
+            machine_uid: format!("uid-of-{pool}-{slot}-1"),
+            slot,
+            attempt: 1,
+        },
+        token: format!("uid-of-{pool}-{slot}-1"),
+        instance_type: "g4dn.xlarge".to_owned(),
+        region: REGION.to_owned(),
+        authorized_key: "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIO pool".to_owned(),
+        boot_script: "true\n".to_owned(),
+        pool: PoolShape {
+            machines: 1,
+            connected: false,
+        },
+        ..Order::default()
+    }
+}
+
+fn reference(order: &Order, id: Option<String>) -> MachineRef {
+    MachineRef {
+        id,
+        mark: order.mark.clone(),
+        region: order.region.clone(),
+    }
+}
+
+fn scope(pool: Option<&str>) -> Scope {
+    Scope {
+        cluster: CLUSTER.to_owned(),
+        pool_uid: pool.map(|pool| format!("uid-of-{pool}")),
+        regions: vec![REGION.to_owned()],
+    }
+}
+
+/// Deletes a machine; `tick` is what passes between two looks.
+async fn deleted(provider: &dyn Provider, machine: &MachineRef, tick: impl AsyncFn()) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while provider.delete(machine).await.unwrap() == Deletion::InProgress {
+        assert!(Instant::now() < deadline, "it is not gone");
+        tick().await;
+    }
+}
+
+/// Returns what the machines of a Pool shared.
+async fn released(provider: &dyn Provider, pool: &str, tick: impl AsyncFn()) {
+    let pool = PoolScope {
+        cluster: CLUSTER.to_owned(),
+        pool_uid: format!("uid-of-{pool}"),
+        regions: vec![REGION.to_owned()],
+    };
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while provider.release(&pool).await.unwrap() == Deletion::InProgress {
+        assert!(Instant::now() < deadline, "the Pool's things are still in use");
+        tick().await;
+    }
+}
