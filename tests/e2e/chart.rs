@@ -287,7 +287,9 @@ async fn without_helm(cluster: &Cluster, path: &str) -> Result {
     space.kubectl(&["apply", "-f", &samples]).await?.ok()?;
     let done = space.task_ended("function").await?.status.unwrap_or_default();
     assert_eq!(done.phase, Some(TaskPhase::Succeeded), "{done:#?}");
-    let log = space.kubectl(&["skyward", "logs", "script-bash"]).await?.ok()?;
+    let log = ["skyward", "logs", "script-bash", "-n", &space.name];
+    space.task_ended("script-bash").await?;
+    let log = cluster.kubectl(&log).await?.ok()?;
     assert!(log.contains("hello, world"), "{log}");
     space.finish().await
 }

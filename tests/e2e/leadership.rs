@@ -288,7 +288,8 @@ async fn outside(cluster: &Cluster, folder: &Path) -> Result {
     let said = first.said();
     assert_eq!(done.phase, Some(TaskPhase::Succeeded), "{done:#?}\n{said}");
     assert_eq!(done.results[0].value, Some(json!(42)));
-    let log = space.kubectl(&["skyward", "logs", "value"]).await?.ok()?;
+    let log = ["skyward", "logs", "value", "-n", &space.name];
+    let log = cluster.kubectl(&log).await?.ok()?;
     assert_eq!(log.trim(), "seen");
 
     // A second process of this installation stands by and is ready.
