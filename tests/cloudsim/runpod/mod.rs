@@ -21,6 +21,9 @@
 //! Quotas of an account: `pods`. Controls: `POST /_sim/cloud/market {"gpu", "bid", "cloud"}` moves
 //! the floor of bids and stops who bids less, `POST /_sim/cloud/rate {"calls"}` sets the calls in a minute.
 //!
+//! Not here: `createCluster` and `deleteCluster` of GraphQL (REST has them), templates, network
+//! volumes, serverless, billing.
+//!
 //! Assumed, since no fact says it: the number of the rate limit (600 a minute), that `env` of a
 //! pod in GraphQL is a list of `NAME=value`, that a pod
 //! costs from its order, that a bid below the floor is a lack of capacity, and that GB of
@@ -110,7 +113,7 @@ fn problem(status: u16, detail: impl Into<String>) -> Answer {
 }
 
 /// All calls.
-const CALLS: [Call; 25] = [
+const CALLS: [Call; 26] = [
     Call::new("pods.list", Effect::Read),
     Call::new("pods.create", Effect::Create),
     Call::new("pods.get", Effect::Read),
@@ -136,6 +139,7 @@ const CALLS: [Call; 25] = [
     Call::new("graphql.deployCpuPod", Effect::Create),
     Call::new("graphql.podBidResume", Effect::Change),
     Call::new("graphql.podTerminate", Effect::Delete),
+    Call::new("graphql.updateUserSettings", Effect::Change),
 ];
 
 impl Cloud for Runpod {

@@ -247,6 +247,19 @@ impl Runpod {
         Ok(self.shown(visit, &id))
     }
 
+    /// `updateUserSettings`: the keys of the account are one text.
+    pub(super) fn update_settings(&mut self, visit: &mut Visit<'_>, input: &Value) -> Value {
+        if let Some(keys) = input.get("pubKey").and_then(Value::as_str) {
+            let keys = keys
+                .lines()
+                .filter(|line| !line.is_empty())
+                .map(str::to_owned)
+                .collect();
+            self.ssh_keys.insert(visit.account.clone(), keys);
+        }
+        self.myself(visit)
+    }
+
     /// `podTerminate`.
     pub(super) fn terminate_by_graphql(
         &mut self,

@@ -30,6 +30,7 @@ pub(super) fn call(request: &Request) -> Call {
         Some("podRentInterruptable") => ("graphql.podRentInterruptable", Effect::Create),
         Some("deployCpuPod") => ("graphql.deployCpuPod", Effect::Create),
         Some("podBidResume") => ("graphql.podBidResume", Effect::Change),
+        Some("updateUserSettings") => ("graphql.updateUserSettings", Effect::Change),
         Some("podTerminate") => ("graphql.podTerminate", Effect::Delete),
         _ => ("graphql", Effect::Read),
     };
@@ -118,6 +119,7 @@ impl Runpod {
             (true, "podRentInterruptable") => self.deploy(visit, &input, true)?,
             (true, "deployCpuPod") => self.deploy_cpu(visit, &input)?,
             (true, "podBidResume") => self.bid_resume(visit, &input)?,
+            (true, "updateUserSettings") => self.update_settings(visit, &input),
             (true, "podTerminate") => self.terminate_by_graphql(visit, &input)?,
             _ => return Err(Refusal::UnknownCall),
         };

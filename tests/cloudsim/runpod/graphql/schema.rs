@@ -142,6 +142,10 @@ static BID_RESUME: Input = Input {
         ("gpuCount", Kind::Int, true),
     ],
 };
+static SETTINGS: Input = Input {
+    name: "UpdateUserSettingsInput",
+    fields: &[("pubKey", Kind::Text, false)],
+};
 static GPU_FILTER: Input = Input {
     name: "GpuTypeFilter",
     fields: &[("id", Kind::Text, false)],
@@ -253,5 +257,6 @@ pub(super) static MUTATION: Object = Object {
         asked("deployCpuPod", &CPU, true, Some(&POD)),
         asked("podTerminate", &TERMINATE, true, None),
         asked("podBidResume", &BID_RESUME, true, Some(&POD)),
+        asked("updateUserSettings", &SETTINGS, false, Some(&USER)),
     ],
 };

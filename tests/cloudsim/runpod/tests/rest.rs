@@ -285,6 +285,21 @@ async fn keys_of_the_account_are_replaced_as_a_whole() {
     assert_eq!(put(json!(["ssh-ed25519 AAAC three"])).await, 200);
     let keys = world.get("/v2/account/ssh-keys").await.json();
     assert_eq!(keys, json!({"keys": ["ssh-ed25519 AAAC three"]}));
+    let update =
+        "mutation($input: UpdateUserSettingsInput) { updateUserSettings(input: $input) { id pubKey } }";
+    let both = "ssh-ed25519 AAAA one\nssh-ed25519 AAAB two";
+    let updated = world
+        .graphql(update, json!({"input": {"pubKey": both}}))
+        .await
+        .json();
+    assert_eq!(updated["data"]["updateUserSettings"]["pubKey"], both);
+    assert_eq!(
+        world.get("/v2/account/ssh-keys").await.json()["keys"]
+            .as_array()
+            .unwrap()
+            .len(),
+        2
+    );
     assert_eq!(
         put(json!(["no key"])).await,
         if std::env::var_os("SKYWARD_SPECS").is_some() {
