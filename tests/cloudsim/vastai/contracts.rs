@@ -235,7 +235,7 @@ fn start(context: &mut Context<'_, '_>, ask: &Ask, order: &Order, bid: Option<De
         .state
         .container_keys
         .insert(container_key.clone(), (context.visit.account.clone(), id.clone()));
-    let direct = order.runtype.contains("direct") && host.direct_ports > 0;
+    let direct = order.runtype.contains("direc") && host.direct_ports > 0;
     let keys = keys::of_account(context);
     let authorized = keys.iter().map(|(_, key)| key.clone()).collect();
     let mut env = order.env.clone();

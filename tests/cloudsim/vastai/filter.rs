@@ -47,7 +47,7 @@ fn holds(field: &str, actual: &Value, operator: &str, wanted: &Value) -> Result<
 /// Equality as the service has it: numbers by value, and a country code equals
 /// the place that ends with it ("Oslo, NO").
 fn same(field: &str, actual: &Value, wanted: &Value) -> bool {
-    if let (Some(actual), Some(wanted)) = (actual.as_f64(), wanted.as_f64()) {
+    if let (Some(actual), Some(wanted)) = (actual.as_f64(), numeric(wanted)) {
         return (actual - wanted).abs() < 1e-9;
     }
     if field == "geolocation"
@@ -58,9 +58,14 @@ fn same(field: &str, actual: &Value, wanted: &Value) -> bool {
     actual == wanted
 }
 
+/// A number, also as text: the service's own client sends them so.
+fn numeric(value: &Value) -> Option<f64> {
+    value.as_f64().or_else(|| value.as_str()?.parse().ok())
+}
+
 fn compare(actual: &Value, wanted: &Value) -> Option<Ordering> {
     match (actual, wanted) {
-        (Value::Number(_), Value::Number(_)) => actual.as_f64()?.partial_cmp(&wanted.as_f64()?),
+        (Value::Number(_), _) => actual.as_f64()?.partial_cmp(&numeric(wanted)?),
         (Value::String(actual), Value::String(wanted)) => Some(actual.cmp(wanted)),
         // Nothing is greater or less than null, as in SQL.
         _ => None,
@@ -107,6 +112,8 @@ mod tests {
         let table = [
             (json!({"num_gpus": {"eq": 2}}), true),
             (json!({"num_gpus": {"eq": 2.0}}), true),
+            (json!({"num_gpus": {"eq": "2"}}), true),
+            (json!({"num_gpus": {"lt": "2"}}), false),
             (json!({"num_gpus": {"neq": 2}}), false),
             (json!({"num_gpus": {"gt": 1, "lt": 3}}), true),
             (json!({"num_gpus": {"gt": 2}}), false),

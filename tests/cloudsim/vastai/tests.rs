@@ -1,6 +1,7 @@
 //! Requests by hand, straight into the simulator.
 
 mod bids;
+mod cli;
 mod contracts;
 mod keys;
 mod lists;

@@ -1,0 +1,191 @@
+//! The simulator under the command line that Vast.ai itself publishes.
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+
+use super::{ACCOUNT, KEY};
+use crate::core::account::Account;
+use crate::core::machine::BootPlan;
+use crate::core::simulator::Builder;
+use crate::vastai::Vastai;
+
+/// The program, with a home of its own.
+#[derive(Clone)]
+struct Cli {
+    program: String,
+    url: String,
+    home: PathBuf,
+}
+
+impl Cli {
+    /// The one that `SKYWARD_VASTAI_CLI` names, or that is on the path.
+    fn find(url: &str) -> Option<Self> {
+        let program = std::env::var("SKYWARD_VASTAI_CLI").unwrap_or_else(|_| "vastai".to_owned());
+        let home = std::env::temp_dir().join(format!("skyward-vastai-{}", std::process::id()));
+        std::fs::create_dir_all(&home).expect("a home");
+        let cli = Self {
+            program,
+            url: url.to_owned(),
+            home,
+        };
+        let found = cli
+            .command(&["--version"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status();
+        if found.is_ok_and(|status| status.success()) {
+            return Some(cli);
+        }
+        println!(
+            "skipped: there is no {}; install vastai, and name it in SKYWARD_VASTAI_CLI",
+            cli.program
+        );
+        None
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(&self.program);
+        command
+            .args(["--url", &self.url, "--api-key", KEY, "--raw"])
+            .args(words)
+            .env("HOME", &self.home);
+        command
+    }
+
+    /// Runs it away from the runtime and returns what it says.
+    async fn run(&self, words: &[&str]) -> String {
+        let mut command = self.command(words);
+        let output = tokio::task::spawn_blocking(move || command.output())
+            .await
+            .expect("joined")
+            .expect("started");
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(!said.contains("Traceback"), "{words:?}: {said}");
+        let complaint = String::from_utf8_lossy(&output.stderr);
+        assert!(!complaint.contains("Traceback"), "{words:?}: {complaint}");
+        said
+    }
+
+    async fn json(&self, words: &[&str]) -> Value {
+        let said = self.run(words).await;
+        serde_json::from_str(&said).unwrap_or_else(|error| panic!("{words:?}: {error}: {said}"))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_services_own_command_line_rents_uses_and_returns_a_machine() {
+    let simulator = Builder::new()
+        .cloud(Vastai::new())
+        .start()
+        .await
+        .expect("a simulator");
+    let Some(cli) = Cli::find(simulator.url("vastai")) else {
+        return;
+    };
+    let vast = simulator.cloud("vastai");
+    vast.world(|world| {
+        world.add_account(Account::with_key(ACCOUNT, KEY));
+        world.boot = BootPlan::takes(0);
+        world.end_takes = jiff::SignedDuration::ZERO;
+    });
+    // It sends the historic `ssh_direc`, which its own description does not have.
+    vast.control("lenient", &json!({})).expect("known").expect("done");
+    vast.control("limits", &json!({"enabled": false}))
+        .expect("known")
+        .expect("done");
+
+    let offers = cli
+        .json(&["search", "offers", "gpu_name=RTX_4090 num_gpus=1 reliability>0.9"])
+        .await;
+    let offer = offers[0]["id"].to_string();
+    assert_eq!(
+        (&offers[0]["gpu_name"], offers.as_array().map(Vec::len)),
+        (&json!("RTX 4090"), Some(11))
+    );
+    let key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIMNDxwtGo627rxuPmuUd/GLfmbKxKkB5WKExwK8jmeAB me";
+    cli.run(&["create", "ssh-key", key, "-y"]).await;
+    assert_eq!(cli.json(&["show", "ssh-keys"]).await[0]["key"], key);
+    let order = [
+        "create",
+        "instance",
+        &offer,
+        "--image",
+        "nvidia/cuda:12.9.1-runtime-ubuntu24.04",
+        "--disk",
+        "20",
+        "--ssh",
+        "--direct",
+        "--label",
+        "pool/0",
+        "--onstart-cmd",
+        "touch /ready",
+        "--env",
+        "-e A=b -p 8000:8000",
+        "--cancel-unavail",
+    ];
+    let created = cli.json(&order).await;
+    let id = created["new_contract"].to_string();
+    assert_eq!(created["success"], true);
+    vast.world(|world| {
+        let machine = &world.machines[&id];
+        assert_eq!(
+            (machine.mark.name.as_str(), machine.mark.env["A"].as_str()),
+            ("pool/0", "b")
+        );
+        assert_eq!(machine.boot.authorized_keys, [key]);
+    });
+    assert_eq!(
+        cli.json(&["show", "instance", &id]).await["actual_status"],
+        "running"
+    );
+    assert!(
+        cli.run(&["ssh-url", &id])
+            .await
+            .contains("ssh://root@198.19.0.1:")
+    );
+    assert!(
+        cli.run(&["logs", &id])
+            .await
+            .contains(&format!("container C.{id} started"))
+    );
+    cli.run(&["label", "instance", &id, "other"]).await;
+    cli.run(&["stop", "instance", &id]).await;
+    assert_eq!(cli.json(&["show", "instance", &id]).await["cur_state"], "stopped");
+    cli.run(&["start", "instance", &id]).await;
+    let shown = cli.json(&["show", "instances"]).await;
+    assert!(shown.to_string().contains("\"other\""), "{shown}");
+    cli.run(&["destroy", "instance", &id, "-y"]).await;
+    assert_eq!(vast.meter(|meter| meter.billed_now().len()), 0);
+    cli.run(&["destroy", "instance", &id, "-y"]).await;
+    assert_eq!(vast.requests().last().and_then(|entry| entry.status), Some(404));
+
+    let bids = cli
+        .json(&[
+            "search",
+            "offers",
+            "--interruptible",
+            "gpu_name=RTX_4090 num_gpus=1",
+        ])
+        .await;
+    let bid = bids[0]["id"].to_string();
+    let order = [
+        "create",
+        "instance",
+        &bid,
+        "--image",
+        "ubuntu",
+        "--bid_price",
+        "0.5",
+        "--ssh",
+    ];
+    let id = cli.json(&order).await["new_contract"].to_string();
+    cli.run(&["change", "bid", &id, "--price", "0.6"]).await;
+    assert_eq!(cli.json(&["show", "instance", &id]).await["dph_base"], 0.6);
+    cli.run(&["destroy", "instance", &id, "-y"]).await;
+
+    assert_eq!(vast.violations(), []);
+    assert_eq!(vast.mistakes(), []);
+    let _ = std::fs::remove_dir_all(&cli.home);
+}
