@@ -67,6 +67,7 @@ pub mod throttle;
 pub mod xml;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use jiff::SignedDuration;
 use serde_json::Value;
@@ -92,14 +93,14 @@ const MISTAKE: &str = "x-sim-mistake";
 
 /// The simulated AWS.
 pub struct Aws {
-    models: Models,
+    models: Arc<Models>,
     state: State,
     buckets: Buckets,
 }
 
 impl Aws {
     /// AWS as these models describe it.
-    pub fn new(models: Models) -> Self {
+    pub fn new(models: Arc<Models>) -> Self {
         let state = State {
             profiles: ["gpu-node".to_owned()].into(),
             ..State::default()

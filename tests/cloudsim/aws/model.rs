@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::{Arc, OnceLock};
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -190,8 +191,13 @@ impl Models {
 
     /// The models, or nothing where the environment names no folder: then tests
     /// of AWS report themselves as skipped.
-    pub fn from_environment() -> Option<Result<Self, String>> {
-        crate::core::description::folder().map(|folder| Self::read(&folder))
+    pub fn from_environment() -> Option<Result<Arc<Self>, String>> {
+        // A campaign makes thousands of clouds, and the models do not change.
+        static READ: OnceLock<Option<Result<Arc<Models>, String>>> = OnceLock::new();
+        READ.get_or_init(|| {
+            crate::core::description::folder().map(|folder| Self::read(&folder).map(Arc::new))
+        })
+        .clone()
     }
 }
 

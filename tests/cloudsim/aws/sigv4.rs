@@ -73,7 +73,7 @@ pub fn scope(headers: &BTreeMap<String, String>) -> Result<Scope, Refusal> {
 /// Checks the signature of a request.
 pub fn verify(
     request: Signed<'_>,
-    secret: impl FnOnce(&str) -> Option<Secret>,
+    secret: impl Fn(&str) -> Option<Secret>,
     now: Timestamp,
 ) -> Result<Scope, Refusal> {
     let parts = parse(request.headers)?;

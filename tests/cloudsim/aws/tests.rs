@@ -27,7 +27,7 @@ use crate::core::http::Request;
 use crate::core::sim::{Outcome, Sim};
 
 /// The models, or nothing (and a word about it) where the environment has none.
-pub(super) fn models() -> Option<Models> {
+pub(super) fn models() -> Option<Arc<Models>> {
     let Some(models) = Models::from_environment() else {
         println!("skipped: SKYWARD_SPECS is not set");
         return None;

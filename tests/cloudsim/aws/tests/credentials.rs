@@ -55,6 +55,20 @@ fn a_clock_that_is_off_gives_request_expired() {
 }
 
 #[test]
+fn a_client_on_the_clock_of_its_machine_is_heard_whatever_time_a_test_has() {
+    let Some(hand) = Hand::new() else { return };
+    let far = SignedDuration::from_hours(24 * 400);
+    hand.sim.clock().advance(far);
+    let real = jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ").to_string();
+    let headers = [
+        ("content-type", "application/x-www-form-urlencoded"),
+        ("x-amz-date", real.as_str()),
+    ];
+    let request = hand.signed("ec2", &headers, "Action=DescribeRegions&Version=2016-11-15");
+    hand.send(request).expect("an answer").fine();
+}
+
+#[test]
 fn a_credential_that_is_revoked_expired_or_without_rights_is_told_apart() {
     let Some(hand) = Hand::new() else { return };
     set(&hand, CredentialState::Revoked);
