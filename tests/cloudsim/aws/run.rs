@@ -29,18 +29,18 @@ pub fn run(context: &mut Context<'_, '_>, input: &Value) -> Outcome {
             "Invalid value for MinCount {least} and MaxCount {most}"
         )));
     }
-    let top_level = ["SubnetId", "PrivateIpAddress"]
-        .iter()
-        .any(|name| text(input, name).is_some());
-    if top_level && !list(input, "NetworkInterfaces").is_empty() {
-        return Err(Failure::combination(
-            "Network interfaces and an instance-level subnet ID may not be specified on the same request",
-        ));
-    }
     let spec = match input.get("LaunchTemplate") {
         Some(specification) => launch::overlay(&templates::named(context, specification)?.detail, input),
         None => input.clone(),
     };
+    let top_level = ["SubnetId", "PrivateIpAddress"]
+        .iter()
+        .any(|name| text(&spec, name).is_some());
+    if top_level && !list(&spec, "NetworkInterfaces").is_empty() {
+        return Err(Failure::combination(
+            "Network interfaces and an instance-level subnet ID may not be specified on the same request",
+        ));
+    }
     let launch = launch::check(context, &spec)?;
     let quota = room::quota_left(context, launch.kind, launch.market)?;
     let (subnet, stock) = choose_subnet(context, &launch, least as u64)?;

@@ -2,12 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use rust_decimal::Decimal;
 use serde_json::{Map, Value};
 
 use super::market::Market;
 use super::reply::Failure;
-use crate::core::billing::Billing;
 use crate::core::cloud::Visit;
 use crate::core::machine::{BootPlan, Cause, Machine, Phase};
 use crate::core::world::World;
@@ -84,17 +82,5 @@ pub fn settle(state: &mut State, world: &mut World, plan: &BootPlan) {
             }
             _ => {}
         }
-    }
-}
-
-/// Gives an instance another price from now on.
-pub fn reprice(world: &mut World, billing: &Billing, id: &str, price: Decimal) {
-    let now = world.now();
-    if let Some(machine) = world.machines.get_mut(id) {
-        machine.price = price;
-        machine.tab.charge(
-            now,
-            billing.rate(machine.phase, machine.price, machine.disk_price),
-        );
     }
 }

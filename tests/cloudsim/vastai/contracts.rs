@@ -6,7 +6,7 @@ use std::str::FromStr as _;
 use rust_decimal::Decimal;
 use serde_json::{Map, Value, json};
 
-use super::context::{Context, reprice};
+use super::context::Context;
 use super::market::{Ask, Lookup, Offering};
 use super::reply::{Failure, Outcome};
 use super::{keys, overlays};
@@ -388,8 +388,7 @@ pub fn bid(context: &mut Context<'_, '_>, id: &str) -> Outcome {
     if let Some(machine) = context.visit.world.machines.get_mut(id) {
         machine.detail["bid"] = json!(price);
     }
-    let billing = *context.visit.world.billing();
-    reprice(context.visit.world, &billing, id, price + disk);
+    context.visit.world.reprice(id, price + disk);
     context.visit.subject = Some(id.to_owned());
     context.settle();
     Ok(json!({"success": true}))

@@ -7,7 +7,7 @@
 //! | fact | where |
 //! | --- | --- |
 //! | filter language, null, country codes, sorting | `filter` |
-//! | hosts; offers are slices, go when taken, return under another id, ids change | `market`, `hosts` |
+//! | hosts; offers are slices, go when taken, return under another id, ids change | `market`, `hosts`, `offers` |
 //! | on demand displaces bids, higher bids lower ones; losers are paused and resume | `market::settle`, `context::settle` |
 //! | search: defaults of the service, `ondemand` and `bid` prices, disk in the price | `search` |
 //! | create: 404 `no_such_ask` in the text, 410, `invalid_price`, success false with 200, queueing | `contracts` |
@@ -21,6 +21,9 @@
 //! | least time between calls of an endpoint, plain text or JSON with 429 | `limit` below |
 //! | a key in each container that may only end that container | `authenticate` below |
 //! | billing by the started minute; a paused instance costs its disk | `billing` below |
+//!
+//! Vast.ai's own command line judges it in `tests/cli.rs`, where it is installed
+//! (`SKYWARD_VASTAI_CLI` names it).
 //!
 //! Not simulated: templates, volumes, virtual machines, reserved instances.
 

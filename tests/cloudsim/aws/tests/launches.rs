@@ -177,6 +177,26 @@ fn what_a_launch_names_has_to_exist_and_fit() {
 }
 
 #[test]
+fn a_templates_interface_and_a_subnet_beside_it_do_not_go_together() {
+    let Some(hand) = Hand::new() else { return };
+    let template = [
+        ("LaunchTemplateName", "skyward-t"),
+        ("LaunchTemplateData.NetworkInterface.1.DeviceIndex", "0"),
+        (
+            "LaunchTemplateData.NetworkInterface.1.AssociatePublicIpAddress",
+            "true",
+        ),
+    ];
+    hand.ec2("CreateLaunchTemplate", &template).fine();
+    let named = ("LaunchTemplate.LaunchTemplateName", "skyward-t");
+    let subnet = hand.subnet_in("us-east-1a");
+    hand.run("t3.micro", &[named, ("SubnetId", &subnet)])
+        .fails(400, "InvalidParameterCombination");
+    hand.run("t3.micro", &[named]).fine();
+    hand.judged_clean();
+}
+
+#[test]
 fn filters_find_what_carries_a_tag_a_token_or_a_state() {
     let Some(hand) = Hand::new() else { return };
     let tags = [
