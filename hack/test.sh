@@ -180,6 +180,12 @@ lints() {
 }
 units() {
   stage sshd tools 0 "an OpenSSH server for the tests" openssh_server
+  # The AWS client meets a server of EC2's API that others wrote, within the unit tests.
+  stage moto tools 5 "moto, an EC2 server for the tests" hack/moto.sh
+  if [ "${OUTCOME[moto]:-}" = ok ]; then
+    SKYWARD_MOTO=$(hack/moto.sh)
+    export SKYWARD_MOTO
+  fi
   stage unit "tools sshd" 40 "unit, property and doc tests" \
     cargo test --locked --workspace --exclude skyward-e2e --exclude skyward-control-plane-tests --exclude skyward-bench
   absent python python "python tests" ||
@@ -197,7 +203,7 @@ on_the_cluster() {
   # Other clusters have no way to a registry on this machine.
   [ "$CLUSTER" != local ] || absent demo tests/demo "demo" ||
     stage demo images 10 "demo on a given cluster, through a registry" tests/demo/given.sh "$KUBECONFIG_TEST"
-  stage provider images 10 "container provider, without an operator" cargo test --locked -p skyward-providers live
+  stage provider images 10 "container provider, without an operator" cargo test --locked -p skyward-providers --no-default-features live
   # The machines of the simulated clouds are dialled at their Pods' own addresses.
   [ "$CLUSTER" != local ] || stage cloudsim images 10 "simulated machines that are Pods" cargo test --locked -p skyward-cloudsim live
   absent control-plane tests/control_plane "control-plane tests" ||

@@ -150,29 +150,46 @@ fn denied_action(said: &str) -> Option<&str> {
     Some(action.trim_end_matches(['.', ','])).filter(|action| action.contains(':'))
 }
 
-/// What a call needs, where AWS does not say it.
+/// What each call needs, for answers that do not say it. Every call of the client is here.
+const NEEDED: &[(&str, &str)] = &[
+    ("create the instance", "ec2:CreateFleet or ec2:RunInstances"),
+    (
+        "create the launch template",
+        "ec2:CreateLaunchTemplate or ec2:CreateTags",
+    ),
+    (
+        "create the security group",
+        "ec2:CreateSecurityGroup or ec2:CreateTags",
+    ),
+    ("open the security group", "ec2:AuthorizeSecurityGroupIngress"),
+    ("delete the instance", "ec2:TerminateInstances"),
+    ("delete the launch template", "ec2:DeleteLaunchTemplate"),
+    ("delete the security group", "ec2:DeleteSecurityGroup"),
+    ("list the instances", "ec2:DescribeInstances"),
+    ("look at the instance", "ec2:DescribeInstances"),
+    ("list the security groups", "ec2:DescribeSecurityGroups"),
+    ("look for the security group", "ec2:DescribeSecurityGroups"),
+    ("list the launch templates", "ec2:DescribeLaunchTemplates"),
+    ("list the subnets", "ec2:DescribeSubnets"),
+    ("look for the default VPC", "ec2:DescribeVpcs"),
+    ("list the instance types", "ec2:DescribeInstanceTypes"),
+    ("look at the instance type", "ec2:DescribeInstanceTypes"),
+    (
+        "list the zones of the instance types",
+        "ec2:DescribeInstanceTypeOfferings",
+    ),
+    ("list the spot prices", "ec2:DescribeSpotPriceHistory"),
+    ("look at the spot price", "ec2:DescribeSpotPriceHistory"),
+    ("look at the image", "ec2:DescribeImages"),
+    ("look up the image", "ssm:GetParameter"),
+    ("read the price list", "pricing:GetProducts"),
+];
+
 fn needed_action(operation: &str) -> Option<&'static str> {
-    Some(match operation {
-        "create the instance" => "ec2:CreateFleet or ec2:RunInstances",
-        "create the launch template" => "ec2:CreateLaunchTemplate or ec2:CreateTags",
-        "create the security group" => "ec2:CreateSecurityGroup or ec2:CreateTags",
-        "open the security group" => "ec2:AuthorizeSecurityGroupIngress",
-        "delete the instance" => "ec2:TerminateInstances",
-        "delete the launch template" => "ec2:DeleteLaunchTemplate",
-        "delete the security group" => "ec2:DeleteSecurityGroup",
-        "list the instances" | "look at the instance" => "ec2:DescribeInstances",
-        "list the security groups" | "look for the security group" => "ec2:DescribeSecurityGroups",
-        "list the launch templates" => "ec2:DescribeLaunchTemplates",
-        "list the subnets" => "ec2:DescribeSubnets",
-        "look for the default VPC" => "ec2:DescribeVpcs",
-        "list the instance types" | "look at the instance type" => "ec2:DescribeInstanceTypes",
-        "list the zones of the instance types" => "ec2:DescribeInstanceTypeOfferings",
-        "list the spot prices" | "look at the spot price" => "ec2:DescribeSpotPriceHistory",
-        "look at the image" => "ec2:DescribeImages",
-        "look up the image" => "ssm:GetParameter",
-        "read the price list" => "pricing:GetProducts",
-        _ => return None,
-    })
+    NEEDED
+        .iter()
+        .find(|(call, _)| *call == operation)
+        .map(|(_, action)| *action)
 }
 
 const POLICY: &str = "Attach the policy of the provider's page (docs/providers/aws.md) to the user or role";

@@ -10,7 +10,7 @@
 //! - `order` carries an order out, `look` looks at instances.
 //! - [`offers`]: what is sold becomes offers; [`catalogue`] remembers it; [`memory`] is how.
 //!
-//! A crate of its own, since its SDK takes minutes to compile (docs/decisions/0006).
+//! A crate of its own, since its SDK takes minutes to compile (docs/decisions/0007).
 
 pub mod catalogue;
 pub mod cloud;

@@ -129,6 +129,41 @@ fn a_permission_that_aws_does_not_name_is_named_by_the_call() {
 }
 
 #[test]
+fn the_policy_of_the_page_allows_every_call() {
+    let page = include_str!("../../../../docs/providers/aws.md");
+    let (_, policy) = page.split_once("```json").unwrap();
+    let (policy, _) = policy.split_once("```").unwrap();
+    let policy: serde_json::Value = serde_json::from_str(policy).unwrap();
+    let allowed = policy["Statement"].to_string();
+    for (call, actions) in NEEDED {
+        for action in actions.split(" or ") {
+            assert!(allowed.contains(&format!("\"{action}\"")), "{call}: {action}");
+        }
+    }
+    // And every call has a name in that list.
+    for source in [
+        include_str!("../catalogue.rs"),
+        include_str!("../images.rs"),
+        include_str!("../look.rs"),
+        include_str!("../network.rs"),
+        include_str!("../order.rs"),
+    ] {
+        for (_, after) in source
+            .match_indices("call(\n")
+            .map(|(at, _)| source.split_at(at + 6))
+        {
+            let name = after
+                .trim_start()
+                .trim_start_matches('"')
+                .split('"')
+                .next()
+                .unwrap();
+            assert!(needed_action(name).is_some(), "{name}");
+        }
+    }
+}
+
+#[test]
 fn a_signed_header_that_aws_repeats_is_not_passed_on() {
     let said = "The Canonical String for this request should have been 'POST / x-amz-security-token:canary'";
     let error = from_code(

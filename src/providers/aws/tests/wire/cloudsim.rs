@@ -3,13 +3,14 @@
 
 use std::{
     collections::BTreeSet,
-    net::{Ipv4Addr, SocketAddr},
-    process::{Command, Stdio},
-    sync::{Arc, OnceLock},
+    net::SocketAddr,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
+use jiff::Timestamp;
 use serde_json::{Value, json};
+use skyward_cloudsim::{Account, Builder, Simulator, aws::Aws as Simulated};
 use skyward_core::{
     Deletion, ErrorKind, Market, Order, Provider, ProviderPhase, machine::FailureKind, order::PoolShape,
 };
@@ -18,41 +19,27 @@ use tokio::{
     net::TcpStream,
 };
 
-use crate::{
-    KEY, SECRET, Server, answers, deleted, free_port, order, provider_at, reference, released, scope,
-};
+use crate::{KEY, SECRET, deleted, order, provider_at, reference, released, scope};
 
-/// A simulator for each test: faults, stock and clocks are its own.
+/// A simulator, for one test: faults, stock and clock are its own.
+struct Server {
+    address: SocketAddr,
+    simulator: Simulator,
+}
+
+/// Starts one; `None` (and a word about it) without the service models.
 async fn simulator() -> Option<Server> {
-    static SAID: OnceLock<()> = OnceLock::new();
-    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
-    let (Some(program), Some(_)) = (set("SKYWARD_CLOUDSIM"), set("SKYWARD_SPECS")) else {
-        SAID.get_or_init(|| {
-            eprintln!("skipped: SKYWARD_CLOUDSIM names no cloudsim, or SKYWARD_SPECS no models");
-        });
-        return None;
-    };
-    let port = free_port();
-    let process = Command::new(program)
-        .args(["--cloud", &format!("aws=127.0.0.1:{port}")])
-        // Its time passes when a story says so: nothing waits for boots and ends.
-        .arg("--manual-clock")
-        .args(["--account", &format!("aws:123456789012:{KEY}:{SECRET}")])
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("SKYWARD_CLOUDSIM names a program");
-    let server = Server {
-        address: SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
-        process,
-    };
-    answers(&server).await;
+    let cloud = Simulated::from_environment()?;
+    let account = Account::with_pair("123456789012", KEY, SECRET);
+    // Its time passes when a story says so: nothing waits for boots and ends.
+    let simulator = Builder::manual().seed(7).cloud(cloud).start().await.unwrap();
+    simulator.cloud("aws").world(|world| world.add_account(account));
+    let url = simulator.url("aws").trim_start_matches("http://");
+    let address = url.trim_end_matches('/').parse().unwrap();
     // Requests are signed with the real time.
-    let clock = control(&server, "GET", "clock", Value::Null).await;
-    let simulated: jiff::Timestamp = clock["now"].as_str().unwrap().parse().unwrap();
-    let behind = jiff::Timestamp::now().duration_since(simulated).as_secs();
-    control(&server, "POST", "clock", json!({ "advanceSeconds": behind })).await;
-    Some(server)
+    let behind = Timestamp::now().duration_since(simulator.clock().now());
+    simulator.advance(behind.as_secs());
+    Some(Server { address, simulator })
 }
 
 /// A call of the simulator's controls.
@@ -81,7 +68,8 @@ async fn control(server: &Server, method: &str, path: &str, body: Value) -> Valu
 
 /// A few seconds of the simulator's time.
 async fn later(server: &Server) {
-    control(server, "POST", "clock", json!({ "advanceSeconds": 3 })).await;
+    server.simulator.advance(3);
+    tokio::task::yield_now().await;
 }
 
 /// What a story must not leave behind: requests that AWS would refuse, and money.
@@ -108,7 +96,7 @@ async fn nothing_left(server: &Server) {
 }
 
 fn provider(server: &Server) -> Arc<dyn Provider> {
-    provider_at(server, None, json!({}))
+    provider_at(server.address, None, json!({}))
 }
 
 /// Waits for the machine to run.

@@ -1,7 +1,7 @@
 //! The client against servers that others wrote: moto, an EC2 server from PyPI, where
-//! `SKYWARD_MOTO` names a `moto_server`; and the cloud simulator, written from the
-//! service models of AWS, where `SKYWARD_CLOUDSIM` names its program and `SKYWARD_SPECS`
-//! the models. Where there is none, a test says that it did not run.
+//! `SKYWARD_MOTO` names a `moto_server`; and our cloud simulator, which its author made
+//! from the service models of AWS in the folder that `SKYWARD_SPECS` names. Where there
+//! is none, a test says that it did not run.
 
 #![allow(
     clippy::unwrap_used,
@@ -14,8 +14,7 @@ mod cloudsim;
 mod moto;
 
 use std::{
-    net::{Ipv4Addr, SocketAddr},
-    process::Child,
+    net::SocketAddr,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -25,41 +24,11 @@ use skyward_core::{
     order::PoolShape,
 };
 use skyward_provider_aws::{Settings, connect};
-use tokio::net::TcpStream;
 
 const CLUSTER: &str = "6f0d3c3e-0000-4000-8000-000000000001";
 const REGION: &str = "us-east-1";
 const KEY: &str = "AKIAEXAMPLE";
 const SECRET: &str = "canary-of-the-secret-key";
-
-/// A server of our own, ended with the tests that use it.
-struct Server {
-    address: SocketAddr,
-    process: Child,
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-fn free_port() -> u16 {
-    std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port()
-}
-
-async fn answers(server: &Server) {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while TcpStream::connect(server.address).await.is_err() {
-        assert!(Instant::now() < deadline, "the server did not start");
-        moment().await;
-    }
-}
 
 /// A moment of real time.
 async fn moment() {
@@ -67,8 +36,8 @@ async fn moment() {
 }
 
 /// The client of an account at this server; its prices may come from elsewhere.
-fn provider_at(server: &Server, prices: Option<String>, settings: serde_json::Value) -> Arc<dyn Provider> {
-    let everywhere = format!("http://{}", server.address);
+fn provider_at(server: SocketAddr, prices: Option<String>, settings: serde_json::Value) -> Arc<dyn Provider> {
+    let everywhere = format!("http://{server}");
     connect(Account {
         cluster: CLUSTER.to_owned(),
         provider: "aws-main".to_owned(),

@@ -3,8 +3,9 @@
 use std::{
     collections::BTreeSet,
     net::{Ipv4Addr, SocketAddr},
-    process::{Command, Stdio},
+    process::{Child, Command, Stdio},
     sync::{Arc, Mutex, OnceLock, Weak},
+    time::{Duration, Instant},
 };
 
 use skyward_core::{
@@ -15,7 +16,28 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 
-use crate::{Server, answers, deleted, free_port, moment, order, provider_at, reference, released, scope};
+use crate::{deleted, moment, order, provider_at, reference, released, scope};
+
+/// A moto of our own, ended with the tests that use it.
+struct Server {
+    address: SocketAddr,
+    process: Child,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+async fn answers(server: &Server) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while TcpStream::connect(server.address).await.is_err() {
+        assert!(Instant::now() < deadline, "the server did not start");
+        moment().await;
+    }
+}
 
 /// The moto that all tests share as long as one of them runs; `None` (and a word about it)
 /// where there is none.
@@ -43,7 +65,11 @@ fn start() -> Option<Server> {
         });
         return None;
     };
-    let port = free_port();
+    let port = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port();
     let process = Command::new(program)
         .args(["-H", "127.0.0.1", "-p", &port.to_string()])
         .stdout(Stdio::null())
@@ -132,7 +158,7 @@ async fn provider(moto: &Server) -> Arc<dyn Provider> {
 }
 
 async fn provider_with(moto: &Server, settings: serde_json::Value) -> Arc<dyn Provider> {
-    provider_at(moto, Some(price_list().await), settings)
+    provider_at(moto.address, Some(price_list().await), settings)
 }
 
 #[tokio::test]
