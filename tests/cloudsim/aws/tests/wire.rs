@@ -224,3 +224,82 @@ fn too_many_calls_of_one_action_are_refused_with_503_until_the_bucket_fills() {
     hand.wait(1);
     hand.ec2("RunInstances", &parameters).fine();
 }
+
+#[test]
+fn the_other_services_have_words_of_their_own_for_the_same_refusals() {
+    let Some(hand) = Hand::new() else { return };
+    let table = [
+        (
+            Fault::TooMany { retry_after: None },
+            "ThrottlingException",
+            "Throttling",
+        ),
+        (
+            Fault::Server {
+                status: 500,
+                when: When::Before,
+            },
+            "InternalServerError",
+            "InternalError",
+        ),
+        (
+            Fault::Unauthorized,
+            "UnrecognizedClientException",
+            "InvalidClientTokenId",
+        ),
+        (Fault::Expired, "ExpiredTokenException", "ExpiredToken"),
+        (Fault::Forbidden, "AccessDeniedException", "AccessDenied"),
+    ];
+    for (fault, json_code, sts_code) in table {
+        hand.sim.fault(Rule::once("ssm.GetParameter", fault.clone()));
+        hand.sim.fault(Rule::once("sts.GetCallerIdentity", fault.clone()));
+        let ssm = hand.parameter("/a/b");
+        assert_eq!(ssm.json()["__type"], json_code, "{fault:?}");
+        assert_eq!(
+            hand.sts("GetCallerIdentity").text("Code"),
+            Some(sts_code),
+            "{fault:?}"
+        );
+    }
+    hand.judged_clean();
+}
+
+#[test]
+fn every_read_call_answers_what_its_model_allows() {
+    let Some(hand) = Hand::new() else { return };
+    hand.running("g5.xlarge", &[("InstanceMarketOptions.MarketType", "spot")]);
+    let calls = [
+        "DescribeAvailabilityZones",
+        "DescribeImages",
+        "DescribeInstanceStatus",
+        "DescribeInstanceTypeOfferings",
+        "DescribeInstanceTypes",
+        "DescribeInstances",
+        "DescribeKeyPairs",
+        "DescribeLaunchTemplates",
+        "DescribeRegions",
+        "DescribeSecurityGroups",
+        "DescribeSpotInstanceRequests",
+        "DescribeSpotPriceHistory",
+        "DescribeSubnets",
+        "DescribeTags",
+        "DescribeVpcs",
+    ];
+    for call in calls {
+        hand.ec2(call, &[]).fine();
+    }
+    let id = hand
+        .ec2("DescribeInstances", &[])
+        .text("instanceId")
+        .expect("an id")
+        .to_owned();
+    hand.ec2("GetConsoleOutput", &[("InstanceId", &id)]).fine();
+    let scores = hand
+        .ec2(
+            "GetSpotPlacementScores",
+            &[("TargetCapacity", "1"), ("InstanceType.1", "g5.xlarge")],
+        )
+        .fine();
+    assert!(scores.text("score").is_some());
+    hand.judged_clean();
+}

@@ -312,3 +312,40 @@ fn the_account_tells_who_it_is_and_logs_are_downloaded_elsewhere() {
     assert_eq!(hand.put("/api/v0/instances/request_logs/1/", json!({})).0, 404);
     hand.judged_clean();
 }
+
+#[test]
+fn each_refusal_of_the_core_has_the_words_of_this_service() {
+    let hand = Hand::new();
+    let offer = hand.offer_of(101, 1, "ondemand");
+    let table = [
+        (Fault::TooMany { retry_after: Some(5) }, 429, None),
+        (
+            Fault::Server {
+                status: 502,
+                when: When::Before,
+            },
+            502,
+            None,
+        ),
+        (Fault::NoCapacity, 410, Some("no_such_ask")),
+        (
+            Fault::Quota {
+                what: "instances".to_owned(),
+            },
+            403,
+            Some("limit_exceeded"),
+        ),
+        (Fault::Funds, 400, Some("invalid_args")),
+        (Fault::Unauthorized, 401, Some("auth_error")),
+        (Fault::Expired, 401, Some("auth_error")),
+        (Fault::Forbidden, 403, Some("not_authorized")),
+    ];
+    for (fault, status, code) in table {
+        hand.sim.fault(Rule::once("create", fault.clone()));
+        let (got, body) = hand.create(&offer, json!({}));
+        assert_eq!((got, body["error"].as_str()), (status, code), "{fault:?}: {body}");
+    }
+    assert_eq!(hand.sim.world(|world| world.machines.len()), 0);
+    assert!(hand.sim.pending_faults().is_empty());
+    hand.judged_clean();
+}
