@@ -393,3 +393,7 @@ impl Provider for Aws {
         })
     }
 }
+
+#[cfg(test)]
+#[path = "tests/account.rs"]
+mod tests;
