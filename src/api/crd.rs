@@ -68,7 +68,8 @@ fn finished(crd: CustomResourceDefinition, clouds: &[AccountKind]) -> CustomReso
         if let Some(Value::Object(schema)) = version.pointer_mut("/schema/openAPIV3Schema") {
             finish_schema(schema, &kind);
             if kind == "Provider"
-                && let Some(Value::Object(spec)) = schema.get_mut("properties").and_then(|p| p.get_mut("spec"))
+                && let Some(Value::Object(spec)) =
+                    schema.get_mut("properties").and_then(|p| p.get_mut("spec"))
             {
                 add_clouds(spec, clouds);
             }

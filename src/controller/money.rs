@@ -172,8 +172,14 @@ mod tests {
         #[case] expected: &str,
     ) {
         let cost = tariff(step, minimum).cost(at(0), at(seconds));
-        assert_eq!(cost.total().normalize(), expected.parse::<Decimal>().unwrap().normalize());
-        assert_eq!(cost.savings, cost.spot, "on demand it would have cost twice as much");
+        assert_eq!(
+            cost.total().normalize(),
+            expected.parse::<Decimal>().unwrap().normalize()
+        );
+        assert_eq!(
+            cost.savings, cost.spot,
+            "on demand it would have cost twice as much"
+        );
         assert_eq!(cost.on_demand, Decimal::ZERO);
     }
 

@@ -45,7 +45,9 @@ impl Credentials {
 
     /// One of them; a blank value counts as absent.
     pub fn get(&self, name: &str) -> Option<&Secret> {
-        self.0.get(name).filter(|secret| !secret.expose().trim().is_empty())
+        self.0
+            .get(name)
+            .filter(|secret| !secret.expose().trim().is_empty())
     }
 
     /// One of them, or an error that says what to do.

@@ -5,8 +5,8 @@ use std::{sync::Arc, time::Instant};
 use async_trait::async_trait;
 use futures::stream::BoxStream;
 use skyward_core::{
-    Accepted, Capabilities, Deletion, Leftover, MachineRef, Offer, Order, PoolScope, Provider, ProviderError, ProviderMachine,
-    Scope,
+    Accepted, Capabilities, Deletion, Leftover, MachineRef, Offer, Order, PoolScope, Provider, ProviderError,
+    ProviderMachine, Scope,
 };
 
 /// Who is told of every call. Implemented over the metrics of the controller.

@@ -6,9 +6,7 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use skyward_api::{crd::AccountKind, provider::ProviderSpec};
-use skyward_core::{
-    Account, CredentialKey, Credentials, Endpoints, ErrorKind, Provider, ProviderError,
-};
+use skyward_core::{Account, CredentialKey, Credentials, Endpoints, ErrorKind, Provider, ProviderError};
 
 use crate::{
     container,
@@ -74,9 +72,21 @@ const fn cloud<K: Kind>() -> Cloud {
         endpoints: K::ENDPOINTS,
         schema: skyward_api::crd::settings_schema::<K::Settings>,
         connect: |account| {
-            let Account { cluster, provider, settings, credentials, endpoints } = account;
+            let Account {
+                cluster,
+                provider,
+                settings,
+                credentials,
+                endpoints,
+            } = account;
             let settings = settings_of(K::NAME, settings)?;
-            K::connect(Account { cluster, provider, settings, credentials, endpoints })
+            K::connect(Account {
+                cluster,
+                provider,
+                settings,
+                credentials,
+                endpoints,
+            })
         },
     }
 }
@@ -128,7 +138,10 @@ pub fn account_kinds() -> Vec<AccountKind> {
 }
 
 /// Settings as a type, or an error that names the field.
-pub fn settings_of<T: DeserializeOwned>(kind: &'static str, settings: serde_json::Value) -> Result<T, ProviderError> {
+pub fn settings_of<T: DeserializeOwned>(
+    kind: &'static str,
+    settings: serde_json::Value,
+) -> Result<T, ProviderError> {
     serde_json::from_value(settings).map_err(|error| {
         ProviderError::new(
             ErrorKind::InvalidOrder,

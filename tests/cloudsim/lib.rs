@@ -8,8 +8,8 @@
 pub mod aws;
 pub mod backend;
 pub mod core;
-pub mod vastai;
 pub mod runpod;
+pub mod vastai;
 pub mod verda;
 
 pub use crate::core::account::Account;

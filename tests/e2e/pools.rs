@@ -167,12 +167,16 @@ async fn pools_that_cannot_work_say_why_and_recover() -> Result {
         "{message}"
     );
     space.pool("big", 1, json!({"vcpus": 1000})).await?;
-    let message = space.condition::<Pool>("big", "Ready", "NoAvailableProvider").await?;
+    let message = space
+        .condition::<Pool>("big", "Ready", "NoAvailableProvider")
+        .await?;
     assert!(message.contains("vcpus"), "{message}");
     space
         .pool("gpu", 1, json!({"accelerator": {"name": "H100"}}))
         .await?;
-    let message = space.condition::<Pool>("gpu", "Ready", "NoAvailableProvider").await?;
+    let message = space
+        .condition::<Pool>("gpu", "Ready", "NoAvailableProvider")
+        .await?;
     assert!(message.contains("accelerator"), "{message}");
     space.pool("off", 0, json!({})).await?;
     phase(&space, "off", PoolPhase::Off).await?;

@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
-use rust_decimal::Decimal;
 use kube::{Resource, ResourceExt, runtime::reflector::ObjectRef};
+use rust_decimal::Decimal;
 use skyward_api::{
     Duration as Lasting, Machine, MachineStatus, Pool, Provider as ProviderObject, machine::MachineSpec,
     provider::HostKeyPolicy,

@@ -77,7 +77,10 @@ pub fn order(machine: &MachineFacts, pool: &PoolSpec, parts: OrderParts<'_>) -> 
             machines: pool.nodes.desired,
             connected: pool.cluster.unwrap_or(true) && pool.nodes.desired > 1,
         },
-        overrides: spec.settings.clone().map_or(serde_json::Value::Null, serde_json::Value::Object),
+        overrides: spec
+            .settings
+            .clone()
+            .map_or(serde_json::Value::Null, serde_json::Value::Object),
         labels: BTreeMap::from([("kubernetes.io/arch".to_owned(), architecture.to_owned())]),
     }
 }
@@ -93,10 +96,10 @@ fn boot_script(capabilities: &Capabilities, waits: Waits) -> String {
 }
 
 fn shm_bytes(pool: &PoolSpec, memory_gb: Option<f64>) -> u64 {
-    pool.shm_size.as_ref().and_then(bytes).unwrap_or_else(|| {
-        memory_gb
-            .map_or(SHM_BYTES, |gb| SHM_BYTES.min((gb * 1e9 / 2.0) as u64))
-    })
+    pool.shm_size
+        .as_ref()
+        .and_then(bytes)
+        .unwrap_or_else(|| memory_gb.map_or(SHM_BYTES, |gb| SHM_BYTES.min((gb * 1e9 / 2.0) as u64)))
 }
 
 /// An amount as Kubernetes writes it, in bytes.
@@ -244,6 +247,9 @@ mod tests {
         assert_eq!(boot_script(&capabilities, waits), "");
         capabilities.boot_script = true;
         let script = boot_script(&capabilities, waits);
-        assert!(script.contains("sleep 1200\n") && script.contains("shutdown -h now"), "{script}");
+        assert!(
+            script.contains("sleep 1200\n") && script.contains("shutdown -h now"),
+            "{script}"
+        );
     }
 }

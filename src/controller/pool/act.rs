@@ -12,7 +12,11 @@ use kube::{
     Api, Resource,
     api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions},
 };
-use skyward_api::{Machine, Pool, labels, machine::MachineSpec, pool::{Place, PoolStatus}};
+use skyward_api::{
+    Machine, Pool, labels,
+    machine::MachineSpec,
+    pool::{Place, PoolStatus},
+};
 use skyward_core::{Deletion, ErrorKind, PoolScope, ProviderError};
 use tokio::time::{Instant, timeout};
 

@@ -65,7 +65,8 @@ pub struct Limits {
 impl Limits {
     /// Whether one more Machine of that price, or several, would pass a limit.
     pub fn passed_by(&self, used: Used, machines: u32, hourly: Decimal) -> bool {
-        let many = |limit: Option<u32>, used: u32| limit.is_some_and(|limit| used.saturating_add(machines) > limit);
+        let many =
+            |limit: Option<u32>, used: u32| limit.is_some_and(|limit| used.saturating_add(machines) > limit);
         let dear = |limit: Option<Decimal>, used: Decimal| limit.is_some_and(|limit| used + hourly > limit);
         many(self.total, used.total)
             || many(self.in_namespace, used.in_namespace)

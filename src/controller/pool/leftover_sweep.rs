@@ -39,7 +39,10 @@ fn plan(
     now: Timestamp,
 ) -> (BTreeMap<String, BTreeSet<String>>, BTreeSet<String>) {
     let mut regions: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for leftover in found.iter().filter(|leftover| !wanted.contains(&leftover.pool_uid)) {
+    for leftover in found
+        .iter()
+        .filter(|leftover| !wanted.contains(&leftover.pool_uid))
+    {
         let of_pool = regions.entry(leftover.pool_uid.clone()).or_default();
         if !leftover.region.is_empty() {
             of_pool.insert(leftover.region.clone());
@@ -119,7 +122,11 @@ async fn sweep(context: &Context, name: &str, account: &Account, sightings: &mut
         };
         match timeout(DEADLINE, account.provider.release(&scope)).await {
             Ok(Ok(_)) => {
-                tracing::warn!(provider = name, pool_uid, "what a Pool that is gone left behind was returned");
+                tracing::warn!(
+                    provider = name,
+                    pool_uid,
+                    "what a Pool that is gone left behind was returned"
+                );
             }
             Ok(Err(error)) => {
                 tracing::warn!(provider = name, pool_uid, %error, "what a Pool left behind could not be returned; the next look tries again");
@@ -127,7 +134,11 @@ async fn sweep(context: &Context, name: &str, account: &Account, sightings: &mut
             Err(_) => {}
         }
     }
-    if watch.is_empty() { EVERY } else { settle + Duration::from_secs(1) }
+    if watch.is_empty() {
+        EVERY
+    } else {
+        settle + Duration::from_secs(1)
+    }
 }
 
 #[cfg(test)]
@@ -157,7 +168,10 @@ mod tests {
         let seen = Sightings::from([("gone".to_owned(), at(0))]);
         assert!(plan(&found, &wanted, &seen, settle, at(29)).0.is_empty());
         let (due, watch) = plan(&found, &wanted, &seen, settle, at(30));
-        assert_eq!(due["gone"].iter().map(String::as_str).collect::<Vec<_>>(), ["eu", "us"]);
+        assert_eq!(
+            due["gone"].iter().map(String::as_str).collect::<Vec<_>>(),
+            ["eu", "us"]
+        );
         assert!(watch.is_empty());
     }
 }

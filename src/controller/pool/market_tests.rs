@@ -84,7 +84,10 @@ fn price(on_demand: &str) -> Value {
 
 fn standing(slot: u32, provider: &str, region: &str) -> MachineFacts {
     MachineFacts {
-        place: Place { provider: provider.into(), region: region.into() },
+        place: Place {
+            provider: provider.into(),
+            region: region.into(),
+        },
         ..ready(slot)
     }
 }
@@ -115,20 +118,43 @@ fn the_record_of_a_machine_says_what_was_chosen_and_what_it_costs() {
         json!({ "candidates": [{ "provider": "a" }, { "provider": "b", "diskGB": 77, "settings": { "tier": "x" } }] }),
         &[
             ("a", "a-1", price("3")),
-            ("b", "b-1", json!({ "onDemandPrice": "2", "spotPrice": "0.50", "region": "eu", "id": "one" })),
+            (
+                "b",
+                "b-1",
+                json!({ "onDemandPrice": "2", "spotPrice": "0.50", "region": "eu", "id": "one" }),
+            ),
         ],
     );
     let mut seen = seen;
-    seen.providers.get_mut("b").unwrap().overridable.insert("tier".into());
+    seen.providers
+        .get_mut("b")
+        .unwrap()
+        .overridable
+        .insert("tier".into());
     seen.providers.get_mut("b").unwrap().billing_step_seconds = 60;
     let plan = decide(&seen);
-    let [order] = orders(&plan)[..] else { panic!("{plan:#?}") };
-    assert_eq!((order.provider.as_str(), order.offer.as_str(), order.offer_id.as_str()), ("b", "b-1", "one"));
+    let [order] = orders(&plan)[..] else {
+        panic!("{plan:#?}")
+    };
+    assert_eq!(
+        (
+            order.provider.as_str(),
+            order.offer.as_str(),
+            order.offer_id.as_str()
+        ),
+        ("b", "b-1", "one")
+    );
     assert_eq!((order.market, order.hourly_price.as_str()), (Market::Spot, "0.5"));
     assert_eq!(order.on_demand_price.as_deref(), Some("2"));
     assert_eq!((order.disk_gb, order.billing_step_seconds), (Some(77), Some(60)));
     assert_eq!(order.settings.as_ref().unwrap()["tier"], "x");
-    assert_eq!(plan.status.places, [Place { provider: "b".into(), region: "eu".into() }]);
+    assert_eq!(
+        plan.status.places,
+        [Place {
+            provider: "b".into(),
+            region: "eu".into()
+        }]
+    );
 }
 
 #[test]
@@ -139,7 +165,10 @@ fn a_setting_that_the_provider_does_not_let_go_of_is_refused_by_name() {
     );
     let (why, message) = stalled(&decide(&seen)).unwrap();
     assert_eq!(why, reason::INVALID_SPEC);
-    assert!(message.contains("candidates[0] overrides tier") && message.contains("overridable"), "{message}");
+    assert!(
+        message.contains("candidates[0] overrides tier") && message.contains("overridable"),
+        "{message}"
+    );
 }
 
 #[test]
@@ -156,7 +185,10 @@ fn a_provider_that_cannot_be_used_narrows_the_choice_and_stops_nothing() {
     assert!(stalled(&plan).is_none(), "the account may come back by itself");
     seen.providers.get_mut("a").unwrap().account = AccountFacts::NotFound(vec!["b".into()]);
     let (_, message) = stalled(&decide(&seen)).unwrap();
-    assert!(message.contains("No Provider \"a\" exists") && message.contains("team=gpu"), "{message}");
+    assert!(
+        message.contains("No Provider \"a\" exists") && message.contains("team=gpu"),
+        "{message}"
+    );
 }
 
 #[test]
@@ -164,15 +196,27 @@ fn machines_that_stand_alone_come_from_several_clouds_when_a_limit_is_reached() 
     let pool = |cluster| json!({ "nodes": { "desired": 3 }, "cluster": cluster, "candidates": [{ "provider": "a" }, { "provider": "b" }] });
     let offers = [("a", "a-1", price("1")), ("b", "b-1", price("2"))];
     let mut alone = market(pool(false), &offers);
-    alone.providers.get_mut("a").unwrap().limits = Limits { total: Some(2), ..Limits::default() };
+    alone.providers.get_mut("a").unwrap().limits = Limits {
+        total: Some(2),
+        ..Limits::default()
+    };
     let plan = decide(&alone);
-    let from: Vec<&str> = orders(&plan).iter().map(|order| order.provider.as_str()).collect();
+    let from: Vec<&str> = orders(&plan)
+        .iter()
+        .map(|order| order.provider.as_str())
+        .collect();
     assert_eq!(from, ["a", "a", "b"]);
 
     let mut together = market(pool(true), &offers);
-    together.providers.get_mut("a").unwrap().limits = Limits { total: Some(2), ..Limits::default() };
+    together.providers.get_mut("a").unwrap().limits = Limits {
+        total: Some(2),
+        ..Limits::default()
+    };
     let plan = decide(&together);
-    let from: Vec<&str> = orders(&plan).iter().map(|order| order.provider.as_str()).collect();
+    let from: Vec<&str> = orders(&plan)
+        .iter()
+        .map(|order| order.provider.as_str())
+        .collect();
     assert_eq!(from, ["a", "a"], "they must reach each other");
 }
 
@@ -182,7 +226,10 @@ fn an_hourly_limit_lets_in_what_it_pays_for_and_a_cheaper_offer_instead_of_a_dea
         json!({ "nodes": { "desired": 3 }, "cluster": false, "provider": "a", "vcpus": 4 }),
         &[("a", "a-1", price("4"))],
     );
-    seen.providers.get_mut("a").unwrap().limits = Limits { hourly: Some(Decimal::from(9)), ..Limits::default() };
+    seen.providers.get_mut("a").unwrap().limits = Limits {
+        hourly: Some(Decimal::from(9)),
+        ..Limits::default()
+    };
     let plan = decide(&seen);
     assert_eq!(orders(&plan).len(), 2);
     let (_, message) = stalled(&plan).unwrap();
@@ -196,7 +243,10 @@ fn the_share_of_the_spot_market_is_kept() {
         &[("a", "a-1", json!({ "onDemandPrice": "3", "spotPrice": "1" }))],
     );
     let plan = decide(&seen);
-    let spot = orders(&plan).iter().filter(|order| order.market == Market::Spot).count();
+    let spot = orders(&plan)
+        .iter()
+        .filter(|order| order.market == Market::Spot)
+        .count();
     assert_eq!((spot, orders(&plan).len()), (3, 5), "at least half of five");
 }
 
@@ -213,30 +263,51 @@ fn a_set_that_cannot_be_completed_moves_as_a_whole_unless_it_works() {
     assert_eq!(orders(&plan)[0].region, "eu", "where the other one is");
     // The cheap offer is sold out where the first machine stands.
     let mut short = Shortages::default();
-    let what = Scarce::Offer { offer: "a-eu".into(), spot: false };
+    let what = Scarce::Offer {
+        offer: "a-eu".into(),
+        spot: false,
+    };
     short.remember(what, "no capacity".into(), at(NOW), REMEMBERED);
     seen.shortages = Arc::new(short);
     seen.offers = BTreeMap::from([(
         "a".to_owned(),
         Arc::new(Book::of([
-            offer("a-eu", json!({ "provider": "a", "onDemandPrice": "1", "region": "eu", "availability": "No" })),
-            offer("a-us", json!({ "provider": "a", "onDemandPrice": "2", "region": "us" })),
+            offer(
+                "a-eu",
+                json!({ "provider": "a", "onDemandPrice": "1", "region": "eu", "availability": "No" }),
+            ),
+            offer(
+                "a-us",
+                json!({ "provider": "a", "onDemandPrice": "2", "region": "us" }),
+            ),
         ])),
     )]);
     assert_eq!(given_up(&decide(&seen)), [("m-0", Why::Moved)]);
     seen.machines[0].runs = Some(1);
     let plan = decide(&seen);
     assert!(given_up(&plan).is_empty(), "it works");
-    assert!(stalled(&plan).unwrap().1.contains("not where the other machines of the Pool are"));
+    assert!(
+        stalled(&plan)
+            .unwrap()
+            .1
+            .contains("not where the other machines of the Pool are")
+    );
     seen.machines[0].runs = Some(0);
     seen.pool.spec.nodes.min = Some(1);
-    assert!(given_up(&decide(&seen)).is_empty(), "as many as nodes.min are there");
+    assert!(
+        given_up(&decide(&seen)).is_empty(),
+        "as many as nodes.min are there"
+    );
 }
 
 #[test]
 fn what_the_cloud_takes_back_is_replaced_before_it_is_gone() {
     let mut seen = market(json!({ "provider": "a" }), &[("a", "a-1", price("1"))]);
-    seen.machines = vec![MachineFacts { reclaimed: true, runs: Some(3), ..standing(0, "a", "") }];
+    seen.machines = vec![MachineFacts {
+        reclaimed: true,
+        runs: Some(3),
+        ..standing(0, "a", "")
+    }];
     let plan = decide(&seen);
     assert_eq!(given_up(&plan), [("m-0", Why::Reclaimed)]);
     assert_eq!(orders(&plan).len(), 1);
@@ -245,10 +316,16 @@ fn what_the_cloud_takes_back_is_replaced_before_it_is_gone() {
 #[test]
 fn a_machine_that_is_gone_is_settled_once() {
     let mut seen = market(json!({ "provider": "a" }), &[("a", "a-1", price("1"))]);
-    seen.machines = vec![billed(0, "3.6", NOW - 1000, Some(NOW - 100)), billed(1, "3.6", NOW - 500, None)];
+    seen.machines = vec![
+        billed(0, "3.6", NOW - 1000, Some(NOW - 100)),
+        billed(1, "3.6", NOW - 500, None),
+    ];
     let first = decide(&seen).status.cost.unwrap();
     assert_eq!((first.settled.as_str(), first.spot.as_str()), ("0.9", "0.9"));
-    assert_eq!((first.savings_vs_on_demand.as_str(), first.spent.as_str()), ("0.9", "1.4"));
+    assert_eq!(
+        (first.savings_vs_on_demand.as_str(), first.spent.as_str()),
+        ("0.9", "1.4")
+    );
     assert_eq!(first.counted, ["uid-0"]);
     seen.pool.status.cost = Some(first.clone());
     assert_eq!(decide(&seen).status.cost, Some(first.clone()), "not twice");
@@ -261,12 +338,19 @@ fn a_machine_that_is_gone_is_settled_once() {
 fn a_spent_budget_returns_all_machines_and_a_new_period_goes_on() {
     let spec = |budget: Value| json!({ "provider": "a", "nodes": { "desired": 2 }, "budget": budget });
     let offers = [("a", "a-1", price("3.6"))];
-    let machines = || vec![billed(0, "3.6", NOW - 1000, None), billed(1, "3.6", NOW - 1000, None)];
+    let machines = || {
+        vec![
+            billed(0, "3.6", NOW - 1000, None),
+            billed(1, "3.6", NOW - 1000, None),
+        ]
+    };
     let mut rich = market(spec(json!({ "maxTotalCost": "2.1" })), &offers);
     rich.machines = machines();
     let plan = decide(&rich);
     assert!(given_up(&plan).is_empty());
-    let super::plan::Next::After(wait) = plan.next else { panic!("{:?}", plan.next) };
+    let super::plan::Next::After(wait) = plan.next else {
+        panic!("{:?}", plan.next)
+    };
     assert_eq!(wait.as_secs(), 50, "0.1 USD are left at 7.2 an hour");
 
     let mut spent = market(spec(json!({ "maxTotalCost": "2" })), &offers);

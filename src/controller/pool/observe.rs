@@ -3,7 +3,11 @@
 //! Everything comes from caches, except references (looked up at most every some
 //! seconds) and, while a Pool is deleted, the provider's own list of machines.
 
-use std::{collections::{BTreeMap, BTreeSet}, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use jiff::Timestamp;
 use k8s_openapi::{
@@ -15,13 +19,13 @@ use kube::{
     core::{PartialObjectMeta, Selector, SelectorExt},
     runtime::reflector::{ObjectRef, Store as Cache},
 };
+use rust_decimal::Decimal;
 use skyward_api::{
     Machine, MachinePhase, Pool, Provider as ProviderObject,
     condition::{self, find, is_true},
     machine::Market,
     pool::{Place, PoolSpec, PoolStatus},
 };
-use rust_decimal::Decimal;
 use skyward_core::{Capabilities, MachineRef, Scope};
 use tokio::time::{Instant, timeout};
 
@@ -294,7 +298,12 @@ pub async fn observe(
         .spec
         .providers()
         .into_iter()
-        .map(|name| (name.to_owned(), provider_facts(context, namespaces, &facts.namespace, name)))
+        .map(|name| {
+            (
+                name.to_owned(),
+                provider_facts(context, namespaces, &facts.namespace, name),
+            )
+        })
         .collect();
     let namespace = namespace_facts(namespaces, &facts.namespace);
     let offers = facts
@@ -443,9 +452,9 @@ fn provider_facts(
     let labels = namespaces.get(&ObjectRef::new(namespace));
     let client = context.providers.get(name);
     let seconds = |time: fn(&Capabilities) -> Duration| {
-        client
-            .as_ref()
-            .map_or(0, |client| u32::try_from(time(client.provider.capabilities()).as_secs()).unwrap_or(u32::MAX))
+        client.as_ref().map_or(0, |client| {
+            u32::try_from(time(client.provider.capabilities()).as_secs()).unwrap_or(u32::MAX)
+        })
     };
     ProviderFacts {
         billing_step_seconds: seconds(|capabilities| capabilities.billing_step),
@@ -474,7 +483,14 @@ fn provider_facts(
             }),
         used: context.fleet.used(name, namespace),
         month: provider.as_ref().and_then(|provider| {
-            let limit = provider.spec.limits.as_ref()?.monthly_cost.as_ref()?.parse().ok()?;
+            let limit = provider
+                .spec
+                .limits
+                .as_ref()?
+                .monthly_cost
+                .as_ref()?
+                .parse()
+                .ok()?;
             let cost = provider.status.as_ref().and_then(|status| status.cost.as_ref());
             let machines = context.fleet.of_provider(name);
             Some((limit, spent_this_month(cost, &machines, Timestamp::now())))

@@ -14,9 +14,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 use rand::{Rng, SeedableRng, rngs::StdRng};
-use skyward_api::{
-    Machine, MachinePhase, Pool, machine::Market, pool::Place, provider::HostKeyPolicy,
-};
+use skyward_api::{Machine, MachinePhase, Pool, machine::Market, pool::Place, provider::HostKeyPolicy};
 use skyward_core::{
     Deletion, ErrorKind, ProviderError, ProviderMachine, ProviderPhase,
     machine::{Failure, FailureKind},

@@ -12,7 +12,10 @@ use crate::keys::short_digest;
 /// another digest is replaced when it is idle. Numbers of machines, waits, prices and
 /// limits are not part of it.
 pub fn template_hashes(spec: &PoolSpec) -> Vec<String> {
-    wishes(spec).iter().map(|wish| template_hash(spec, wish)).collect()
+    wishes(spec)
+        .iter()
+        .map(|wish| template_hash(spec, wish))
+        .collect()
 }
 
 /// Digest of what one candidate of a Pool asks of its machines.
@@ -215,7 +218,11 @@ mod tests {
             "caBundleRef": { "name": "ca" },
         });
         for (part, value) in parts.as_object().unwrap() {
-            assert_ne!(template_hashes(&spec_with(&["image", part], value)), base, "{part}");
+            assert_ne!(
+                template_hashes(&spec_with(&["image", part], value)),
+                base,
+                "{part}"
+            );
         }
     }
 

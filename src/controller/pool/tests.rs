@@ -19,7 +19,9 @@ use skyward_core::{MachineRef, Mark};
 
 use super::{
     fleet::{Limits, Used},
-    observe::{AccountFacts, Failure, Leftovers, MachineFacts, NamespaceFacts, Observed, PoolFacts, ProviderFacts},
+    observe::{
+        AccountFacts, Failure, Leftovers, MachineFacts, NamespaceFacts, Observed, PoolFacts, ProviderFacts,
+    },
     plan::{Action, Next, Plan, Why, audit::audit, plan},
 };
 use crate::{

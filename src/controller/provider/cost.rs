@@ -34,7 +34,9 @@ pub(super) fn settle(
     let mut hourly = Decimal::ZERO;
     for machine in machines {
         let Some(uid) = machine.uid() else { continue };
-        let Some(since) = billed_since(machine) else { continue };
+        let Some(since) = billed_since(machine) else {
+            continue;
+        };
         let tariff = Tariff::of(machine);
         match gone_at(machine) {
             None => hourly += tariff.hourly,
@@ -135,10 +137,17 @@ mod tests {
             settled_this_month: "100".into(),
             ..ProviderCost::default()
         };
-        let machines = [machine("long", "2026-11-01T00:00:00Z", Some("2026-12-01T00:30:00Z"))];
+        let machines = [machine(
+            "long",
+            "2026-11-01T00:00:00Z",
+            Some("2026-12-01T00:30:00Z"),
+        )];
         assert_eq!(spent_this_month(Some(&november), &[], now), Decimal::ZERO);
         let december = settle(Some(&november), &machines, now).unwrap();
-        assert_eq!((december.month.as_str(), december.settled_this_month.as_str()), ("2026-12", "1"));
+        assert_eq!(
+            (december.month.as_str(), december.settled_this_month.as_str()),
+            ("2026-12", "1")
+        );
         assert!(december.settled.parse::<Decimal>().unwrap() > Decimal::from(1_000));
     }
 

@@ -37,13 +37,17 @@ pub(super) async fn read(
         Ok(Ok(None)) => {
             return Err(failed(
                 ErrorKind::Credentials,
-                format!("there is no Secret \"{name}\" in namespace \"{namespace}\"; create it there, not in the namespace of a Pool"),
+                format!(
+                    "there is no Secret \"{name}\" in namespace \"{namespace}\"; create it there, not in the namespace of a Pool"
+                ),
             ));
         }
         Ok(Err(kube::Error::Api(status))) if status.is_forbidden() => {
             return Err(failed(
                 ErrorKind::Permission,
-                format!("the operator may not read Secret \"{name}\" in namespace \"{namespace}\"; restore the Role of the chart"),
+                format!(
+                    "the operator may not read Secret \"{name}\" in namespace \"{namespace}\"; restore the Role of the chart"
+                ),
             ));
         }
         // The message of any other error may quote what it could not read.

@@ -369,9 +369,18 @@ fn credentials_of_another_account_are_not_used_while_machines_are_at_the_first()
     }))
     .unwrap();
     assert!(other_account(&provider, 1, "acme").is_none());
-    assert!(other_account(&provider, 0, "umbrella").is_none(), "nothing would be lost");
+    assert!(
+        other_account(&provider, 0, "umbrella").is_none(),
+        "nothing would be lost"
+    );
     let problem = other_account(&provider, 2, "umbrella").unwrap();
-    assert!(problem.message.contains("restore the former credentials"), "{problem}");
+    assert!(
+        problem.message.contains("restore the former credentials"),
+        "{problem}"
+    );
     provider.status = None;
-    assert!(other_account(&provider, 2, "umbrella").is_none(), "nothing was known");
+    assert!(
+        other_account(&provider, 2, "umbrella").is_none(),
+        "nothing was known"
+    );
 }

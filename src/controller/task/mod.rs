@@ -47,9 +47,5 @@ pub async fn run(context: Context) {
     }
     let expiry = housekeeping::Expiry::default();
     let hands = hands::Hands::new(context.clone(), expiry.clone());
-    futures::future::join(
-        router::run(hands, changes),
-        housekeeping::run(context, expiry),
-    )
-    .await;
+    futures::future::join(router::run(hands, changes), housekeeping::run(context, expiry)).await;
 }

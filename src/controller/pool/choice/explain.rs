@@ -134,7 +134,10 @@ fn cheapest(offers: &[&Entry]) -> String {
         .flat_map(|offer| [offer.on_demand, offer.spot])
         .flatten()
         .min()
-        .map_or_else(|| "has no price".to_owned(), |price: Decimal| price.normalize().to_string())
+        .map_or_else(
+            || "has no price".to_owned(),
+            |price: Decimal| price.normalize().to_string(),
+        )
 }
 
 /// At most eight of them, each once, in order.

@@ -118,8 +118,12 @@ pub enum Constraint {
 pub fn choose<'a>(wishes: &'a [Wish], offers: &'a Catalogue, request: &Request<'_>) -> Option<Choice<'a>> {
     let mut best: Option<(Rank<'a>, Choice<'a>)> = None;
     for wish in wishes {
-        let Some(Usable::Yes(_)) = request.providers.get(&wish.provider) else { continue };
-        let Some(book) = offers.get(&wish.provider) else { continue };
+        let Some(Usable::Yes(_)) = request.providers.get(&wish.provider) else {
+            continue;
+        };
+        let Some(book) = offers.get(&wish.provider) else {
+            continue;
+        };
         let wanted = Some(wish.accelerator_name.as_str()).filter(|name| !name.is_empty());
         for offer in book.with_accelerator(wanted) {
             // Sorted by the lowest price: nothing that follows can be better.
@@ -130,11 +134,22 @@ pub fn choose<'a>(wishes: &'a [Wish], offers: &'a Catalogue, request: &Request<'
             {
                 break;
             }
-            if let Ok(Fit { market, price, shortage }) = fits(request, wish, offer) {
+            if let Ok(Fit {
+                market,
+                price,
+                shortage,
+            }) = fits(request, wish, offer)
+            {
                 let rank = rank(request.selection, wish, offer, price, shortage.is_some());
                 if best.as_ref().is_none_or(|(other, _)| rank < *other) {
                     let shortage = shortage.map(str::to_owned);
-                    let choice = Choice { wish, offer, market, price, shortage };
+                    let choice = Choice {
+                        wish,
+                        offer,
+                        market,
+                        price,
+                        shortage,
+                    };
                     best = Some((rank, choice));
                 }
             }
@@ -179,11 +194,7 @@ pub struct Fit<'a> {
 
 /// On which market and at which price an Offer fulfils a wish, or the first constraint
 /// that it does not meet.
-pub fn fits<'a>(
-    request: &Request<'a>,
-    wish: &Wish,
-    offer: &Entry,
-) -> Result<Fit<'a>, Constraint> {
+pub fn fits<'a>(request: &Request<'a>, wish: &Wish, offer: &Entry) -> Result<Fit<'a>, Constraint> {
     hardware(wish, offer)?;
     if request.connected && !offer.facts.connected {
         return Err(Constraint::Connected);
@@ -200,7 +211,9 @@ pub fn fits<'a>(
     let (mut sold, mut affordable) = (false, false);
     let mut short = None;
     for market in markets(request, wish, offer) {
-        let Some(price) = offer.price(market) else { continue };
+        let Some(price) = offer.price(market) else {
+            continue;
+        };
         sold = true;
         if wish.max_hourly_cost.is_some_and(|most| price > most) {
             continue;
@@ -265,8 +278,16 @@ fn hardware(wish: &Wish, offer: &Entry) -> Result<(), Constraint> {
         (None, Some(_)) => true,
         (_, None) => false,
     };
-    let other_machine = || wish.machine.as_ref().is_some_and(|machine| *machine != offer.spec().instance_type);
-    let other_region = || wish.region.as_ref().is_some_and(|region| !in_region(region, &offer.spec().region));
+    let other_machine = || {
+        wish.machine
+            .as_ref()
+            .is_some_and(|machine| *machine != offer.spec().instance_type)
+    };
+    let other_region = || {
+        wish.region
+            .as_ref()
+            .is_some_and(|region| !in_region(region, &offer.spec().region))
+    };
     // A type of machine that is named has the architecture it has.
     let architecture = match (wish.architecture, &wish.machine) {
         (Some(architecture), _) => Some(architecture),
@@ -312,7 +333,9 @@ fn in_region(wanted: &str, offered: &str) -> bool {
     else {
         return false;
     };
-    let letter = rest.len() == 1 && wanted.ends_with(|c: char| c.is_ascii_digit()) && rest.chars().all(|c| c.is_ascii_alphabetic());
+    let letter = rest.len() == 1
+        && wanted.ends_with(|c: char| c.is_ascii_digit())
+        && rest.chars().all(|c| c.is_ascii_alphabetic());
     rest.is_empty() || rest.starts_with('-') || letter
 }
 

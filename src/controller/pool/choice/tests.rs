@@ -41,7 +41,10 @@ impl Exchange {
             .map(|(provider, offers)| (provider, Arc::new(Book::of(offers))))
             .collect();
         Self {
-            providers: offers.keys().map(|name| (name.clone(), Usable::Yes(None))).collect(),
+            providers: offers
+                .keys()
+                .map(|name| (name.clone(), Usable::Yes(None)))
+                .collect(),
             pool: serde_json::from_value(pool).unwrap(),
             offers,
             shortages: Shortages::default(),
@@ -66,8 +69,13 @@ impl Exchange {
     /// Name, market and price of the choice.
     fn chosen(&self) -> Option<(String, Market, String)> {
         let wishes = wishes(&self.pool);
-        choose(&wishes, &self.offers, &self.request())
-            .map(|choice| (choice.offer.name().to_owned(), choice.market, choice.price.to_string()))
+        choose(&wishes, &self.offers, &self.request()).map(|choice| {
+            (
+                choice.offer.name().to_owned(),
+                choice.market,
+                choice.price.to_string(),
+            )
+        })
     }
 
     fn name(&self) -> Option<String> {
@@ -79,7 +87,10 @@ impl Exchange {
     }
 
     fn refuse(&mut self, offer: &str, spot: bool) {
-        let what = Scarce::Offer { offer: offer.into(), spot };
+        let what = Scarce::Offer {
+            offer: offer.into(),
+            spot,
+        };
         self.shortages.remember(what, "sold out".into(), NOW, REMEMBERED);
     }
 }
@@ -93,7 +104,10 @@ fn priced(on_demand: Option<&str>, spot: Option<&str>) -> Value {
 #[case("spot", Some(("a", Market::Spot, "1")))]
 #[case("on-demand", Some(("b", Market::OnDemand, "2")))]
 #[case("cheapest", Some(("a", Market::Spot, "1")))]
-fn the_allocation_decides_on_the_market(#[case] allocation: &str, #[case] expected: Option<(&str, Market, &str)>) {
+fn the_allocation_decides_on_the_market(
+    #[case] allocation: &str,
+    #[case] expected: Option<(&str, Market, &str)>,
+) {
     let market = Exchange::new(
         json!({ "provider": "x", "allocation": allocation }),
         vec![
@@ -153,7 +167,10 @@ fn a_refusal_moves_on_to_the_next_and_what_was_refused_comes_last() {
     market.refuse("b", false);
     let wishes = wishes(&market.pool);
     let last = choose(&wishes, &market.offers, &market.request()).unwrap();
-    assert_eq!((last.offer.name(), last.shortage.as_deref()), ("a", Some("sold out")));
+    assert_eq!(
+        (last.offer.name(), last.shortage.as_deref()),
+        ("a", Some("sold out"))
+    );
 }
 
 #[test]
@@ -177,12 +194,19 @@ fn connected_machines_stand_where_the_first_one_does() {
         vec![
             ("x", "a", at("eu", "1")),
             ("x", "b", at("us", "2")),
-            ("x", "c", json!({ "region": "us", "onDemandPrice": "0.1", "connected": false })),
+            (
+                "x",
+                "c",
+                json!({ "region": "us", "onDemandPrice": "0.1", "connected": false }),
+            ),
         ],
     );
     market.connected = true;
     assert_eq!(market.name().as_deref(), Some("a"));
-    market.pinned = Some(Place { provider: "x".into(), region: "us".into() });
+    market.pinned = Some(Place {
+        provider: "x".into(),
+        region: "us".into(),
+    });
     assert_eq!(market.name().as_deref(), Some("b"));
     market.connected = false;
     assert_eq!(market.name().as_deref(), Some("c"));
@@ -234,14 +258,29 @@ fn names_of_accelerators_need_not_be_spelled_exactly() {
         (market.name(), market.why())
     };
     assert_eq!(wants("rtx-4090", 2).0.as_deref(), Some("a"));
-    assert!(wants("RTX 4090", 3).1.contains("fewer than 3 accelerators (at most 2)"));
-    assert!(wants("H100", 1).1.contains("no accelerator \"H100\" (there are RTX_4090)"));
+    assert!(
+        wants("RTX 4090", 3)
+            .1
+            .contains("fewer than 3 accelerators (at most 2)")
+    );
+    assert!(
+        wants("H100", 1)
+            .1
+            .contains("no accelerator \"H100\" (there are RTX_4090)")
+    );
 }
 
 type Made = (u8, u8, u8, Option<u8>, Option<u8>, bool);
 
 fn offers_of() -> impl Strategy<Value = Vec<Made>> {
-    let one = (0_u8..3, 1_u8..6, 0_u8..3, prop::option::of(1_u8..9), prop::option::of(1_u8..9), any::<bool>());
+    let one = (
+        0_u8..3,
+        1_u8..6,
+        0_u8..3,
+        prop::option::of(1_u8..9),
+        prop::option::of(1_u8..9),
+        any::<bool>(),
+    );
     prop::collection::vec(one, 0..24)
 }
 

@@ -76,9 +76,14 @@ pub fn audit(seen: &Observed, plan: &Plan) -> Vec<String> {
             }
         }
         for (name, spec) in &created {
-            let place = Place { provider: spec.provider.clone(), region: spec.region.clone() };
+            let place = Place {
+                provider: spec.provider.clone(),
+                region: spec.region.clone(),
+            };
             if !plan.status.places.contains(&place) {
-                violations.push(format!("{name} is ordered at a place that is not on record first"));
+                violations.push(format!(
+                    "{name} is ordered at a place that is not on record first"
+                ));
             }
         }
         if seen.pool.deleting_since.is_some() || !seen.pool.finalizer {

@@ -48,7 +48,13 @@ pub(crate) fn plan(draft: &mut Draft<'_>) {
             return;
         }
     }
-    let used: BTreeSet<&String> = seen.pool.status.places.iter().map(|place| &place.provider).collect();
+    let used: BTreeSet<&String> = seen
+        .pool
+        .status
+        .places
+        .iter()
+        .map(|place| &place.provider)
+        .collect();
     for provider in used {
         draft.actions.push(Action::Release {
             provider: provider.clone(),

@@ -31,7 +31,9 @@ pub(crate) fn settle(draft: &mut Draft<'_>) {
     });
     let mut settled = settled(&cost);
     for machine in &seen.machines {
-        let (Some(uid), Some(bill)) = (&machine.uid, &machine.bill) else { continue };
+        let (Some(uid), Some(bill)) = (&machine.uid, &machine.bill) else {
+            continue;
+        };
         if bill.gone_at.is_some() && !cost.counted.contains(uid) {
             settled = settled + bill.cost(draft.now);
             cost.counted.push(uid.clone());
@@ -74,8 +76,12 @@ fn settled(cost: &PoolCost) -> Cost {
 
 /// Ends what a spent budget pays no more.
 pub(crate) fn budget(draft: &mut Draft<'_>) {
-    let Some(budget) = &draft.seen.pool.spec.budget else { return };
-    let Ok(most) = budget.max_total_cost.parse::<Decimal>() else { return };
+    let Some(budget) = &draft.seen.pool.spec.budget else {
+        return;
+    };
+    let Ok(most) = budget.max_total_cost.parse::<Decimal>() else {
+        return;
+    };
     let end = begin_period(draft, budget);
     let before = draft
         .status
@@ -133,9 +139,16 @@ fn time_left(left: Decimal, hourly: Decimal) -> Duration {
 /// Begins the period that it is now; answers with its end.
 fn begin_period(draft: &mut Draft<'_>, budget: &Budget) -> Option<Timestamp> {
     let period = budget.period.as_ref()?.parse()?;
-    let length = i64::try_from(period.as_secs()).ok().filter(|seconds| *seconds > 0)?;
+    let length = i64::try_from(period.as_secs())
+        .ok()
+        .filter(|seconds| *seconds > 0)?;
     let created = draft.seen.pool.created_at;
-    let passed = draft.now.duration_since(created).as_secs().max(0).div_euclid(length);
+    let passed = draft
+        .now
+        .duration_since(created)
+        .as_secs()
+        .max(0)
+        .div_euclid(length);
     let start = created
         .checked_add(SignedDuration::from_secs(passed.saturating_mul(length)))
         .unwrap_or(created);
@@ -143,7 +156,11 @@ fn begin_period(draft: &mut Draft<'_>, budget: &Budget) -> Option<Timestamp> {
         && cost.period_start.as_ref().map(|time| time.0) != Some(start)
     {
         // The first period has everything.
-        cost.spent_before_period = if passed == 0 { String::new() } else { exact(draft.spent) };
+        cost.spent_before_period = if passed == 0 {
+            String::new()
+        } else {
+            exact(draft.spent)
+        };
         cost.period_start = Some(Time(start));
     }
     Some(after(start, period))

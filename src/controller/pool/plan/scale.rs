@@ -127,7 +127,9 @@ fn grow(draft: &mut Draft<'_>, missing: u32, occupied: &BTreeSet<u32>) {
     let seen = draft.seen;
     let mut basket = Basket::new(draft);
     let mut orders = Vec::new();
-    let slots = (0_u32..).filter(|slot| !occupied.contains(slot)).take(missing as usize);
+    let slots = (0_u32..)
+        .filter(|slot| !occupied.contains(slot))
+        .take(missing as usize);
     for slot in slots {
         let Some(choice) = basket.next(draft) else { break };
         orders.push((slot, choice));
@@ -149,7 +151,9 @@ fn grow(draft: &mut Draft<'_>, missing: u32, occupied: &BTreeSet<u32>) {
     let known = seen.machines.iter().map(|machine| machine.attempt).max();
     draft.status.last_attempt = draft.status.last_attempt.max(known.unwrap_or(0));
     for (slot, choice) in orders {
-        let Some(provider) = seen.providers.get(&choice.wish.provider) else { continue };
+        let Some(provider) = seen.providers.get(&choice.wish.provider) else {
+            continue;
+        };
         draft.status.last_attempt = draft.status.last_attempt.saturating_add(1);
         let attempt = draft.status.last_attempt;
         let name = machine_name(&pool.name, &pool.uid, slot, attempt);
@@ -217,9 +221,7 @@ impl<'a> Basket<'a> {
         let connected = seen.pool.spec.cluster.unwrap_or(true) && draft.wanted() > 1;
         Self {
             connected,
-            pinned: holding()
-                .find(|_| connected)
-                .map(|machine| machine.place.clone()),
+            pinned: holding().find(|_| connected).map(|machine| machine.place.clone()),
             ordered: BTreeMap::new(),
             spot: count(holding().filter(|machine| machine.market == Market::Spot)),
             last: None,
@@ -268,7 +270,11 @@ impl<'a> Basket<'a> {
 
     fn choose(&self, draft: &Draft<'a>, market: Option<Market>) -> Option<Choice<'a>> {
         let providers = admission::usable(draft.seen, &self.ordered);
-        choose(draft.wishes, &draft.seen.offers, &self.request(draft, &providers, market))
+        choose(
+            draft.wishes,
+            &draft.seen.offers,
+            &self.request(draft, &providers, market),
+        )
     }
 
     fn request<'b>(
@@ -301,7 +307,9 @@ fn moves(draft: &mut Draft<'_>, basket: &Basket<'_>) -> bool {
         || !basket.ordered.is_empty()
         || live.is_empty()
         || count(live.iter().copied()) >= least
-        || !live.iter().all(|machine| machine.is_idle() && machine.uid.is_some())
+        || !live
+            .iter()
+            .all(|machine| machine.is_idle() && machine.uid.is_some())
     {
         return false;
     }
@@ -349,7 +357,11 @@ fn nothing_fits(draft: &Draft<'_>, basket: &Basket<'_>, short: u32) -> Block {
     }
     Block {
         reason: reason::NO_AVAILABLE_PROVIDER,
-        message: explain(draft.wishes, &draft.seen.offers, &basket.request(draft, &providers, market)),
+        message: explain(
+            draft.wishes,
+            &draft.seen.offers,
+            &basket.request(draft, &providers, market),
+        ),
         stalled: true,
     }
 }

@@ -325,7 +325,8 @@ fn a_wait_is_told_after_five_seconds_and_once() {
     assert_eq!(world.writes[&uid], 1);
     assert_eq!(world.status(&uid).reason, "PoolNotFound");
     world.pool = Some(super::world::view(1, 1));
-    world.pool.as_mut().unwrap().not_ready = Some(("NoAvailableProvider".into(), "nothing has 9 GPUs".into()));
+    world.pool.as_mut().unwrap().not_ready =
+        Some(("NoAvailableProvider".into(), "nothing has 9 GPUs".into()));
     world.show_views();
     world.pass(20);
     assert_eq!(world.writes[&uid], 2);
@@ -334,7 +335,10 @@ fn a_wait_is_told_after_five_seconds_and_once() {
         .unwrap()
         .message;
     assert_eq!(status.reason, "PoolNotReady");
-    assert!(message.contains("nothing has 9 GPUs (NoAvailableProvider)"), "{message}");
+    assert!(
+        message.contains("nothing has 9 GPUs (NoAvailableProvider)"),
+        "{message}"
+    );
     // A new leader does not write the same again.
     world.restart();
     world.quiet();
