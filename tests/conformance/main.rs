@@ -232,7 +232,7 @@ fn p3_p8_p10_each_fault_of_each_call_ends_with_what_was_wanted_and_is_told_by_it
                 .sim
                 .requests()
                 .into_iter()
-                .map(|entry| entry.call.to_string())
+                .map(|entry| entry.call.clone())
                 .collect();
             assert!(
                 calls.contains(bench.subject.create[&market]) && calls.contains(bench.subject.delete),

@@ -295,7 +295,7 @@ pub fn plan(seen: &Observed, now: Timestamp) -> Plan {
         let what = format!(
             "{} machine(s) from {}",
             draft.wanted(),
-            named(&seen.pool.spec.providers())
+            named(seen.pool.spec.providers())
         );
         draft
             .events
