@@ -223,7 +223,7 @@ fn bound_kubernetes_types(schema: &mut Map<String, Value>) {
 /// For enumerations (`#[schemars(transform = ...)]`): a plain `enum`, with what each
 /// value means in `title`, where [`finish_schema`] finds it. (A field's own text
 /// replaces the `description` of its type, but not the title.)
-pub(crate) fn explain_variants(schema: &mut Schema) {
+pub fn explain_variants(schema: &mut Schema) {
     let Some(variants) = schema.get("oneOf").and_then(Value::as_array).cloned() else {
         return;
     };

@@ -6,7 +6,10 @@
 
 use std::{
     future::Future,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -20,29 +23,67 @@ type Shared<T> = Result<Arc<T>, ProviderError>;
 
 /// A look that is shared.
 pub struct Batched<T> {
-    latest: Mutex<Option<(Instant, Shared<T>)>>,
+    latest: Mutex<Option<Look<T>>>,
+    /// Numbers callers and looks in the order in which they come: a clock may say the same
+    /// for both.
+    next: AtomicU64,
     turn: Semaphore,
+}
+
+struct Look<T> {
+    number: u64,
+    began: Instant,
+    found: Shared<T>,
 }
 
 impl<T> Default for Batched<T> {
     fn default() -> Self {
         Self {
             latest: Mutex::new(None),
+            next: AtomicU64::new(0),
             turn: Semaphore::new(1),
         }
     }
 }
 
 impl<T> Batched<T> {
-    /// What one look began at or after `since` found; `look` begins one if there is none.
+    /// What a look found that began after this was called.
+    pub async fn fresh<F>(&self, longest: Duration, look: impl FnOnce() -> F) -> Shared<T>
+    where
+        F: Future<Output = Result<T, ProviderError>>,
+    {
+        let number = self.number();
+        self.shared(longest, |latest| latest.number > number, look).await
+    }
+
+    /// What a look found that is no older than this; failures are not kept.
+    pub async fn recent<F>(&self, age: Duration, longest: Duration, look: impl FnOnce() -> F) -> Shared<T>
+    where
+        F: Future<Output = Result<T, ProviderError>>,
+    {
+        let number = self.number();
+        let will_do = |latest: &Look<T>| {
+            latest.number > number || latest.found.is_ok() && latest.began.elapsed() <= age
+        };
+        if let Some(found) = self.latest(will_do) {
+            return found;
+        }
+        self.shared(longest, will_do, look).await
+    }
+
     /// Only whoever has the turn looks, the others wait for it. Failures are shared too:
     /// those who wait would meet the same one.
-    pub async fn since<F>(&self, since: Instant, longest: Duration, look: impl FnOnce() -> F) -> Shared<T>
+    async fn shared<F>(
+        &self,
+        longest: Duration,
+        will_do: impl Fn(&Look<T>) -> bool,
+        look: impl FnOnce() -> F,
+    ) -> Shared<T>
     where
         F: Future<Output = Result<T, ProviderError>>,
     {
         let turn = timeout(longest, self.turn.acquire()).await;
-        if let Some(found) = self.latest(since) {
+        if let Some(found) = self.latest(will_do) {
             return found;
         }
         let Ok(_turn) = turn else {
@@ -52,18 +93,26 @@ impl<T> Batched<T> {
                 "others look at it and do not come to an end",
             ));
         };
-        let began = Instant::now();
+        let (number, began) = (self.number(), Instant::now());
         let found = look().await.map(Arc::new);
-        *self.latest.lock().unwrap_or_else(PoisonError::into_inner) = Some((began, found.clone()));
+        *self.latest.lock().unwrap_or_else(PoisonError::into_inner) = Some(Look {
+            number,
+            began,
+            found: found.clone(),
+        });
         found
     }
 
-    fn latest(&self, since: Instant) -> Option<Shared<T>> {
+    fn number(&self) -> u64 {
+        self.next.fetch_add(1, Ordering::SeqCst)
+    }
+
+    fn latest(&self, will_do: impl Fn(&Look<T>) -> bool) -> Option<Shared<T>> {
         let latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
         latest
             .as_ref()
-            .filter(|(began, _)| *began >= since)
-            .map(|(_, found)| found.clone())
+            .filter(|latest| will_do(latest))
+            .map(|latest| latest.found.clone())
     }
 }
 
@@ -84,17 +133,18 @@ mod tests {
                 Ok(number)
             };
             batched
-                .since(Instant::now(), Duration::from_secs(30), look)
+                .fresh(Duration::from_secs(30), look)
                 .await
                 .map(|found| *found)
         };
         let found = futures::future::join_all((0..100).map(|_| one())).await;
-        assert!(found.iter().all(|n| *n == Ok(1)), "{found:?}");
+        assert_eq!(found[0], Ok(1));
+        assert!(found[1..].iter().all(|n| *n == Ok(2)), "{found:?}");
         // Who comes while a look is under way waits for the next.
         let (first, second) = tokio::join!(one(), async {
             tokio::time::sleep(Duration::from_millis(500)).await;
             one().await
         });
-        assert_eq!((first, second), (Ok(2), Ok(3)));
+        assert_eq!((first, second), (Ok(3), Ok(4)));
     }
 }

@@ -106,7 +106,7 @@ pub struct Settings {
 /// How machines of one Pool are put together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-#[schemars(inline)]
+#[schemars(inline, transform = skyward_api::crd::explain_variants)]
 pub enum ClusterMode {
     /// Each machine is a Pod of its own.
     Individual,
@@ -115,7 +115,7 @@ pub enum ClusterMode {
 /// Which cloud is offered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-#[schemars(inline)]
+#[schemars(inline, transform = skyward_api::crd::explain_variants)]
 pub enum CloudType {
     /// RunPod's own data centers.
     #[default]
@@ -128,7 +128,7 @@ pub enum CloudType {
 
 /// Ubuntu of the default image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[schemars(inline)]
+#[schemars(inline, transform = skyward_api::crd::explain_variants)]
 pub enum Ubuntu {
     /// 20.04.
     #[serde(rename = "20.04")]
@@ -147,7 +147,7 @@ pub enum Ubuntu {
 
 /// Which CPUs machines without GPUs have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[schemars(inline)]
+#[schemars(inline, transform = skyward_api::crd::explain_variants)]
 pub enum CpuClock {
     /// Third generation.
     #[default]

@@ -22,7 +22,6 @@ use skyward_core::{
     Provider, ProviderError, ProviderMachine, Scope,
     provider::{HostKeys, Idempotency, Marking, ReclaimNotice, SelfStop},
 };
-use tokio::time::Instant;
 
 use crate::{
     http::{Auth, Batched, Http, Limits, Setup, operation},
@@ -115,21 +114,14 @@ struct RunPod {
     registries: Batched<Vec<Registry>>,
 }
 
-fn ago(age: Duration) -> Instant {
-    let now = Instant::now();
-    now.checked_sub(age).unwrap_or(now)
-}
-
 impl RunPod {
     async fn pods(&self) -> Result<Arc<Vec<Pod>>, ProviderError> {
-        self.pods
-            .since(Instant::now(), OPERATION, || self.client.pods())
-            .await
+        self.pods.fresh(OPERATION, || self.client.pods()).await
     }
 
     async fn centers(&self, age: Duration) -> Result<Arc<Vec<DataCenter>>, ProviderError> {
         self.centers
-            .since(ago(age), OPERATION, || self.client.data_centers())
+            .recent(age, OPERATION, || self.client.data_centers())
             .await
     }
 
@@ -161,7 +153,7 @@ impl RunPod {
         }
         let stored = self
             .registries
-            .since(ago(RARELY), OPERATION, || self.client.registries())
+            .recent(RARELY, OPERATION, || self.client.registries())
             .await?;
         let found = stored.iter().find(|one| one.name.eq_ignore_ascii_case(name));
         if found.is_none() && settings.registry_auth.is_some() {

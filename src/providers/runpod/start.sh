@@ -20,7 +20,10 @@ until [ -x /usr/sbin/sshd ]; do
   (apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends openssh-server) || sleep 5
 done
 ssh-keygen -A
+# The first process of a container gets no signal that it has no handler for.
+trap 'exit 143' TERM INT
 while :; do
-  /usr/sbin/sshd -D -e -p 22 -o PermitRootLogin=prohibit-password -o PasswordAuthentication=no -o AllowStreamLocalForwarding=yes -o AllowTcpForwarding=yes
+  /usr/sbin/sshd -D -e -p 22 -o PermitRootLogin=prohibit-password -o PasswordAuthentication=no -o AllowStreamLocalForwarding=yes -o AllowTcpForwarding=yes &
+  wait $!
   sleep 1
 done

@@ -116,9 +116,7 @@ struct VastAi {
 
 impl VastAi {
     async fn instances(&self) -> Result<Arc<Vec<Instance>>, ProviderError> {
-        self.instances
-            .since(Instant::now(), OPERATION, || self.client.instances())
-            .await
+        self.instances.fresh(OPERATION, || self.client.instances()).await
     }
 
     /// The instance of a machine. What the list does not show is asked for by its id.

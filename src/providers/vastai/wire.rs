@@ -57,7 +57,7 @@ pub struct Ask {
     #[serde(default)]
     pub cuda_max_good: Option<f64>,
     /// Reliability of the host.
-    #[serde(default, alias = "reliability2")]
+    #[serde(default)]
     pub reliability: Option<f64>,
     /// `City, CC`.
     #[serde(default)]

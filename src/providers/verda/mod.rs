@@ -122,16 +122,14 @@ struct Verda {
 }
 
 impl Verda {
-    async fn instances(&self, since: Instant) -> Result<Arc<Vec<Instance>>, ProviderError> {
-        self.instances
-            .since(since, OPERATION, || self.client.instances())
-            .await
+    async fn instances(&self) -> Result<Arc<Vec<Instance>>, ProviderError> {
+        self.instances.fresh(OPERATION, || self.client.instances()).await
     }
 
     /// The instance of a machine, gone ones too. What the list does not show is asked for
     /// by its id, where that is known: lists may be behind.
     async fn look(&self, machine: &MachineRef) -> Result<Option<Instance>, ProviderError> {
-        let instances = self.instances(Instant::now()).await?;
+        let instances = self.instances().await?;
         let is_it = |instance: &&Instance| match &machine.id {
             Some(id) => instance.id == *id,
             None => map::mark(&instance.tags).is_some_and(|mark| {
@@ -151,8 +149,10 @@ impl Verda {
 
     /// The kind of machine that is ordered, at a price that the order allows.
     async fn kind(&self, order: &Order) -> Result<InstanceType, ProviderError> {
-        let since = Instant::now().checked_sub(PRICE_AGE).unwrap_or_else(Instant::now);
-        let types = self.types.since(since, OPERATION, || self.client.types()).await?;
+        let types = self
+            .types
+            .recent(PRICE_AGE, OPERATION, || self.client.types())
+            .await?;
         let refuse = |message: String| {
             Err(ProviderError::new(
                 ErrorKind::NoCapacity,
@@ -181,7 +181,7 @@ impl Verda {
     /// Id of the key of the order's Pool.
     async fn key(&self, order: &Order, since: Instant) -> Result<String, ProviderError> {
         let name = map::key_name(&order.mark.cluster, &order.mark.pool_uid);
-        let keys = self.keys.since(since, OPERATION, || self.client.keys()).await?;
+        let keys = self.keys.fresh(OPERATION, || self.client.keys()).await?;
         // Comments may differ, the key itself may not.
         let same = |key: &str| {
             key.split_whitespace()
@@ -207,10 +207,7 @@ impl Verda {
         }
         let text = format!("#!/bin/sh\n{}", order.boot_script);
         let name = map::script_name(&order.mark.cluster, &order.mark.pool_uid, &text);
-        let scripts = self
-            .scripts
-            .since(since, OPERATION, || self.client.scripts())
-            .await?;
+        let scripts = self.scripts.fresh(OPERATION, || self.client.scripts()).await?;
         if let Some(found) = scripts.iter().find(|script| script.name == name) {
             return Ok(Some(found.id.clone()));
         }
@@ -344,15 +341,14 @@ impl Provider for Verda {
     }
 
     async fn account(&self) -> Result<String, ProviderError> {
-        operation(OPERATION, self.instances(Instant::now())).await?;
+        operation(OPERATION, self.instances()).await?;
         Ok(self.account_id.clone())
     }
 
     async fn offers(&self) -> Result<Vec<Offer>, ProviderError> {
         operation(OPERATION, async {
             let (types, locations, on_demand, spot) = tokio::try_join!(
-                self.types
-                    .since(Instant::now(), OPERATION, || self.client.types()),
+                self.types.fresh(OPERATION, || self.client.types()),
                 self.client.locations(),
                 self.client.availability(false),
                 self.client.availability(true),
@@ -388,7 +384,7 @@ impl Provider for Verda {
     }
 
     async fn list(&self, scope: &Scope) -> Result<Vec<ProviderMachine>, ProviderError> {
-        let instances = operation(OPERATION, self.instances(Instant::now())).await?;
+        let instances = operation(OPERATION, self.instances()).await?;
         Ok(instances
             .iter()
             .filter(|instance| !map::gone(instance))
