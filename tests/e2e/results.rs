@@ -1,6 +1,6 @@
 //! Return values that are large, and how long logs and results are kept.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use kube::ResourceExt as _;
 use serde_json::json;
@@ -15,7 +15,7 @@ fn stored(task: &Task) -> Result<PathBuf> {
     Ok(PathBuf::from(std::env::var("SKYWARD_STORE_DIR")?).join(task.uid().unwrap_or_default()))
 }
 
-async fn gone(folder: &PathBuf) -> bool {
+async fn gone(folder: &Path) -> bool {
     let deadline = Instant::now() + Duration::from_secs(30);
     while folder.exists() && Instant::now() < deadline {
         tokio::time::sleep(Duration::from_millis(100)).await;

@@ -120,9 +120,17 @@ fn put_on_groups(uid: u32, groups: &[Gid]) -> nix::Result<()> {
     }
 }
 
+/// Which user and group a child has.
+pub(super) enum Identity {
+    /// Those of the shim.
+    Own,
+    /// Another user and group.
+    Other(u32, u32),
+}
+
 /// Puts on what a shim can put on itself and its child inherits, and says which user and
 /// group the standard library has to put on in the child. `None`: only the helper can do it.
-pub(super) fn prepare_parent(user: &User) -> Option<Option<(u32, u32)>> {
+pub(super) fn prepare_parent(user: &User) -> Option<Identity> {
     let own = (Uid::effective().as_raw(), Gid::effective().as_raw());
     let is_root = own.0 == 0;
     let is_other = own != (user.uid, user.gid);
@@ -135,5 +143,9 @@ pub(super) fn prepare_parent(user: &User) -> Option<Option<(u32, u32)>> {
         put_on_groups(user.uid, &groups).ok()?;
     }
     limit(user.uid).ok()?;
-    Some(is_other.then_some((user.uid, user.gid)))
+    Some(if is_other {
+        Identity::Other(user.uid, user.gid)
+    } else {
+        Identity::Own
+    })
 }

@@ -251,7 +251,7 @@ impl Http {
                         .limits
                         .block(&call.method, call.pattern, Instant::now() + wait);
                     if Instant::now() + wait >= until {
-                        return Err(self.error(
+                        return Err(Self::error(
                             ErrorKind::RateLimited(Some(wait)),
                             call,
                             format!("{} wants fewer calls (HTTP 429)", self.inner.setup.cloud),
@@ -303,18 +303,16 @@ impl Http {
                 limits::Turn::At(at) => {
                     sleep(at.saturating_duration_since(now)).await;
                     // A 429 for another call may have closed the way meanwhile.
-                    match self
-                        .inner
-                        .setup
-                        .limits
+                    let limits = &self.inner.setup.limits;
+                    if limits
                         .blocked(&call.method, call.pattern, Instant::now())
+                        .is_none()
                     {
-                        None => return Ok(()),
-                        Some(_) => continue,
+                        return Ok(());
                     }
                 }
                 limits::Turn::TooLate(after) => {
-                    return Err(self.error(
+                    return Err(Self::error(
                         ErrorKind::RateLimited(Some(after)),
                         call,
                         format!("too many calls to {} wait for their turn", self.inner.setup.cloud),
@@ -349,7 +347,7 @@ impl Http {
         let left = until.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Err(Failure {
-                error: self.error(
+                error: Self::error(
                     ErrorKind::Transient,
                     call,
                     "there was no time left to ask".to_owned(),
@@ -380,8 +378,8 @@ impl Http {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(answer::Broken::Way(error))) => Err(self.broken(call, &error.without_url())),
             Ok(Err(answer::Broken::TooLong)) => Err(Failure {
-                error: self.error(
-                    self.lost(call),
+                error: Self::error(
+                    Self::lost(call),
                     call,
                     format!(
                         "the answer of {} was longer than {} MiB",
@@ -392,8 +390,8 @@ impl Http {
                 safe: false,
             }),
             Err(_) => Err(Failure {
-                error: self.error(
-                    self.lost(call),
+                error: Self::error(
+                    Self::lost(call),
                     call,
                     format!(
                         "{} did not answer within {} s",
@@ -410,7 +408,7 @@ impl Http {
     fn broken(&self, call: &Call, error: &reqwest::Error) -> Failure {
         if error.is_builder() {
             return Failure {
-                error: self.error(
+                error: Self::error(
                     ErrorKind::InvalidOrder,
                     call,
                     "the call could not be written".to_owned(),
@@ -421,7 +419,7 @@ impl Http {
         // Nothing was sent yet.
         if error.is_connect() {
             return Failure {
-                error: self.error(
+                error: Self::error(
                     ErrorKind::Transient,
                     call,
                     format!(
@@ -434,8 +432,8 @@ impl Http {
             };
         }
         Failure {
-            error: self.error(
-                self.lost(call),
+            error: Self::error(
+                Self::lost(call),
                 call,
                 format!(
                     "the connection to {} broke before its answer ({})",
@@ -447,14 +445,14 @@ impl Http {
         }
     }
 
-    fn lost(&self, call: &Call) -> ErrorKind {
+    fn lost(call: &Call) -> ErrorKind {
         match call.effect {
             Effect::Repeatable => ErrorKind::Transient,
             Effect::Creates => ErrorKind::Indeterminate,
         }
     }
 
-    fn error(&self, kind: ErrorKind, call: &Call, message: String) -> ProviderError {
+    fn error(kind: ErrorKind, call: &Call, message: String) -> ProviderError {
         ProviderError::new(kind, call.operation, message)
     }
 }

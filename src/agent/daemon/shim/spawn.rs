@@ -89,7 +89,7 @@ fn directly(prepared: &Prepared, spec: &RunSpec) -> Option<Work> {
         .stdin(Stdio::null())
         .stdout(output(&spec.stdout))
         .stderr(output(&spec.stderr));
-    if let Some((uid, gid)) = identity {
+    if let exec::Identity::Other(uid, gid) = identity {
         command.uid(uid).gid(gid);
     }
     command.spawn().ok().map(Work::of)
