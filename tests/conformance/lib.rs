@@ -4,22 +4,15 @@
 //! [`Bench`] is one of each, connected; [`Bench::bring_up`] and [`Bench::bring_down`] are
 //! what a controller does with a provider, with nothing but the contract to go by.
 
-use std::{
-    collections::BTreeMap,
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use jiff::SignedDuration;
 use serde_json::{Value, json};
 use skyward_cloudsim::{Account as Customer, Builder, Sim, Simulator};
 use skyward_core::{
     Account, Credentials, Deletion, Endpoints, ErrorKind, MachineRef, Mark, Market, Offer, Order, PoolScope,
-    Provider, ProviderError, ProviderMachine, ProviderPhase, Scope, Secret,
-    boot::countdown,
-    error::ErrorClass,
-    offer::Availability,
-    order::PoolShape,
+    Provider, ProviderError, ProviderMachine, ProviderPhase, Scope, Secret, boot::countdown,
+    error::ErrorClass, offer::Availability, order::PoolShape,
 };
 use skyward_providers::registry;
 use tokio::{task::JoinHandle, time::sleep};
@@ -76,7 +69,8 @@ pub fn subject(kind: &str) -> Option<Subject> {
         "vastai" => Some(Subject {
             customer: Customer::with_key(ACCOUNT, &key),
             credentials: vec![("VAST_API_KEY", key)],
-            settings: json!({}),
+            // The simulator's hosts have drivers for 12.8, the default image needs 12.9.
+            settings: json!({ "dockerImage": "nvidia/cuda:12.8.0-runtime-ubuntu24.04" }),
             create: markets("instances.create", "instances.create"),
             delete: "instances.delete",
         }),
@@ -105,7 +99,9 @@ impl Drop for Bench {
 
 impl std::fmt::Debug for Bench {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Bench").field("cloud", &self.sim.name()).finish_non_exhaustive()
+        f.debug_struct("Bench")
+            .field("cloud", &self.sim.name())
+            .finish_non_exhaustive()
     }
 }
 
@@ -117,8 +113,10 @@ impl Bench {
     pub async fn start(kind: &str, settings: Option<Value>) -> Self {
         // A second call finds it installed.
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-        let subject = subject(kind).expect("every registered provider has a subject in tests/conformance/lib.rs");
-        let cloud = skyward_cloudsim::cloud(kind).expect("every registered provider has a simulator in tests/cloudsim");
+        let subject =
+            subject(kind).expect("every registered provider has a subject in tests/conformance/lib.rs");
+        let cloud = skyward_cloudsim::cloud(kind)
+            .expect("every registered provider has a simulator in tests/cloudsim");
         let simulator = Builder::manual()
             .cloud_at(cloud, ([127, 0, 0, 1], 0).into())
             .start()
@@ -130,7 +128,13 @@ impl Bench {
         let settings = settings.unwrap_or_else(|| subject.settings.clone());
         let provider = connect(kind, &simulator, &subject.credentials, settings);
         let clock = tokio::spawn(keep_time(simulator.clone()));
-        Self { simulator, sim, provider, subject, clock }
+        Self {
+            simulator,
+            sim,
+            provider,
+            subject,
+            clock,
+        }
     }
 
     /// An order for the first offer that can be had on this market.
@@ -183,7 +187,10 @@ impl Bench {
             }
             sleep(Duration::from_secs(5)).await;
         }
-        panic!("no machine ran within twenty minutes: {refused:?}, {:#?}", self.sim.requests().last());
+        panic!(
+            "no machine ran within twenty minutes: {refused:?}, {:#?}",
+            self.sim.requests().last()
+        );
     }
 
     /// Deletes a machine until it is gone, and returns what its Pool shared.
@@ -210,7 +217,10 @@ impl Bench {
             }
             sleep(Duration::from_secs(5)).await;
         }
-        panic!("not gone within twenty minutes: {refused:?}, {:#?}", self.sim.requests().last());
+        panic!(
+            "not gone within twenty minutes: {refused:?}, {:#?}",
+            self.sim.requests().last()
+        );
     }
 
     /// What the judge says at the end: nothing is billed, nothing is left, every request
@@ -219,14 +229,29 @@ impl Bench {
     /// # Panics
     /// When it says something else.
     pub fn judge(&self, story: &str) {
-        let billed = self.sim.meter(|meter| meter.billed_now().iter().map(|machine| machine.id.clone()).collect::<Vec<_>>());
+        let billed = self.sim.meter(|meter| {
+            meter
+                .billed_now()
+                .iter()
+                .map(|machine| machine.id.clone())
+                .collect::<Vec<_>>()
+        });
         assert!(billed.is_empty(), "{story}: still billed: {billed:?}");
-        let left = self.sim.meter(|meter| meter.leftovers(ACCOUNT).iter().map(|thing| format!("{thing:?}")).collect::<Vec<_>>());
+        let left = self.sim.meter(|meter| {
+            meter
+                .leftovers(ACCOUNT)
+                .iter()
+                .map(|thing| format!("{thing:?}"))
+                .collect::<Vec<_>>()
+        });
         assert!(left.is_empty(), "{story}: left over: {left:?}");
         let violations = self.sim.violations();
         assert!(violations.is_empty(), "{story}: {violations:#?}");
         let mistakes = self.sim.mistakes();
-        assert!(mistakes.is_empty(), "{story}: the simulator is wrong: {mistakes:#?}");
+        assert!(
+            mistakes.is_empty(),
+            "{story}: the simulator is wrong: {mistakes:#?}"
+        );
     }
 }
 
@@ -240,9 +265,17 @@ pub fn connect(
     credentials: &[(&'static str, String)],
     settings: Value,
 ) -> Arc<dyn Provider> {
-    let cloud = registry::clouds().iter().find(|cloud| cloud.name == kind).expect("it is registered");
-    let addresses = cloud.endpoints.iter().map(|(name, _)| ((*name).to_owned(), simulator.url(kind).to_owned()));
-    let secrets = credentials.iter().map(|(name, value)| ((*name).to_owned(), Secret::new(value.clone())));
+    let cloud = registry::clouds()
+        .iter()
+        .find(|cloud| cloud.name == kind)
+        .expect("it is registered");
+    let addresses = cloud
+        .endpoints
+        .iter()
+        .map(|(name, _)| ((*name).to_owned(), simulator.url(kind).to_owned()));
+    let secrets = credentials
+        .iter()
+        .map(|(name, value)| ((*name).to_owned(), Secret::new(value.clone())));
     cloud
         .connect(Account {
             cluster: CLUSTER.to_owned(),
@@ -301,7 +334,10 @@ pub fn order(offer: &Offer, market: Market, slot: u32) -> Order {
         price_ceiling: price(offer, market),
         authorized_key: KEY.to_owned(),
         boot_script: countdown(Duration::from_mins(15), "shutdown -h now"),
-        pool: PoolShape { machines: 1, connected: false },
+        pool: PoolShape {
+            machines: 1,
+            connected: false,
+        },
         ..Order::default()
     }
 }
@@ -317,7 +353,11 @@ pub fn machine(order: &Order, id: Option<&String>) -> MachineRef {
 
 /// Everything of this installation.
 pub fn scope() -> Scope {
-    Scope { cluster: CLUSTER.to_owned(), pool_uid: None, regions: Vec::new() }
+    Scope {
+        cluster: CLUSTER.to_owned(),
+        pool_uid: None,
+        regions: Vec::new(),
+    }
 }
 
 /// The Pool of all orders.
