@@ -58,12 +58,13 @@ impl Client {
         let call = Call::new(operation, Method::POST, "/graphql", effect)
             .json(json!({ "query": query, "variables": variables }));
         let answer = self.ok(call).await?;
-        let graph: Graph<T> = answer.json()?;
-        match graph.data {
-            // `data` may be there in part; errors count first.
-            Some(data) if graph.errors.is_empty() => Ok(data),
-            _ => Err(graph_error(&answer, &graph.errors)),
+        // Errors come first: what failed is null inside `data` as well, where a type wants more.
+        let graph: Graph<Value> = answer.json()?;
+        if !graph.errors.is_empty() || graph.data.is_none() {
+            return Err(graph_error(&answer, &graph.errors));
         }
+        let graph: Graph<T> = answer.json()?;
+        graph.data.ok_or_else(|| graph_error(&answer, &[]))
     }
 
     /// Id of the account.

@@ -96,9 +96,11 @@ pub fn query(market: Market, settings: &Settings, disk_gb: u32, limit: u32) -> M
         "order": [["dph_total", "asc"], ["id", "asc"]],
     });
     let countries = settings.countries();
-    if settings.verified_only() {
-        query["verified"] = json!({ "eq": true });
-    }
+    // Left out it would mean the same as true.
+    query["verified"] = match settings.verified_only() {
+        true => json!({ "eq": true }),
+        false => json!({ "in": [true, false] }),
+    };
     if !countries.is_empty() {
         query["geolocation"] = json!({ "in": countries });
     }

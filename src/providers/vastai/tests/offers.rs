@@ -128,7 +128,7 @@ fn the_query_says_what_the_settings_say() {
         (&json!("bid"), &json!(50))
     );
     assert_eq!(all["geolocation"], json!({ "in": ["US"] }));
-    assert!(!all.contains_key("verified"));
+    assert_eq!(all["verified"], json!({ "in": [true, false] }));
     let group = Group::parse("2x RTX 4090/DE").unwrap();
     let one = query_of(&group, Market::OnDemand, &Settings::default(), 50);
     assert_eq!(one["gpu_name"], json!({ "in": ["RTX 4090"] }));
