@@ -208,7 +208,9 @@ impl Shapes {
         // As long as the word that it stands for, and nothing that the controller acts on: it
         // would find no Pool, and write as well.
         placed.phase = Some(TaskPhase::Pending);
-        let ended = statuses.last().context("the watch showed the Task at its end")?;
+        let ended = statuses
+            .next_back()
+            .context("the watch showed the Task at its end")?;
         Ok(Self { placed, ended })
     }
 

@@ -99,6 +99,7 @@ impl Used {
     }
 
     /// With machines that a plan in the making takes.
+    #[must_use]
     pub fn with(mut self, machines: u32, hourly: Decimal) -> Self {
         self.total += machines;
         self.in_namespace += machines;

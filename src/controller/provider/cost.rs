@@ -23,7 +23,7 @@ pub(super) fn settle(
     let month = month(now);
     if cost.month != month {
         cost.month.clone_from(&month);
-        cost.settled_this_month = "0".to_owned();
+        "0".clone_into(&mut cost.settled_this_month);
     }
     let there: BTreeSet<String> = machines.iter().filter_map(|machine| machine.uid()).collect();
     cost.counted.retain(|uid| there.contains(uid));

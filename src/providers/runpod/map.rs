@@ -277,7 +277,9 @@ fn phase(pod: &Pod, reachable: bool) -> ProviderPhase {
         "STARTING" => ProviderPhase::Starting(Some(
             "its container starts; a large image takes minutes".to_owned(),
         )),
-        "EXITED" | "TERMINATED" if spot(pod) => failed(FailureKind::Reclaimed, "RunPod took the spot machine back"),
+        "EXITED" | "TERMINATED" if spot(pod) => {
+            failed(FailureKind::Reclaimed, "RunPod took the spot machine back")
+        }
         "EXITED" => {
             ProviderPhase::Stopped("it was stopped; RunPod bills its disks until it is deleted".to_owned())
         }
