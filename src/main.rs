@@ -44,7 +44,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     /// Runs the controller (the default).
-    Controller(Controller),
+    Controller(Box<Controller>),
     /// Runs the aggregated API subresources.skyward.dev: logs and results.
     Apiserver(Apiserver),
     /// Prints or applies the custom resource definitions.
@@ -155,7 +155,7 @@ fn main() -> ExitCode {
         let shutdown = shutdown_on_signals()?;
         match cli.command {
             None => controller(cli.controller, shutdown).await,
-            Some(Command::Controller(flags)) => controller(flags, shutdown).await,
+            Some(Command::Controller(flags)) => controller(*flags, shutdown).await,
             Some(Command::Apiserver(flags)) => apiserver(flags, shutdown).await,
             Some(Command::Crds { command }) => crds::run(command).await,
         }

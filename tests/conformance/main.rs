@@ -1,5 +1,11 @@
 //! The contract, rule by rule, for every registered provider; then the fault matrix.
 
+#![expect(
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "what a test finds wrong ends the test"
+)]
+
 use std::{collections::BTreeSet, path::PathBuf, time::Duration};
 
 use skyward_cloudsim::{Fault, Rule, When};
