@@ -85,10 +85,10 @@ pub fn graph_error(answer: &Answer, errors: &[GraphError]) -> ProviderError {
             Some("A higher runpod.bidMultiplier wins more often"),
         ),
         _ if says(&["not authorized", "unauthorized"]) => (ErrorKind::Credentials, Some(CREDENTIALS)),
-        _ if says(&["spend limit", "quota", "maximum number"]) => {
+        _ if says(&["spend limit", "quota", "maximum number", "your limit"]) => {
             (ErrorKind::Quota(said(&first.message)), None)
         }
-        "BAD_USER_INPUT" | "GRAPHQL_VALIDATION_FAILED" | "GRAPHQL_PARSE_FAILED" => (
+        "BAD_REQUEST" | "BAD_USER_INPUT" | "GRAPHQL_VALIDATION_FAILED" | "GRAPHQL_PARSE_FAILED" => (
             ErrorKind::InvalidOrder,
             Some("Correct the runpod settings of the Provider, or what its Pool overrides"),
         ),
