@@ -4,6 +4,8 @@
 //! [`Bench`] is one of each, connected; [`Bench::bring_up`] and [`Bench::bring_down`] are
 //! what a controller does with a provider, with nothing but the contract to go by.
 
+#![expect(clippy::panic, reason = "a harness of tests fails as tests do")]
+
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use jiff::SignedDuration;

@@ -153,12 +153,11 @@ pub(super) async fn read(
 /// `Retry-After`: seconds, or a date.
 fn retry_after(text: &str, now: Timestamp) -> Option<Duration> {
     let text = text.trim();
-    let wait = match text.parse::<f64>() {
-        Ok(seconds) => Duration::try_from_secs_f64(seconds).ok()?,
-        Err(_) => {
-            let at = jiff::fmt::rfc2822::parse(text).ok()?.timestamp();
-            Duration::try_from(at.duration_since(now)).unwrap_or(Duration::ZERO)
-        }
+    let wait = if let Ok(seconds) = text.parse::<f64>() {
+        Duration::try_from_secs_f64(seconds).ok()?
+    } else {
+        let at = jiff::fmt::rfc2822::parse(text).ok()?.timestamp();
+        Duration::try_from(at.duration_since(now)).unwrap_or(Duration::ZERO)
     };
     Some(wait.min(LONGEST_RETRY_AFTER))
 }

@@ -19,10 +19,9 @@ pub fn provider_error(answer: &Answer) -> ProviderError {
     let status = answer.status.as_u16();
     let creates = answer.effect() == Effect::Creates;
     let (kind, remedy) = match status {
-        // A rule that is broken, or no such machine free: RunPod does not tell them apart.
-        400 if creates => (ErrorKind::NoCapacity, None),
-        // This account may not have this one.
-        403 if creates => (ErrorKind::NoCapacity, None),
+        // 400: a rule that is broken, or no such machine free: RunPod does not tell them
+        // apart. 403: this account may not have this one.
+        400 | 403 if creates => (ErrorKind::NoCapacity, None),
         400 | 422 => (
             ErrorKind::InvalidOrder,
             Some("Correct the runpod settings of the Provider, or what its Pool overrides"),

@@ -277,7 +277,9 @@ fn phase(pod: &Pod, reachable: bool) -> ProviderPhase {
         "STARTING" => ProviderPhase::Starting(Some(
             "its container starts; a large image takes minutes".to_owned(),
         )),
-        "EXITED" if spot(pod) => failed(FailureKind::Reclaimed, "RunPod took the spot machine back"),
+        "EXITED" | "TERMINATED" if spot(pod) => {
+            failed(FailureKind::Reclaimed, "RunPod took the spot machine back")
+        }
         "EXITED" => {
             ProviderPhase::Stopped("it was stopped; RunPod bills its disks until it is deleted".to_owned())
         }
@@ -285,7 +287,6 @@ fn phase(pod: &Pod, reachable: bool) -> ProviderPhase {
             FailureKind::Other,
             "RunPod reports an error of the pod; check the image, and the registry credential if it is private",
         ),
-        "TERMINATED" if spot(pod) => failed(FailureKind::Reclaimed, "RunPod took the spot machine back"),
         "TERMINATED" => failed(FailureKind::Lost, "the pod was deleted at RunPod"),
         other => ProviderPhase::Starting(Some(format!("RunPod: {other}"))),
     }

@@ -96,8 +96,7 @@ fn judge(answer: &Answer, code: &str, words: &str) -> (ErrorKind, Option<&'stati
             ErrorKind::InvalidOrder,
             creates.then_some("Correct the vastai settings of the Provider, or what its Pool overrides"),
         ),
-        // 200 with success: false, and no word that is known.
-        200..300 if creates => (ErrorKind::Indeterminate, None),
+        // Also 200 with success: false, and no word that is known.
         _ if creates => (ErrorKind::Indeterminate, None),
         _ => (ErrorKind::Transient, None),
     }

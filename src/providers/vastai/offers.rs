@@ -97,9 +97,10 @@ pub fn query(market: Market, settings: &Settings, disk_gb: u32, limit: u32) -> M
     });
     let countries = settings.countries();
     // Left out it would mean the same as true.
-    query["verified"] = match settings.verified_only() {
-        true => json!({ "eq": true }),
-        false => json!({ "in": [true, false] }),
+    query["verified"] = if settings.verified_only() {
+        json!({ "eq": true })
+    } else {
+        json!({ "in": [true, false] })
     };
     if !countries.is_empty() {
         query["geolocation"] = json!({ "in": countries });
