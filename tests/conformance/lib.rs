@@ -4,7 +4,7 @@
 //! [`Bench`] is one of each, connected; [`Bench::bring_up`] and [`Bench::bring_down`] are
 //! what a controller does with a provider, with nothing but the contract to go by.
 
-#![expect(clippy::panic, reason = "what a test library finds wrong ends the test")]
+#![expect(clippy::panic, reason = "a harness of tests fails as tests do")]
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 

@@ -131,6 +131,20 @@ impl Call {
     }
 }
 
+impl Call {
+    /// What it means that the answer was lost.
+    fn lost(&self) -> ErrorKind {
+        match self.effect {
+            Effect::Repeatable => ErrorKind::Transient,
+            Effect::Creates => ErrorKind::Indeterminate,
+        }
+    }
+
+    fn error(&self, kind: ErrorKind, message: String) -> ProviderError {
+        ProviderError::new(kind, self.operation, message)
+    }
+}
+
 /// One part of a path, with everything escaped that is not plain.
 fn escaped(text: &str) -> String {
     use std::fmt::Write as _;
@@ -251,9 +265,8 @@ impl Http {
                         .limits
                         .block(&call.method, call.pattern, Instant::now() + wait);
                     if Instant::now() + wait >= until {
-                        return Err(Self::error(
+                        return Err(call.error(
                             ErrorKind::RateLimited(Some(wait)),
-                            call,
                             format!("{} wants fewer calls (HTTP 429)", self.inner.setup.cloud),
                         ));
                     }
@@ -312,9 +325,8 @@ impl Http {
                     }
                 }
                 limits::Turn::TooLate(after) => {
-                    return Err(Self::error(
+                    return Err(call.error(
                         ErrorKind::RateLimited(Some(after)),
-                        call,
                         format!("too many calls to {} wait for their turn", self.inner.setup.cloud),
                     ));
                 }
@@ -347,11 +359,7 @@ impl Http {
         let left = until.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Err(Failure {
-                error: Self::error(
-                    ErrorKind::Transient,
-                    call,
-                    "there was no time left to ask".to_owned(),
-                ),
+                error: call.error(ErrorKind::Transient, "there was no time left to ask".to_owned()),
                 safe: false,
             });
         }
@@ -378,9 +386,8 @@ impl Http {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(answer::Broken::Way(error))) => Err(self.broken(call, &error.without_url())),
             Ok(Err(answer::Broken::TooLong)) => Err(Failure {
-                error: Self::error(
-                    Self::lost(call),
-                    call,
+                error: call.error(
+                    call.lost(),
                     format!(
                         "the answer of {} was longer than {} MiB",
                         setup.cloud,
@@ -390,9 +397,8 @@ impl Http {
                 safe: false,
             }),
             Err(_) => Err(Failure {
-                error: Self::error(
-                    Self::lost(call),
-                    call,
+                error: call.error(
+                    call.lost(),
                     format!(
                         "{} did not answer within {} s",
                         setup.cloud,
@@ -408,9 +414,8 @@ impl Http {
     fn broken(&self, call: &Call, error: &reqwest::Error) -> Failure {
         if error.is_builder() {
             return Failure {
-                error: Self::error(
+                error: call.error(
                     ErrorKind::InvalidOrder,
-                    call,
                     "the call could not be written".to_owned(),
                 ),
                 safe: false,
@@ -419,9 +424,8 @@ impl Http {
         // Nothing was sent yet.
         if error.is_connect() {
             return Failure {
-                error: Self::error(
+                error: call.error(
                     ErrorKind::Transient,
-                    call,
                     format!(
                         "{} cannot be reached ({}). Check that the operator may connect to the internet",
                         self.inner.setup.cloud,
@@ -432,9 +436,8 @@ impl Http {
             };
         }
         Failure {
-            error: Self::error(
-                Self::lost(call),
-                call,
+            error: call.error(
+                call.lost(),
                 format!(
                     "the connection to {} broke before its answer ({})",
                     self.inner.setup.cloud,
@@ -443,17 +446,6 @@ impl Http {
             ),
             safe: call.effect == Effect::Repeatable,
         }
-    }
-
-    fn lost(call: &Call) -> ErrorKind {
-        match call.effect {
-            Effect::Repeatable => ErrorKind::Transient,
-            Effect::Creates => ErrorKind::Indeterminate,
-        }
-    }
-
-    fn error(kind: ErrorKind, call: &Call, message: String) -> ProviderError {
-        ProviderError::new(kind, call.operation, message)
     }
 }
 

@@ -19,8 +19,8 @@ pub fn provider_error(answer: &Answer) -> ProviderError {
     let status = answer.status.as_u16();
     let creates = answer.effect() == Effect::Creates;
     let (kind, remedy) = match status {
-        // 400: a rule that is broken, or no such machine free; RunPod does not tell them apart.
-        // 403: this account may not have this one.
+        // 400: a rule that is broken, or no such machine free: RunPod does not tell them
+        // apart. 403: this account may not have this one.
         400 | 403 if creates => (ErrorKind::NoCapacity, None),
         400 | 422 => (
             ErrorKind::InvalidOrder,

@@ -59,6 +59,12 @@ fn judge(answer: &Answer, code: &str, words: &str) -> (ErrorKind, Option<&'stati
             Some("Add credit to the Vast.ai account"),
         );
     }
+    if creates && status < 500 && status != 429 && says(&["limit_exceeded", "limit of", "quota"]) {
+        return (
+            ErrorKind::Quota(said(words)),
+            Some("Return what is not needed, or ask Vast.ai to raise the limit of the account"),
+        );
+    }
     match status {
         400 if says(&["invalid_price"]) => (
             ErrorKind::NoCapacity,

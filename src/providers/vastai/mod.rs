@@ -193,7 +193,7 @@ impl VastAi {
                 }
             }
         }
-        asks.sort_by_key(|a| (a.0, a.1.id));
+        asks.sort_by_key(|(price, ask, _)| (*price, ask.id));
         Ok(asks.into_iter().map(|(_, ask, bid)| (ask, bid)).collect())
     }
 

@@ -36,7 +36,7 @@ fn judge(status: u16, effect: Effect, message: &str) -> (ErrorKind, Option<&'sta
     match status {
         // Verda tells of a machine that is not there in this way too.
         400 if says(&["invalid instance id"]) => (ErrorKind::NotFound, None),
-        400 if says(&["quota", "limit reached", "limit exceeded"]) => (
+        400 | 403 if says(&["quota", "limit reached", "limit exceeded"]) => (
             ErrorKind::Quota(said(message)),
             Some("Return what is not needed, or ask Verda to raise the quota of the project"),
         ),
