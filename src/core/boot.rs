@@ -6,9 +6,9 @@
 
 use std::time::Duration;
 
-/// The agent makes this file with its first lease; it disarms the countdown. The folder
-/// is open to all users, since an agent may run as one that is not root.
-pub const DISARM_FILE: &str = "/run/skyward/leased";
+/// The agent makes one of these files with its first lease, which disarms the countdown: in
+/// its home, that of root or of the user it runs as.
+pub const LEASE_FILES: &str = "/opt/skyward/lease.json /root/.skyward/lease.json /home/*/.skyward/lease.json";
 
 /// A POSIX shell script, to be run once as root at the first boot, that returns at once
 /// and ends the machine by `stop` after `limit` unless a lease was given by then.
@@ -17,11 +17,13 @@ pub const DISARM_FILE: &str = "/run/skyward/leased";
 pub fn countdown(limit: Duration, stop: &str) -> String {
     let seconds = limit.as_secs();
     format!(
-        "mkdir -p /run/skyward && chmod 1777 /run/skyward\n\
-         (\n\
+        "(\n\
          trap '' HUP\n\
          sleep {seconds}\n\
-         while [ ! -e {DISARM_FILE} ]; do\n\
+         while :; do\n\
+         for file in {LEASE_FILES}; do\n\
+         if [ -e \"$file\" ]; then exit 0; fi\n\
+         done\n\
          {stop}\n\
          sleep 60\n\
          done\n\
@@ -36,11 +38,31 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_countdown_ends_a_machine_without_a_lease_and_no_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let lease = folder.path().join("lease.json");
+        let stopped = folder.path().join("stopped");
+        // What stops it also ends the countdown here.
+        let stop = format!("touch {}; exit 0", stopped.display());
+        let run = |script: String| {
+            let script = script.replace(LEASE_FILES, &lease.display().to_string());
+            let script = format!("{script}wait");
+            assert!(Command::new("sh").args(["-c", &script]).status().unwrap().success());
+        };
+        std::fs::write(&lease, "{}").unwrap();
+        run(countdown(Duration::ZERO, &stop));
+        assert!(!stopped.exists(), "it has a lease");
+        std::fs::remove_file(&lease).unwrap();
+        run(countdown(Duration::ZERO, &stop));
+        assert!(stopped.exists());
+    }
+
+    #[test]
     fn the_countdown_is_a_script_that_a_shell_accepts_and_that_returns_at_once() {
         let script = countdown(Duration::from_secs(900), "shutdown -h now");
         let read = Command::new("sh").args(["-n", "-c", &script]).status().unwrap();
         assert!(read.success());
-        assert!(script.contains("sleep 900\n") && script.contains(DISARM_FILE));
+        assert!(script.contains("sleep 900\n") && script.contains(LEASE_FILES));
         assert!(script.trim_end().ends_with('&'), "it would hold up the boot");
     }
 }
