@@ -47,7 +47,13 @@ mod tests {
         let run = |script: String| {
             let script = script.replace(LEASE_FILES, &lease.display().to_string());
             let script = format!("{script}wait");
-            assert!(Command::new("sh").args(["-c", &script]).status().unwrap().success());
+            assert!(
+                Command::new("sh")
+                    .args(["-c", &script])
+                    .status()
+                    .unwrap()
+                    .success()
+            );
         };
         std::fs::write(&lease, "{}").unwrap();
         run(countdown(Duration::ZERO, &stop));

@@ -10,7 +10,18 @@ const MACHINE: &str = "{pool: p, poolUid: u, slot: 0, attempt: 1, provider: x, o
 /// Kind, spec, and what the refusal must contain.
 const BAD: &[(&str, &str, &str)] = &[
     // Pool
-    ("Pool", "{}", "spec.provider: Required value"),
+    ("Pool", "{}", "a Pool needs provider"),
+    ("Pool", "{candidates: [{region: eu}]}", "a Pool needs provider"),
+    (
+        "Pool",
+        "{provider: x, allocation: spot, spotPercent: 50}",
+        "write either allocation or spotPercent",
+    ),
+    (
+        "Pool",
+        "{provider: x, maxHourlyCost: '2,50'}",
+        "maxHourlyCost must be an amount of USD",
+    ),
     ("Pool", "{provider: ''}", "spec.provider"),
     (
         "Pool",

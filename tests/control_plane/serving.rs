@@ -141,7 +141,16 @@ async fn columns_show_what_a_person_wants() -> Result<()> {
     let columns = [
         (
             "pools",
-            &["NAME", "PROVIDER", "ACCELERATOR", "READY", "PHASE", "$/H", "AGE"][..],
+            &[
+                "NAME",
+                "PROVIDER",
+                "ACCELERATOR",
+                "READY",
+                "PHASE",
+                "$/H",
+                "SPENT",
+                "AGE",
+            ][..],
         ),
         (
             "tasks",
@@ -151,7 +160,9 @@ async fn columns_show_what_a_person_wants() -> Result<()> {
         ),
         (
             "machines",
-            &["NAME", "POOL", "SLOT", "PROVIDER", "PHASE", "STEP", "$/H", "AGE"],
+            &[
+                "NAME", "POOL", "SLOT", "PROVIDER", "PHASE", "STEP", "MARKET", "$/H", "AGE",
+            ],
         ),
     ];
     let pool = object("Pool", "p", "{provider: nowhere, suspend: true}")?;

@@ -45,7 +45,8 @@ k delete providers.skyward.dev --all --timeout 20s >/dev/null 2>&1 || true
 "$SKYWARD_BIN_DIR/helm" --kubeconfig "$KUBECONFIG_GIVEN" uninstall skyward -n skyward-system --ignore-not-found --wait >/dev/null
 k delete namespace skyward-system demo-bystander --ignore-not-found >/dev/null
 for kind in tasks pools machines providers; do
-  k get "$kind.skyward.dev" -A --ignore-not-found -o 'jsonpath={range .items[*]}{.metadata.namespace} {.metadata.name}{"\n"}{end}' 2>/dev/null |
+  # On a cluster that never saw us there is no such kind.
+  { k get "$kind.skyward.dev" -A --ignore-not-found -o 'jsonpath={range .items[*]}{.metadata.namespace} {.metadata.name}{"\n"}{end}' 2>/dev/null || true; } |
     while read -r namespace name; do
       [ -n "$name" ] || { name=$namespace && namespace=default; }
       k patch -n "$namespace" "$kind.skyward.dev" "$name" --type merge -p '{"metadata":{"finalizers":null}}' >/dev/null

@@ -84,15 +84,15 @@ async fn columns_short_names_wait_and_watch_serve_a_person() -> Result {
     space.task("first", "p", task).await?;
     space.task_ended("first").await?;
     for (what, columns) in [
-        ("pools", "NAME PROVIDER ACCELERATOR READY PHASE $/H AGE"),
+        ("pools", "NAME PROVIDER ACCELERATOR READY PHASE $/H SPENT AGE"),
         ("tasks", "NAME POOL MODE DONE STATUS RESTARTS DURATION AGE"),
         (
             "machines.skyward.dev",
-            "NAME POOL SLOT PROVIDER PHASE STEP $/H AGE",
+            "NAME POOL SLOT PROVIDER PHASE STEP MARKET $/H AGE",
         ),
         (
             "offers",
-            "NAME PROVIDER ACCELERATOR COUNT VCPUS MEMORY-GB ON-DEMAND AVAILABLE AGE",
+            "NAME PROVIDER ACCELERATOR COUNT VCPUS MEMORY-GB ON-DEMAND SPOT AVAILABLE AGE",
         ),
     ] {
         assert_eq!(header(&space, &[what]).await?, columns, "{what}");
