@@ -300,6 +300,14 @@ async fn outside(cluster: &Cluster, folder: &Path) -> Result {
     let mut stranger = Controller::start(cluster, folder, "stranger", &space.name).await?;
     let why = format!("another installation leads this cluster, in the namespace \"{OPERATOR_NAMESPACE}\"");
     stranger.wait_ready(503, &why).await?;
+    // It goes before the leader stands still: whoever comes first then would lead.
+    stranger.signal("-TERM")?;
+    assert_eq!(stranger.ended(20).await?, Some(0), "{}", stranger.said());
+    assert!(
+        !stranger.said().contains("this process leads"),
+        "{}",
+        stranger.said()
+    );
 
     // The leader stands still for longer than its Lease lasts, in the middle of a run.
     let source = "sleep 8; echo attempt $SKYWARD_ATTEMPT";
@@ -329,13 +337,6 @@ async fn outside(cluster: &Cluster, folder: &Path) -> Result {
     assert_eq!(holder(cluster).await?, "outside-2");
     assert_eq!(space.count::<Machine>().await?, 1);
 
-    stranger.signal("-TERM")?;
-    assert_eq!(stranger.ended(20).await?, Some(0), "{}", stranger.said());
-    assert!(
-        !stranger.said().contains("this process leads"),
-        "{}",
-        stranger.said()
-    );
     space.finish().await?;
     second.signal("-TERM")?;
     assert_eq!(second.ended(20).await?, Some(0), "{}", second.said());
