@@ -35,7 +35,9 @@ async fn every_sample_is_taken() -> Result<()> {
     let space = cluster.namespace("samples").await?;
     let samples = path("config/samples");
     // Secrets of clouds belong there; it stays, since an operator may live in it.
-    cluster.kubectl(&["create", "namespace", "skyward-system"]).await?;
+    cluster
+        .kubectl(&["create", "namespace", "skyward-system"])
+        .await?;
     if std::fs::read_dir(&samples).is_ok_and(|mut files| files.next().is_some()) {
         space
             .kubectl(&["apply", "--dry-run=server", "-R", "-f", &samples])
