@@ -302,7 +302,7 @@ fn termination_acts_on_all_or_none_and_may_be_repeated_until_the_instance_is_for
     let reply = hand.ec2("TerminateInstances", &both).fine();
     // Which of the two states comes first in an item means nothing.
     let mut states = reply.all("name");
-    states.sort();
+    states.sort_unstable();
     assert_eq!(states, ["running", "running", "shutting-down", "shutting-down"]);
     hand.wait(30);
     assert_eq!(hand.state(&one), "terminated");
