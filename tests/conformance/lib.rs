@@ -71,8 +71,7 @@ pub fn subject(kind: &str) -> Option<Subject> {
         "vastai" => Some(Subject {
             customer: Customer::with_key(ACCOUNT, &key),
             credentials: vec![("VAST_API_KEY", key)],
-            // The simulator's hosts have drivers for 12.8, the default image needs 12.9.
-            settings: json!({ "dockerImage": "nvidia/cuda:12.8.0-runtime-ubuntu24.04" }),
+            settings: json!({}),
             create: markets("instances.create", "instances.create"),
             delete: "instances.delete",
         }),

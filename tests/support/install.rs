@@ -17,29 +17,32 @@ static INSTALLED: OnceCell<()> = OnceCell::const_new();
 /// Installs (or upgrades to) the chart of this checkout with the images under test.
 pub async fn install(cluster: &Cluster) -> Result {
     INSTALLED
-        .get_or_try_init(|| async {
-            let values = operator_values()?;
-            let chart = chart();
-            let mut args = vec![
-                "upgrade",
-                "--install",
-                "skyward",
-                chart.as_str(),
-                "--namespace",
-                OPERATOR_NAMESPACE,
-                "--create-namespace",
-                "--wait",
-                "--timeout",
-                "180s",
-            ];
-            for value in &values {
-                args.extend(["--set", value.as_str()]);
-            }
-            cluster.helm(&args).await?.ok().context("install the chart")?;
-            anyhow::Ok(())
-        })
+        .get_or_try_init(|| install_with(cluster, &[]))
         .await
         .copied()
+}
+
+/// The same with more `--set` values, each time it is called.
+pub async fn install_with(cluster: &Cluster, more: &[String]) -> Result {
+    let values = operator_values()?;
+    let chart = chart();
+    let mut args = vec![
+        "upgrade",
+        "--install",
+        "skyward",
+        chart.as_str(),
+        "--namespace",
+        OPERATOR_NAMESPACE,
+        "--create-namespace",
+        "--wait",
+        "--timeout",
+        "180s",
+    ];
+    for value in values.iter().chain(more) {
+        args.extend(["--set", value.as_str()]);
+    }
+    cluster.helm(&args).await?.ok().context("install the chart")?;
+    Ok(())
 }
 
 /// Path of the chart in this checkout.

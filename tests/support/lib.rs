@@ -8,15 +8,17 @@
 #![allow(clippy::missing_docs_in_private_items)]
 
 mod cleanup;
+mod clouds;
 mod cluster;
 mod index;
 mod install;
 mod process;
 mod space;
 
+pub use clouds::{Clouds, Machines};
 pub use cluster::{Cluster, Output};
 pub use index::{PackageIndex, package_index};
-pub use install::{NODE_IMAGE, OPERATOR_NAMESPACE, PROVIDER, install, operator_values};
+pub use install::{NODE_IMAGE, OPERATOR_NAMESPACE, PROVIDER, install, install_with, operator_values};
 pub use process::{
     controller_memory, controller_pid, kill_controller, pids_in_pod, wait_controller_replaced,
 };

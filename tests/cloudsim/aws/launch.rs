@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use rust_decimal::Decimal;
 use serde_json::{Map, Value, json};
 
-use super::catalogue::{self, InstanceType};
+use super::catalogue::{self, Device, InstanceType};
 use super::context::Context;
 use super::failure::Failure;
 use super::images::{self, Image};
@@ -438,6 +438,11 @@ pub fn start(
             env: BTreeMap::new(),
             ssh: SshWay::Direct,
             metadata: true,
+            gpus: match kind.device {
+                Device::Gpus("NVIDIA", name, count, _) => vec![format!("NVIDIA {name}"); count as usize],
+                Device::Fraction(..) => vec!["NVIDIA L4".to_owned()],
+                Device::None | Device::Gpus(..) | Device::Neuron(..) | Device::Inference(..) => Vec::new(),
+            },
         },
         detail: Value::Object(detail),
     };

@@ -29,6 +29,8 @@ pub struct Boot {
     pub ssh: SshWay,
     /// Whether the machine has a metadata service at 169.254.169.254.
     pub metadata: bool,
+    /// NVIDIA GPUs, as their driver names them; empty where there are none.
+    pub gpus: Vec<String>,
 }
 
 /// What a client lets a machine run when it starts.

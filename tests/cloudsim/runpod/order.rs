@@ -177,6 +177,7 @@ impl Runpod {
         } else {
             Start::Command(words(&order.args))
         };
+        let nvidia = !order.is_cpu && order.hardware.starts_with("NVIDIA");
         Boot {
             hostname: id.to_owned(),
             image: order.image.clone(),
@@ -186,6 +187,7 @@ impl Runpod {
             env,
             ssh: SshWay::Mapped,
             metadata: false,
+            gpus: vec![order.hardware.clone(); if nvidia { order.count as usize } else { 0 }],
         }
     }
 

@@ -18,7 +18,7 @@ pub fn usual(now: Timestamp) -> Vec<Host> {
         cpu_ram: 65_536 * gpus,
         disk_space: 1_000 * gpus,
         geolocation,
-        cuda: Decimal::new(128, 1),
+        cuda: Decimal::new(130, 1),
         reliability: Decimal::new(995, 3),
         verified: true,
         external: false,

@@ -160,6 +160,7 @@ impl Verda {
                 env: BTreeMap::new(),
                 ssh: SshWay::Direct,
                 metadata: false,
+                gpus: vec![format!("NVIDIA {}", instance_type.gpu); instance_type.gpus as usize],
             },
             detail: Value::Null,
         };

@@ -79,6 +79,7 @@ impl Settings {
             ("SIM_KEYS".to_owned(), boot.authorized_keys.join("\n")),
             ("SIM_SCRIPT".to_owned(), STANDARD.encode(script)),
             ("SIM_PORT".to_owned(), port),
+            ("SIM_GPUS".to_owned(), boot.gpus.join("\n")),
             ("SIM_FORWARD".to_owned(), FORWARD.to_owned()),
             ("SIM_IMDS_PROXY".to_owned(), IMDS_PROXY.to_owned()),
         ];

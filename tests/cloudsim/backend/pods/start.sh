@@ -6,14 +6,15 @@
 #   SIM_MODE              user-data | on-start | command | nothing
 #   SIM_SCRIPT            user data or start script, in base64
 #   SIM_PORT              a port besides 22 that leads to sshd
+#   SIM_GPUS              names of NVIDIA GPUs, a line each
 #   SIM_FORWARD, SIM_IMDS_PROXY   programs of ours
 # Arguments are the command of SIM_MODE=command.
 set -u
 umask 022
 export DEBIAN_FRONTEND=noninteractive
 mode=$SIM_MODE user=$SIM_USER keys=$SIM_KEYS script=$SIM_SCRIPT port=$SIM_PORT
-forward=$SIM_FORWARD imds_proxy=$SIM_IMDS_PROXY
-unset SIM_MODE SIM_USER SIM_KEYS SIM_SCRIPT SIM_PORT SIM_FORWARD SIM_IMDS_PROXY
+gpus=$SIM_GPUS forward=$SIM_FORWARD imds_proxy=$SIM_IMDS_PROXY
+unset SIM_MODE SIM_USER SIM_KEYS SIM_SCRIPT SIM_PORT SIM_GPUS SIM_FORWARD SIM_IMDS_PROXY
 
 child=
 # TERM is the power button: whoever halts the machine sends it.
@@ -53,6 +54,17 @@ chmod 755 /usr/sbin/shutdown
 printf '#!/bin/sh\nexec kill -TERM 1\n' >/usr/sbin/poweroff
 chmod 755 /usr/sbin/poweroff
 ln -sf poweroff /usr/sbin/halt
+
+# Images of machines with GPUs have the driver's command. There is no driver here: it
+# only names what was rented, as `nvidia-smi -L` does.
+if [ -n "$gpus" ]; then
+  {
+    printf '#!/bin/sh\ncat <<LIST\n'
+    printf '%s\n' "$gpus" | awk '{ printf "GPU %d: %s (simulated)\n", NR - 1, $0 }'
+    printf 'LIST\n'
+  } >/usr/bin/nvidia-smi
+  chmod 755 /usr/bin/nvidia-smi
+fi
 
 # Users of cloud images may become root without a password. The image has no sudo;
 # su, which it has, can do the same for a group.

@@ -1,0 +1,229 @@
+//! The controller is killed with SIGKILL when a cloud has done what it was asked and has not
+//! answered yet: between the effect and its record. One kill hits all clouds at once.
+
+use std::time::Duration;
+
+use anyhow::ensure;
+use jiff::Timestamp;
+use kube::{Api, ResourceExt as _};
+use serde_json::json;
+use skyward_api::{Machine, Pool};
+use skyward_cloudsim::{Fault, Rule};
+use skyward_testkit::{Cluster, Result, Space, kill_controller, wait_controller_replaced};
+use tokio::time::{Instant, sleep};
+
+use crate::{CONTROLLER, Customer, NAMES, clouds, provider_says};
+
+/// How long an answer is held back: less than any client waits.
+const HELD_BACK: Duration = Duration::from_secs(25);
+
+/// The calls of one kind of effect, where the cloud has such: by cloud.
+type Calls = fn(&str) -> Option<&'static str>;
+
+/// The order of a machine.
+fn machine_ordered(_: &str) -> Option<&'static str> {
+    Some("create")
+}
+
+/// Its deletion.
+fn machine_deleted(_: &str) -> Option<&'static str> {
+    Some("delete")
+}
+
+/// Making what the machines of a Pool share.
+fn shared_made(cloud: &str) -> Option<&'static str> {
+    match cloud {
+        "verda" => Some("keys.create"),
+        "aws" => Some("CreateSecurityGroup"),
+        _ => None,
+    }
+}
+
+/// Returning it.
+fn shared_returned(cloud: &str) -> Option<&'static str> {
+    match cloud {
+        "verda" => Some("keys.delete"),
+        "aws" => Some("DeleteSecurityGroup"),
+        _ => None,
+    }
+}
+
+/// All clouds with an account each, and one Pool at each of them.
+struct Campaign {
+    space: Space,
+    customers: Vec<Customer>,
+}
+
+impl Campaign {
+    async fn start(cluster: &Cluster) -> Result<Self> {
+        let clouds = clouds(cluster).await?;
+        let space = cluster.namespace("kills").await?;
+        let mut customers = Vec::new();
+        for cloud in NAMES {
+            let customer = Customer::new(clouds, cloud, &format!("{}-{cloud}", space.name));
+            customer.provider(&space, json!({})).await?;
+            customers.push(customer);
+        }
+        for cloud in NAMES {
+            provider_says(&space, &format!("{}-{cloud}", space.name), "Ready", "Connected").await?;
+        }
+        Ok(Self { space, customers })
+    }
+
+    fn pool(&self, customer: &Customer, life: &str) -> String {
+        format!("{life}-{}", customer.cloud)
+    }
+
+    async fn create_pools(&self, life: &str) -> Result {
+        for customer in &self.customers {
+            let provider = format!("{}-{}", self.space.name, customer.cloud);
+            let spec = json!({"provider": provider, "cluster": false, "timeouts": {"shutdown": "2s"}});
+            self.space.pool(&self.pool(customer, life), 2, spec).await?;
+        }
+        Ok(())
+    }
+
+    async fn delete_pools(&self, life: &str) -> Result {
+        for customer in &self.customers {
+            let name = self.pool(customer, life);
+            self.space
+                .kubectl(&["delete", "pool", &name, "--wait=false"])
+                .await?
+                .ok()?;
+        }
+        Ok(())
+    }
+
+    /// Each cloud holds back its next answer to such a call; `act` leads to it, and when all
+    /// have done what they were asked, the controller is killed.
+    async fn killed_in(&self, calls: Calls, act: impl Future<Output = Result>) -> Result {
+        let struck: Vec<&Customer> = self
+            .customers
+            .iter()
+            .filter(|c| calls(c.cloud).is_some())
+            .collect();
+        let begun = Timestamp::now();
+        for customer in &struck {
+            let millis = u64::try_from(HELD_BACK.as_millis()).unwrap_or(u64::MAX);
+            let mut rule = Rule::once(
+                calls(customer.cloud).unwrap_or_default(),
+                Fault::Latency { millis },
+            );
+            rule.account = Some(customer.account.clone());
+            customer.sim.fault(rule);
+        }
+        act.await?;
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let mut held_since = None;
+        while !struck.iter().all(|customer| held_back(customer, begun)) {
+            if struck.iter().any(|customer| held_back(customer, begun)) {
+                held_since.get_or_insert_with(Instant::now);
+            }
+            ensure!(Instant::now() < deadline, "not every cloud was asked for it");
+            sleep(Duration::from_millis(20)).await;
+        }
+        ensure!(
+            held_since.is_none_or(|since| since.elapsed() < HELD_BACK),
+            "some cloud had answered before the last one was asked"
+        );
+        let client = &self.space.cluster.client;
+        let old = kill_controller(client).await?;
+        wait_controller_replaced(client, old).await?;
+        for customer in &struck {
+            customer.sim.clear_faults();
+        }
+        Ok(())
+    }
+
+    /// Each Pool has the machines it wants, and each cloud bills for exactly these.
+    async fn as_wanted(&self, life: &str) -> Result {
+        for customer in &self.customers {
+            let name = self.pool(customer, life);
+            self.space.pool_ready(&name).await?;
+            let machines = self.space.ready_machines(&name).await?;
+            let mut recorded: Vec<String> = machines
+                .iter()
+                .filter_map(|machine| Some(machine.status.as_ref()?.id.clone()))
+                .collect();
+            recorded.sort();
+            let mut billed: Vec<String> = customer.sim.meter(|meter| {
+                let ours = meter
+                    .billed_now()
+                    .into_iter()
+                    .filter(|m| m.account == customer.account);
+                ours.map(|machine| machine.id.clone()).collect()
+            });
+            billed.sort();
+            ensure!(
+                billed.len() == 2 && billed == recorded,
+                "{}: billed {billed:?}, recorded {recorded:?}",
+                customer.cloud
+            );
+        }
+        Ok(())
+    }
+
+    /// The Pools are gone and each cloud bills nothing and keeps nothing.
+    async fn all_gone(&self, life: &str) -> Result {
+        for customer in &self.customers {
+            self.space
+                .wait_gone::<Pool>(&self.pool(customer, life), 120)
+                .await?;
+            customer.nothing_left(5).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether a cloud holds an answer to this customer back.
+fn held_back(customer: &Customer, since: Timestamp) -> bool {
+    customer
+        .sim
+        .requests()
+        .iter()
+        .rev()
+        .take_while(|entry| entry.at >= since)
+        .any(|entry| {
+            entry.fault.as_deref() == Some("latency") && entry.account.as_deref() == Some(&customer.account)
+        })
+}
+
+#[tokio::test]
+async fn the_controller_killed_in_each_kind_of_effect_at_each_cloud_doubles_and_leaks_nothing() -> Result {
+    let cluster = Cluster::connect().await?;
+    clouds(&cluster).await?;
+    let _alone = CONTROLLER.write().await;
+    let campaign = Campaign::start(&cluster).await?;
+
+    campaign
+        .killed_in(machine_ordered, campaign.create_pools("a"))
+        .await?;
+    campaign.as_wanted("a").await?;
+    campaign
+        .killed_in(machine_deleted, campaign.delete_pools("a"))
+        .await?;
+    campaign.all_gone("a").await?;
+
+    campaign
+        .killed_in(shared_made, campaign.create_pools("b"))
+        .await?;
+    campaign.as_wanted("b").await?;
+    campaign
+        .killed_in(shared_returned, campaign.delete_pools("b"))
+        .await?;
+    campaign.all_gone("b").await?;
+
+    let machines: Api<Machine> = campaign.space.api();
+    let left: Vec<String> = machines
+        .list(&Default::default())
+        .await?
+        .items
+        .iter()
+        .map(|machine| machine.name_any())
+        .collect();
+    ensure!(left.is_empty(), "records are left: {left:?}");
+    for customer in &campaign.customers {
+        customer.no_complaints()?;
+    }
+    campaign.space.finish().await
+}

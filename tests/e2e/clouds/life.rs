@@ -1,0 +1,233 @@
+//! The life of machines at each cloud: as the samples have it, and cut short by the cloud.
+
+use std::{path::PathBuf, time::Duration};
+
+use anyhow::{Context as _, ensure};
+use jiff::SignedDuration;
+use k8s_openapi::api::core::v1::Event;
+use kube::{Api, ResourceExt as _};
+use rust_decimal::Decimal;
+use serde::Deserialize as _;
+use serde_json::{Value, json};
+use skyward_api::{Machine, Pool, Task, TaskPhase};
+use skyward_testkit::{OPERATOR_NAMESPACE, Result};
+
+use crate::{Story, provider, story};
+
+/// The documents of the sample of a cloud.
+fn sample(cloud: &str) -> Result<Vec<Value>> {
+    let path: PathBuf = [env!("CARGO_MANIFEST_DIR"), "../../config/samples/clouds"]
+        .iter()
+        .collect();
+    let path = path.join(format!("{cloud}.yaml"));
+    let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+    serde_yaml::Deserializer::from_str(&text)
+        .map(|document| Ok(Value::deserialize(document)?))
+        .collect()
+}
+
+/// What a person does with a sample: fills its Secret in and applies it.
+async fn apply_sample(story: &Story) -> Result {
+    let mut kinds = Vec::new();
+    for mut object in sample(story.customer.cloud)? {
+        let kind = object["kind"].as_str().unwrap_or_default().to_owned();
+        match kind.as_str() {
+            "Secret" => {
+                ensure!(object["metadata"]["namespace"] == OPERATOR_NAMESPACE);
+                let names: Vec<&String> = object["stringData"]
+                    .as_object()
+                    .into_iter()
+                    .flat_map(|o| o.keys())
+                    .collect();
+                let expected: Vec<&String> = story.customer.keys.keys().collect();
+                ensure!(names == expected, "the sample's Secret has {names:?}");
+                object["stringData"] = json!(story.customer.keys);
+                story.space.cluster.apply(&object.to_string()).await?.ok()?;
+            }
+            "Provider" => {
+                // It goes with the story.
+                object["metadata"]["labels"] = json!({"skyward-test-story": story.space.name});
+                story.space.cluster.apply(&object.to_string()).await?.ok()?;
+            }
+            _ => story.space.create_json(object).await?,
+        }
+        kinds.push(kind);
+    }
+    ensure!(
+        kinds == ["Secret", "Provider", "Pool", "Task"],
+        "the sample has {kinds:?}"
+    );
+    Ok(())
+}
+
+fn decimal(text: &str) -> Decimal {
+    text.parse().unwrap_or_default()
+}
+
+/// The sample runs its Task on a machine of the cloud; all of it is returned and settled.
+async fn sample_story(cloud: &'static str) -> Result {
+    let story = story("sample", cloud).await?;
+    apply_sample(&story).await?;
+    let name = format!("{cloud}-sample");
+    let pool = story.space.pool_ready(&name).await?;
+    let status = pool.status.clone().unwrap_or_default();
+    ensure!(
+        !status
+            .cost
+            .is_some_and(|cost| decimal(&cost.spent) < Decimal::ZERO)
+    );
+    ensure!(
+        story.customer.billed().len() == 1,
+        "one machine: {:?}",
+        story.customer.billed()
+    );
+    let task = story.space.task_ended(&name).await?.status.unwrap_or_default();
+    ensure!(task.phase == Some(TaskPhase::Succeeded), "{task:#?}");
+    // The machine has what was asked for.
+    let args = ["logs", &name, "-n", &story.space.name];
+    let limit = Duration::from_secs(60);
+    let log = story
+        .space
+        .cluster
+        .run("kubectl-skyward", &args, None, limit)
+        .await?
+        .ok()?;
+    ensure!(log.contains("GPU 0: NVIDIA"), "nvidia-smi said: {log}");
+    let found = provider(&story.space, cloud).await?.status.unwrap_or_default();
+    ensure!(
+        found.account.contains(&story.customer.account) || cloud == "verda",
+        "account {:?}",
+        found.account
+    );
+    ensure!(found.offers > 0 && found.machines == 1, "{found:#?}");
+
+    story.return_pool(&name).await?;
+    // What is settled is what the cloud asks for, but for the second in which it was seen
+    // to be gone.
+    let bill = story
+        .customer
+        .sim
+        .meter(|meter| meter.bill(&story.customer.account));
+    let settled = provider(&story.space, cloud)
+        .await?
+        .status
+        .unwrap_or_default()
+        .cost
+        .unwrap_or_default();
+    let ledger = decimal(&settled.settled);
+    let hourly = story.customer.sim.world(|world| {
+        let ours = world.machines_of(&story.customer.account);
+        ours.map(|machine| machine.price).sum::<Decimal>()
+    });
+    let seconds = (ledger - bill).abs() * Decimal::from(3600) / hourly;
+    ensure!(
+        seconds <= Decimal::from(8),
+        "the ledger says {ledger}, the bill {bill}: {seconds} s apart"
+    );
+    story.finish().await
+}
+
+#[tokio::test]
+async fn the_sample_of_verda_runs_and_leaves_nothing() -> Result {
+    sample_story("verda").await
+}
+
+#[tokio::test]
+async fn the_sample_of_runpod_runs_and_leaves_nothing() -> Result {
+    sample_story("runpod").await
+}
+
+#[tokio::test]
+async fn the_sample_of_vastai_runs_and_leaves_nothing() -> Result {
+    sample_story("vastai").await
+}
+
+/// Ends at its second attempt alone: the first is under way when its machine is taken.
+const TWICE: &str = "if [ \"$SKYWARD_ATTEMPT\" = 1 ]; then sleep 3000; fi; echo attempt $SKYWARD_ATTEMPT";
+
+/// A spot machine is taken back in mid-run: the cloud's notice or its end is seen, another
+/// machine is ordered, and the run that was lost runs there once more.
+async fn reclaim_story(cloud: &'static str) -> Result {
+    let story = story("spot", cloud).await?;
+    let name = story.customer.provider(&story.space, json!({})).await?;
+    let pool = json!({"provider": name, "allocation": "spot", "timeouts": {"shutdown": "2s"}});
+    story.space.pool("p", 1, pool).await?;
+    story.space.pool_ready("p").await?;
+    story
+        .space
+        .task("t", "p", json!({"script": {"source": TWICE}}))
+        .await?;
+    story.space.task_phase("t", TaskPhase::Running).await?;
+    let first = story.space.ready_machines("p").await?.remove(0);
+    let status = first.status.clone().unwrap_or_default();
+    story.customer.sim.world(|world| {
+        ensure!(
+            world
+                .machines
+                .get(&status.id)
+                .is_some_and(|m| m.market == skyward_cloudsim::Market::Spot)
+        );
+        world.reclaim(&status.id, SignedDuration::from_secs(2));
+        Ok(())
+    })?;
+    let task = story.space.task_ended("t").await?.status.unwrap_or_default();
+    ensure!(task.phase == Some(TaskPhase::Succeeded), "{task:#?}");
+    ensure!(task.attempt == 2 && task.restarts == 1, "{task:#?}");
+    let second = story.space.ready_machines("p").await?.remove(0);
+    ensure!(second.spec.attempt > first.spec.attempt && second.name_any() != first.name_any());
+    story.space.wait_gone::<Machine>(&first.name_any(), 60).await?;
+    ensure!(
+        story.customer.billed().len() == 1,
+        "one machine is billed: {:?}",
+        story.customer.billed()
+    );
+
+    let events: Api<Event> = story.space.api();
+    let told: Vec<String> = events
+        .list(&Default::default())
+        .await?
+        .items
+        .into_iter()
+        .filter(|event| event.regarding_name() == first.name_any() || event.regarding_name() == "p")
+        .filter_map(|event| event.reason)
+        .collect();
+    ensure!(
+        told.iter().any(|reason| reason.contains("Preempted")),
+        "people are told: {told:?}"
+    );
+    let pool: Pool = story.space.api::<Pool>().get("p").await?;
+    let cost = pool.status.and_then(|status| status.cost).unwrap_or_default();
+    ensure!(
+        decimal(&cost.spot) > Decimal::ZERO && decimal(&cost.on_demand).is_zero(),
+        "{cost:?}"
+    );
+    story.space.api::<Task>().delete("t", &Default::default()).await?;
+    story.return_pool("p").await?;
+    story.finish().await
+}
+
+/// The name of what an Event is about.
+trait Regarding {
+    fn regarding_name(&self) -> String;
+}
+
+impl Regarding for Event {
+    fn regarding_name(&self) -> String {
+        self.involved_object.name.clone().unwrap_or_default()
+    }
+}
+
+#[tokio::test]
+async fn a_spot_machine_that_verda_takes_back_is_replaced_and_its_run_runs_again() -> Result {
+    reclaim_story("verda").await
+}
+
+#[tokio::test]
+async fn a_spot_machine_that_runpod_takes_back_is_replaced_and_its_run_runs_again() -> Result {
+    reclaim_story("runpod").await
+}
+
+#[tokio::test]
+async fn a_spot_machine_that_vastai_takes_back_is_replaced_and_its_run_runs_again() -> Result {
+    reclaim_story("vastai").await
+}

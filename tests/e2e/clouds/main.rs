@@ -1,0 +1,241 @@
+//! Stories at simulated clouds (`tests/cloudsim`): a program of its own, since the operator
+//! is sent to the simulators here. Machines are Pods with OpenSSH.
+//!
+//! - [`life`]: the sample of each cloud, and a spot machine that is taken back in mid-run.
+//! - [`kills`]: the controller is killed between each kind of effect and its record.
+//! - [`trouble`]: no capacity, credentials that are wrong, revoked and replaced.
+
+mod kills;
+mod life;
+mod trouble;
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use anyhow::ensure;
+use k8s_openapi::api::core::v1::Secret;
+use kube::{Api, ResourceExt as _};
+use serde_json::{Value, json};
+use skyward_api::{Pool, Provider};
+use skyward_cloudsim::{Account, Sim};
+use skyward_testkit::{Clouds, Cluster, Machines, OPERATOR_NAMESPACE, Result, Space};
+use tokio::{
+    sync::{OnceCell, RwLock, RwLockReadGuard},
+    time::{Duration, Instant, sleep},
+};
+
+/// The clouds of all stories of this program, with the operator sent to them.
+static CLOUDS: OnceCell<Clouds> = OnceCell::const_new();
+/// Whoever kills the controller has it alone; all others share it.
+static CONTROLLER: RwLock<()> = RwLock::const_new(());
+
+/// The clouds that are tried.
+const NAMES: &[&str] = &["verda", "runpod", "vastai"];
+
+async fn clouds(cluster: &Cluster) -> Result<&'static Clouds> {
+    CLOUDS
+        .get_or_try_init(|| async {
+            let clouds = Clouds::start(cluster, NAMES, Machines::Pods).await?;
+            skyward_testkit::install_with(cluster, &clouds.operator_values()).await?;
+            anyhow::Ok(clouds)
+        })
+        .await
+}
+
+/// A story: its namespace, and one customer at one cloud.
+struct Story {
+    space: Space,
+    customer: Customer,
+    _shared: Option<RwLockReadGuard<'static, ()>>,
+}
+
+/// One account at a cloud.
+struct Customer {
+    cloud: &'static str,
+    sim: Arc<Sim>,
+    /// Id of the account.
+    account: String,
+    /// Keys of the Secret.
+    keys: BTreeMap<String, String>,
+}
+
+impl Customer {
+    /// Opens an account.
+    fn new(clouds: &Clouds, cloud: &'static str, story: &str) -> Self {
+        let sim = clouds.sim(cloud).clone();
+        let number = story
+            .bytes()
+            .fold(7_u64, |sum, byte| sum * 31 % 899_999_999 + u64::from(byte));
+        // AWS knows twelve digits.
+        let account = format!("{:012}", 100_000_000_000 + number);
+        let (id, secret) = (format!("id-{story}"), format!("secret-{story}"));
+        let (customer, keys) = match cloud {
+            "verda" => (
+                Account::with_pair(&account, &id, &secret),
+                vec![("VERDA_CLIENT_ID", id), ("VERDA_CLIENT_SECRET", secret)],
+            ),
+            "aws" => (
+                Account::with_pair(&account, &id, &secret),
+                vec![("AWS_ACCESS_KEY_ID", id), ("AWS_SECRET_ACCESS_KEY", secret)],
+            ),
+            "runpod" => (
+                Account::with_key(&account, &secret),
+                vec![("RUNPOD_API_KEY", secret)],
+            ),
+            _ => (
+                Account::with_key(&account, &secret),
+                vec![("VAST_API_KEY", secret)],
+            ),
+        };
+        sim.world(|world| world.add_account(customer));
+        let keys = keys
+            .into_iter()
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect();
+        Self {
+            cloud,
+            sim,
+            account,
+            keys,
+        }
+    }
+
+    /// Puts its keys, or others, into a Secret of the operator's namespace.
+    async fn secret(&self, space: &Space, keys: &BTreeMap<String, String>) -> Result<String> {
+        let name = format!("{}-{}", space.name, self.cloud);
+        let secret = json!({
+            "apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": OPERATOR_NAMESPACE},
+            "stringData": keys,
+        });
+        space.cluster.apply(&secret.to_string()).await?.ok()?;
+        Ok(name)
+    }
+
+    /// A Provider of this account.
+    async fn provider(&self, space: &Space, spec: Value) -> Result<String> {
+        let secret = self.secret(space, &self.keys).await?;
+        let mut whole = json!({"credentialsSecretRef": {"name": secret}, self.cloud: {}});
+        for (key, value) in spec.as_object().into_iter().flatten() {
+            whole[key] = value.clone();
+        }
+        space.provider(self.cloud, whole).await
+    }
+
+    /// What is billed now.
+    fn billed(&self) -> Vec<String> {
+        self.sim.meter(|meter| {
+            let ours = meter
+                .billed_now()
+                .into_iter()
+                .filter(|machine| machine.account == self.account);
+            ours.map(|machine| format!("{} ({})", machine.id, machine.mark.name))
+                .collect()
+        })
+    }
+
+    /// What is there besides machines.
+    fn leftovers(&self) -> Vec<String> {
+        self.sim.meter(|meter| {
+            let left = meter.leftovers(&self.account);
+            left.iter().map(|thing| format!("{thing:?}")).collect()
+        })
+    }
+
+    /// Waits until nothing is billed and nothing is left.
+    async fn nothing_left(&self, seconds: u64) -> Result {
+        let deadline = Instant::now() + Duration::from_secs(seconds);
+        loop {
+            let left = [self.billed(), self.leftovers()].concat();
+            if left.is_empty() {
+                return Ok(());
+            }
+            ensure!(
+                Instant::now() < deadline,
+                "{} at {}: still there: {left:#?}",
+                self.account,
+                self.cloud
+            );
+            sleep(Duration::from_millis(200)).await;
+        }
+    }
+
+    /// Requests of this account that the description does not allow would be anybody's:
+    /// they fail every story.
+    fn no_complaints(&self) -> Result {
+        let (violations, mistakes) = (self.sim.violations(), self.sim.mistakes());
+        ensure!(violations.is_empty(), "{}: {violations:#?}", self.cloud);
+        ensure!(
+            mistakes.is_empty(),
+            "{}: the simulator is wrong: {mistakes:#?}",
+            self.cloud
+        );
+        Ok(())
+    }
+}
+
+/// A story that shares the controller with others.
+async fn story(name: &str, cloud: &'static str) -> Result<Story> {
+    let cluster = Cluster::connect().await?;
+    let clouds = clouds(&cluster).await?;
+    let shared = CONTROLLER.read().await;
+    let space = cluster.namespace(&format!("{name}-{cloud}")).await?;
+    let customer = Customer::new(clouds, cloud, &space.name);
+    Ok(Story {
+        space,
+        customer,
+        _shared: Some(shared),
+    })
+}
+
+impl Story {
+    /// Deletes a Pool, and waits until nothing of it is left at the cloud.
+    async fn return_pool(&self, name: &str) -> Result {
+        self.space
+            .kubectl(&["delete", "pool", name, "--wait=false"])
+            .await?
+            .ok()?;
+        self.space.wait_gone::<Pool>(name, 120).await?;
+        self.customer.nothing_left(5).await
+    }
+
+    /// Ends: no trace at the cloud, and no complaint about what was asked.
+    async fn finish(self) -> Result {
+        self.customer.nothing_left(5).await?;
+        self.customer.no_complaints()?;
+        let secrets: Api<Secret> = Api::namespaced(self.space.cluster.client.clone(), OPERATOR_NAMESPACE);
+        let name = format!("{}-{}", self.space.name, self.customer.cloud);
+        self.space.finish().await?;
+        if secrets.get_opt(&name).await?.is_some() {
+            secrets.delete(&name, &Default::default()).await?;
+        }
+        Ok(())
+    }
+}
+
+/// A Provider as it is now.
+async fn provider(space: &Space, name: &str) -> Result<Provider> {
+    Ok(Api::<Provider>::all(space.cluster.client.clone())
+        .get(name)
+        .await?)
+}
+
+/// Waits until a condition of a Provider has that reason; answers with its message.
+async fn provider_says(space: &Space, name: &str, type_: &str, reason: &str) -> Result<String> {
+    let deadline = Instant::now() + Duration::from_secs(90);
+    loop {
+        let found = provider(space, name).await?;
+        let conditions = found
+            .status
+            .as_ref()
+            .map(|status| status.conditions.clone())
+            .unwrap_or_default();
+        if let Some(hit) = conditions.iter().find(|c| c.type_ == type_ && c.reason == reason) {
+            return Ok(hit.message.clone());
+        }
+        ensure!(
+            Instant::now() < deadline,
+            "Provider {} does not say {type_}/{reason}: {conditions:#?}",
+            found.name_any()
+        );
+        sleep(Duration::from_millis(200)).await;
+    }
+}

@@ -1,0 +1,191 @@
+//! What clouds refuse, and what people get wrong.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context as _, ensure};
+use kube::ResourceExt as _;
+use serde_json::json;
+use skyward_api::{Pool, TaskPhase};
+use skyward_cloudsim::{Fault, Rule};
+use skyward_testkit::Result;
+
+use crate::{Customer, clouds, provider_says, story};
+
+#[tokio::test]
+async fn wrong_credentials_say_what_to_do_and_right_ones_work_without_a_restart() -> Result {
+    let story = story("wrong-key", "verda").await?;
+    let (space, customer) = (&story.space, &story.customer);
+    let mut wrong = customer.keys.clone();
+    wrong.insert(
+        "VERDA_CLIENT_SECRET".to_owned(),
+        "canary-7d1f-not-the-secret".to_owned(),
+    );
+    let right = customer.keys.clone();
+    let name = customer
+        .provider(space, json!({"refreshInterval": "10s"}))
+        .await?;
+    customer.secret(space, &wrong).await?;
+    let said = provider_says(space, &name, "Ready", "CredentialsRefused").await?;
+    ensure!(said.contains("Secret"), "it says what to do: {said}");
+    ensure!(!said.contains("canary"), "it shows no secret: {said}");
+    space.pool("p", 1, json!({"provider": name})).await?;
+    space.condition::<Pool>("p", "Ready", "ProviderNotReady").await?;
+    ensure!(customer.billed().is_empty());
+
+    customer.secret(space, &right).await?;
+    space.pool_ready("p").await?;
+    space.task("before", "p", json!({"command": ["true"]})).await?;
+    ensure!(phase(space.task_ended("before").await?) == Some(TaskPhase::Succeeded));
+
+    // Taken back at the cloud: what runs goes on, and nothing is judged gone.
+    customer.secret(space, &wrong).await?;
+    provider_says(space, &name, "Ready", "CredentialsRefused").await?;
+    let machine = space
+        .ready_machines("p")
+        .await?
+        .pop()
+        .context("the machine's record is gone")?;
+    space.task("while", "p", json!({"command": ["true"]})).await?;
+    ensure!(phase(space.task_ended("while").await?) == Some(TaskPhase::Succeeded));
+    ensure!(customer.billed().len() == 1, "{:?}", customer.billed());
+    // A Pool that goes meanwhile keeps the record of what it rents.
+    space
+        .kubectl(&["delete", "pool", "p", "--wait=false"])
+        .await?
+        .ok()?;
+    space
+        .wait(
+            &machine.name_any(),
+            "is being deleted",
+            30,
+            |m: &skyward_api::Machine| m.metadata.deletion_timestamp.is_some(),
+        )
+        .await?;
+    ensure!(
+        customer.billed().len() == 1,
+        "it is still rented: {:?}",
+        customer.billed()
+    );
+    customer.secret(space, &right).await?;
+    space.wait_gone::<Pool>("p", 120).await?;
+    customer.nothing_left(5).await?;
+    story.finish().await
+}
+
+fn phase(task: skyward_api::Task) -> Option<TaskPhase> {
+    task.status.and_then(|status| status.phase)
+}
+
+/// A rule that refuses every order of a customer.
+fn no_capacity(customer: &Customer) -> Rule {
+    let mut rule = Rule::once("create", Fault::NoCapacity);
+    rule.times = None;
+    rule.account = Some(customer.account.clone());
+    rule
+}
+
+#[tokio::test]
+async fn a_refusal_moves_on_within_a_second_and_when_all_refuse_the_pool_says_what_each_cloud_said() -> Result
+{
+    let story = story("refusal", "verda").await?;
+    let (space, first) = (&story.space, &story.customer);
+    let second = Customer::new(
+        clouds(&space.cluster).await?,
+        "runpod",
+        &format!("{}-second", space.name),
+    );
+    let one = first.provider(space, json!({})).await?;
+    let two = second.provider(space, json!({})).await?;
+    for name in [&one, &two] {
+        provider_says(space, name, "Ready", "Connected").await?;
+    }
+    first.sim.fault(no_capacity(first));
+    let candidates = json!([
+        {"provider": one, "accelerator": {"name": "H100", "count": 1}},
+        {"provider": two, "accelerator": {"name": "H100", "count": 1}},
+    ]);
+    let spec =
+        json!({"provider": null, "candidates": candidates, "selection": "first", "maxProvisionAttempts": 20});
+    space.pool("p", 1, spec.clone()).await?;
+    space.pool_ready("p").await?;
+    ensure!(first.billed().is_empty() && second.billed().len() == 1);
+    let orders = |customer: &Customer| {
+        let all = customer.sim.requests();
+        let ours = all
+            .into_iter()
+            .filter(|e| e.account.as_deref() == Some(&customer.account));
+        ours.filter(|e| e.call.ends_with(".create") && e.call != "keys.create" && e.call != "scripts.create")
+            .map(|e| e.at)
+            .collect::<Vec<_>>()
+    };
+    let refused = orders(first).pop().context("the first cloud was never asked")?;
+    let next = orders(&second)
+        .pop()
+        .context("the second cloud was never asked")?;
+    let moved_on = next.duration_since(refused);
+    ensure!(
+        moved_on <= jiff::SignedDuration::from_secs(2),
+        "it took {moved_on:#}"
+    );
+
+    second.sim.fault(no_capacity(&second));
+    let mut spec = spec;
+    spec["maxProvisionAttempts"] = json!(2);
+    spec["provisionRetryDelay"] = json!("1s");
+    space.pool("q", 1, spec).await?;
+    let said = space
+        .condition::<Pool>("q", "Ready", "AllProvidersFailed")
+        .await?;
+    for name in [&one, &two] {
+        ensure!(said.contains(name.as_str()), "each cloud is named: {said}");
+    }
+    space
+        .kubectl(&["delete", "pool", "q", "--timeout=60s"])
+        .await?
+        .ok()?;
+    first.sim.clear_faults();
+    second.sim.clear_faults();
+    story.return_pool("p").await?;
+    second.nothing_left(5).await?;
+    second.no_complaints()?;
+    story.finish().await
+}
+
+#[tokio::test]
+async fn machines_of_two_pools_of_one_account_let_in_their_own_pools_key_only() -> Result {
+    let story = story("keys", "vastai").await?;
+    let (space, customer) = (&story.space, &story.customer);
+    let provider = customer.provider(space, json!({})).await?;
+    let mut found = BTreeMap::new();
+    for pool in ["a", "b"] {
+        space.pool(pool, 1, json!({"provider": provider})).await?;
+    }
+    for pool in ["a", "b"] {
+        space.pool_ready(pool).await?;
+        let machine = space.ready_machines(pool).await?.remove(0);
+        let pod = format!("vastai-{}", machine.status.unwrap_or_default().id);
+        let cat = [
+            "-n",
+            "cloudsim",
+            "exec",
+            &pod,
+            "--",
+            "cat",
+            "/root/.ssh/authorized_keys",
+        ];
+        let keys = space.cluster.kubectl(&cat).await?.ok()?;
+        let keys: Vec<String> = keys
+            .lines()
+            .filter(|line| !line.trim().is_empty())
+            .map(str::to_owned)
+            .collect();
+        ensure!(keys.len() == 1, "{pool}: {keys:?}");
+        found.insert(keys[0].clone(), pool);
+    }
+    ensure!(found.len() == 2, "both Pools have the same key: {found:?}");
+    space
+        .kubectl(&["delete", "pools", "a", "b", "--timeout=120s"])
+        .await?
+        .ok()?;
+    story.finish().await
+}

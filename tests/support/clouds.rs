@@ -1,0 +1,164 @@
+//! Simulated clouds beside the cluster: they listen on the node, so that the operator's Pod
+//! reaches them, and their machines are Pods with OpenSSH.
+
+use std::{net::SocketAddr, path::PathBuf, sync::Arc};
+
+use anyhow::Context as _;
+use k8s_openapi::api::core::v1::{Namespace, Node};
+use kube::{
+    Api, Client, Config,
+    api::{ListParams, PostParams},
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use serde_json::json;
+use skyward_cloudsim::{
+    BootPlan, Builder, Sim, Simulator,
+    backend::pods::{Pods, Settings, clear},
+};
+use tokio::sync::oneshot;
+
+use crate::{Cluster, NODE_IMAGE, Result};
+
+/// Where machines are.
+const NAMESPACE: &str = "cloudsim";
+
+/// What machines are made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Machines {
+    /// Pods that one can log in to.
+    Pods,
+    /// States in memory: enough for what is about orders alone.
+    Memory,
+}
+
+/// Simulated clouds on the real clock, until the program ends.
+pub struct Clouds {
+    simulator: Simulator,
+    host: String,
+}
+
+/// What the thread of the clouds needs.
+struct Plan {
+    names: Vec<String>,
+    machines: Machines,
+    image: String,
+    host: String,
+    kubeconfig: PathBuf,
+}
+
+impl Clouds {
+    /// Starts these clouds. What an earlier program left of their machines goes first.
+    pub async fn start(cluster: &Cluster, names: &[&str], machines: Machines) -> Result<Self> {
+        let host = node_address(cluster).await?;
+        if machines == Machines::Pods {
+            prepare_namespace(cluster).await?;
+        }
+        let plan = Plan {
+            names: names.iter().map(|name| (*name).to_owned()).collect(),
+            machines,
+            image: std::env::var(NODE_IMAGE).context("SKYWARD_NODE_IMAGE is not set; run `make test`")?,
+            host: host.clone(),
+            kubeconfig: cluster.kubeconfig.clone(),
+        };
+        // Stories have a runtime each and share these clouds: they get one of their own.
+        let (started_tx, started_rx) = oneshot::channel();
+        std::thread::Builder::new()
+            .name("clouds".to_owned())
+            .spawn(move || {
+                let runtime = match tokio::runtime::Runtime::new() {
+                    Ok(runtime) => runtime,
+                    Err(error) => return drop(started_tx.send(Err(error.into()))),
+                };
+                let started = runtime.block_on(plan.start());
+                let works = started.is_ok();
+                let asked_for = started_tx.send(started).is_ok();
+                if works && asked_for {
+                    runtime.block_on(std::future::pending::<()>());
+                }
+            })?;
+        let simulator = started_rx.await.context("the thread of the clouds ended")??;
+        Ok(Self { simulator, host })
+    }
+
+    /// A cloud.
+    pub fn sim(&self, cloud: &str) -> &Arc<Sim> {
+        self.simulator.cloud(cloud)
+    }
+
+    /// `--set` values of the chart that send the operator to these clouds.
+    pub fn operator_values(&self) -> Vec<String> {
+        let mut values = Vec::new();
+        for (sim, url) in self.simulator.clouds() {
+            let url = url.replace("0.0.0.0", &self.host);
+            for name in endpoints(sim.name()) {
+                let number = values.len();
+                values.push(format!("controller.extraArgs[{number}]=--endpoint={name}={url}"));
+            }
+        }
+        values
+    }
+}
+
+/// The operator's names of the APIs of a cloud.
+fn endpoints(cloud: &'static str) -> Vec<&'static str> {
+    match cloud {
+        "aws" => vec!["aws-ec2", "aws-ssm", "aws-sts", "aws-pricing"],
+        other => vec![other],
+    }
+}
+
+impl Plan {
+    async fn start(self) -> Result<Simulator> {
+        let everywhere = SocketAddr::from(([0, 0, 0, 0], 0));
+        let mut builder = Builder::new();
+        for name in &self.names {
+            let cloud = skyward_cloudsim::cloud(name).with_context(|| {
+                format!("there is no simulator of {name}, or SKYWARD_SPECS does not name its description")
+            })?;
+            builder = builder.cloud_at(cloud, everywhere);
+        }
+        if self.machines == Machines::Pods {
+            let kubeconfig = Kubeconfig::read_from(&self.kubeconfig)?;
+            let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+            let client = Client::try_from(config)?;
+            clear(client.clone(), NAMESPACE).await?;
+            let (image, host) = (self.image, self.host);
+            builder = builder.backend(move |site| {
+                let settings = Settings {
+                    cloud: site.cloud,
+                    namespace: NAMESPACE.to_owned(),
+                    image: image.clone(),
+                    base: Some(format!("http://{host}:{}", site.address.port())),
+                    env: Vec::new(),
+                };
+                Arc::new(Pods::new(client.clone(), settings, site.reports))
+            });
+        }
+        let simulator = builder.start().await?;
+        for (sim, _) in simulator.clouds() {
+            sim.world(|world| world.boot = BootPlan::takes(1));
+        }
+        Ok(simulator)
+    }
+}
+
+/// An address of the node that its Pods can reach: tests run on the node.
+async fn node_address(cluster: &Cluster) -> Result<String> {
+    let nodes: Api<Node> = Api::all(cluster.client.clone());
+    let node = nodes.list(&ListParams::default()).await?.items.into_iter().next();
+    node.and_then(|node| node.status?.addresses)
+        .into_iter()
+        .flatten()
+        .find(|address| address.type_ == "InternalIP")
+        .map(|address| address.address)
+        .context("the cluster has no node with an InternalIP")
+}
+
+async fn prepare_namespace(cluster: &Cluster) -> Result {
+    let namespaces: Api<Namespace> = Api::all(cluster.client.clone());
+    if namespaces.get_opt(NAMESPACE).await?.is_none() {
+        let object = serde_json::from_value(json!({"metadata": {"name": NAMESPACE}}))?;
+        namespaces.create(&PostParams::default(), &object).await?;
+    }
+    Ok(())
+}
