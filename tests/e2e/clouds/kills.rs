@@ -12,7 +12,7 @@ use skyward_cloudsim::{Fault, Rule};
 use skyward_testkit::{Cluster, Result, Space, kill_controller, wait_controller_replaced};
 use tokio::time::{Instant, sleep};
 
-use crate::{CONTROLLER, Customer, NAMES, clouds, provider_says};
+use crate::{CONTROLLER, Customer, clouds, names, provider_says};
 
 /// How long an answer is held back: less than any client waits.
 const HELD_BACK: Duration = Duration::from_secs(25);
@@ -59,12 +59,12 @@ impl Campaign {
         let clouds = clouds(cluster).await?;
         let space = cluster.namespace("kills").await?;
         let mut customers = Vec::new();
-        for cloud in NAMES {
+        for cloud in names() {
             let customer = Customer::new(clouds, cloud, &format!("{}-{cloud}", space.name));
             customer.provider(&space, json!({})).await?;
             customers.push(customer);
         }
-        for cloud in NAMES {
+        for cloud in names() {
             provider_says(&space, &format!("{}-{cloud}", space.name), "Ready", "Connected").await?;
         }
         Ok(Self { space, customers })

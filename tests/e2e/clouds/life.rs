@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use skyward_api::{Machine, Pool, Task, TaskPhase};
 use skyward_testkit::{OPERATOR_NAMESPACE, Result};
 
-use crate::{Story, provider, story};
+use crate::{Story, names, provider, story};
 
 /// The documents of the sample of a cloud.
 fn sample(cloud: &str) -> Result<Vec<Value>> {
@@ -142,6 +142,15 @@ async fn the_sample_of_vastai_runs_and_leaves_nothing() -> Result {
     sample_story("vastai").await
 }
 
+#[tokio::test]
+async fn the_sample_of_aws_runs_and_leaves_nothing() -> Result {
+    if is_there("aws") {
+        sample_story("aws").await
+    } else {
+        Ok(())
+    }
+}
+
 /// Ends at its second attempt alone: the first is under way when its machine is taken.
 const TWICE: &str = "if [ \"$SKYWARD_ATTEMPT\" = 1 ]; then sleep 3000; fi; echo attempt $SKYWARD_ATTEMPT";
 
@@ -230,4 +239,26 @@ async fn a_spot_machine_that_runpod_takes_back_is_replaced_and_its_run_runs_agai
 #[tokio::test]
 async fn a_spot_machine_that_vastai_takes_back_is_replaced_and_its_run_runs_again() -> Result {
     reclaim_story("vastai").await
+}
+
+#[tokio::test]
+async fn a_spot_machine_that_aws_takes_back_is_replaced_and_its_run_runs_again() -> Result {
+    if is_there("aws") {
+        reclaim_story("aws").await
+    } else {
+        Ok(())
+    }
+}
+
+/// Whether there is a simulator of a cloud here; says so where there is not.
+#[expect(
+    clippy::print_stderr,
+    reason = "the person who reads the test's output must learn of it"
+)]
+fn is_there(cloud: &str) -> bool {
+    let there = names().contains(&cloud);
+    if !there {
+        eprintln!("skipped: SKYWARD_SPECS does not name a folder with the description of {cloud}");
+    }
+    there
 }

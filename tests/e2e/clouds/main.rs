@@ -28,13 +28,19 @@ static CLOUDS: OnceCell<Clouds> = OnceCell::const_new();
 /// Whoever kills the controller has it alone; all others share it.
 static CONTROLLER: RwLock<()> = RwLock::const_new(());
 
-/// The clouds that are tried.
-const NAMES: &[&str] = &["verda", "runpod", "vastai"];
+/// The clouds that are tried: all of which there is a simulator here. That of AWS needs its
+/// official description.
+fn names() -> Vec<&'static str> {
+    let all = ["verda", "runpod", "vastai", "aws"];
+    all.into_iter()
+        .filter(|name| skyward_cloudsim::cloud(name).is_some())
+        .collect()
+}
 
 async fn clouds(cluster: &Cluster) -> Result<&'static Clouds> {
     CLOUDS
         .get_or_try_init(|| async {
-            let clouds = Clouds::start(cluster, NAMES, Machines::Pods).await?;
+            let clouds = Clouds::start(cluster, &names(), Machines::Pods).await?;
             skyward_testkit::install_with(cluster, &clouds.operator_values()).await?;
             anyhow::Ok(clouds)
         })
