@@ -238,7 +238,9 @@ fn start(context: &mut Context<'_, '_>, ask: &Ask, order: &Order, bid: Option<De
     let direct = order.runtype.contains("direc") && host.direct_ports > 0;
     let keys = keys::of_account(context);
     let authorized = keys.iter().map(|(_, key)| key.clone()).collect();
+    // What begins with a dash is an option of docker (`-p`, `--shm-size`), and no variable.
     let mut env = order.env.clone();
+    env.retain(|name, _| !name.starts_with('-'));
     env.insert("CONTAINER_ID".to_owned(), id.clone());
     env.insert("CONTAINER_API_KEY".to_owned(), container_key);
     let detail = json!({
