@@ -12,11 +12,12 @@ pub mod runpod;
 pub mod vastai;
 pub mod verda;
 
-pub use crate::core::account::Account;
+pub use crate::core::account::{Account, CredentialState};
 pub use crate::core::clock::Clock;
 pub use crate::core::fault::{Fault, Rule, When};
-pub use crate::core::machine::{BootEnd, BootPlan, Cause, Phase};
+pub use crate::core::machine::{BootEnd, BootPlan, Cause, Machine, Phase};
 pub use crate::core::market::{Left, Market, Shelf};
+pub use crate::core::record::Entry;
 pub use crate::core::sim::Sim;
 pub use crate::core::simulator::{Builder, Simulator};
 pub use crate::core::world::Happening;

@@ -4,7 +4,6 @@
 use std::time::Duration;
 
 use anyhow::ensure;
-use jiff::Timestamp;
 use kube::{Api, ResourceExt as _};
 use serde_json::json;
 use skyward_api::{Machine, Pool};
@@ -102,7 +101,6 @@ impl Campaign {
             .iter()
             .filter(|c| calls(c.cloud).is_some())
             .collect();
-        let begun = Timestamp::now();
         for customer in &struck {
             let millis = u64::try_from(HELD_BACK.as_millis()).unwrap_or(u64::MAX);
             let mut rule = Rule::once(
@@ -115,11 +113,19 @@ impl Campaign {
         act.await?;
         let deadline = Instant::now() + Duration::from_secs(60);
         let mut held_since = None;
-        while !struck.iter().all(|customer| held_back(customer, begun)) {
-            if struck.iter().any(|customer| held_back(customer, begun)) {
+        while !struck.iter().all(|customer| held_back(customer)) {
+            if struck.iter().any(|customer| held_back(customer)) {
                 held_since.get_or_insert_with(Instant::now);
             }
-            ensure!(Instant::now() < deadline, "not every cloud was asked for it");
+            let waiting = struck
+                .iter()
+                .filter(|customer| !held_back(customer))
+                .map(|c| c.cloud);
+            ensure!(
+                Instant::now() < deadline,
+                "not asked for it: {:?}",
+                waiting.collect::<Vec<_>>()
+            );
             sleep(Duration::from_millis(20)).await;
         }
         ensure!(
@@ -175,17 +181,12 @@ impl Campaign {
     }
 }
 
-/// Whether a cloud holds an answer to this customer back.
-fn held_back(customer: &Customer, since: Timestamp) -> bool {
-    customer
-        .sim
-        .requests()
+/// Whether a cloud holds an answer to this customer back: its rule has struck.
+fn held_back(customer: &Customer) -> bool {
+    let pending = customer.sim.pending_faults();
+    pending
         .iter()
-        .rev()
-        .take_while(|entry| entry.at >= since)
-        .any(|entry| {
-            entry.fault.as_deref() == Some("latency") && entry.account.as_deref() == Some(&customer.account)
-        })
+        .all(|rule| rule.account.as_deref() != Some(&customer.account))
 }
 
 #[tokio::test]

@@ -16,7 +16,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 use skyward_api::{Pool, Provider};
-use skyward_cloudsim::{Account, Sim};
+use skyward_cloudsim::{Account, CredentialState, Sim};
 use skyward_testkit::{Clouds, Cluster, Machines, OPERATOR_NAMESPACE, Result, Space};
 use tokio::{
     sync::{OnceCell, RwLock, RwLockReadGuard},
@@ -124,6 +124,16 @@ impl Customer {
             whole[key] = value.clone();
         }
         space.provider(self.cloud, whole).await
+    }
+
+    /// What becomes of its credentials at the cloud.
+    fn set_credentials(&self, state: CredentialState) {
+        self.sim.world(|world| {
+            let account = world.accounts.get_mut(&self.account);
+            for credential in account.into_iter().flat_map(|account| &mut account.credentials) {
+                credential.state = state;
+            }
+        });
     }
 
     /// What is billed now.

@@ -6,7 +6,7 @@ use anyhow::{Context as _, ensure};
 use kube::ResourceExt as _;
 use serde_json::json;
 use skyward_api::{Pool, TaskPhase};
-use skyward_cloudsim::{Fault, Rule};
+use skyward_cloudsim::{CredentialState, Entry, Fault, Machine, Rule};
 use skyward_testkit::Result;
 
 use crate::{Customer, clouds, provider_says, story};
@@ -38,7 +38,7 @@ async fn wrong_credentials_say_what_to_do_and_right_ones_work_without_a_restart(
     ensure!(phase(space.task_ended("before").await?) == Some(TaskPhase::Succeeded));
 
     // Taken back at the cloud: what runs goes on, and nothing is judged gone.
-    customer.secret(space, &wrong).await?;
+    customer.set_credentials(CredentialState::Revoked);
     provider_says(space, &name, "Ready", "CredentialsRefused").await?;
     let machine = space
         .ready_machines("p")
@@ -66,7 +66,7 @@ async fn wrong_credentials_say_what_to_do_and_right_ones_work_without_a_restart(
         "it is still rented: {:?}",
         customer.billed()
     );
-    customer.secret(space, &right).await?;
+    customer.set_credentials(CredentialState::Valid);
     space.wait_gone::<Pool>("p", 120).await?;
     customer.nothing_left(5).await?;
     story.finish().await
@@ -109,19 +109,26 @@ async fn a_refusal_moves_on_within_a_second_and_when_all_refuse_the_pool_says_wh
     space.pool("p", 1, spec.clone()).await?;
     space.pool_ready("p").await?;
     ensure!(first.billed().is_empty() && second.billed().len() == 1);
-    let orders = |customer: &Customer| {
+    let times = |customer: &Customer, wanted: fn(&Entry) -> bool| {
         let all = customer.sim.requests();
-        let ours = all
-            .into_iter()
-            .filter(|e| e.account.as_deref() == Some(&customer.account));
-        ours.filter(|e| e.call.ends_with(".create") && e.call != "keys.create" && e.call != "scripts.create")
-            .map(|e| e.at)
+        all.into_iter()
+            .filter(wanted)
+            .map(|entry| entry.at)
             .collect::<Vec<_>>()
     };
-    let refused = orders(first).pop().context("the first cloud was never asked")?;
-    let next = orders(&second)
-        .pop()
-        .context("the second cloud was never asked")?;
+    let refused = times(first, |entry| entry.fault.as_deref() == Some("no-capacity"));
+    let refused = refused
+        .into_iter()
+        .next_back()
+        .context("the first cloud was never asked")?;
+    let ordered = second.sim.meter(|meter| {
+        meter
+            .billed_now()
+            .into_iter()
+            .find(|machine| machine.account == second.account)
+            .map(Machine::created)
+    });
+    let next = ordered.context("the second cloud was never asked")?;
     let moved_on = next.duration_since(refused);
     ensure!(
         moved_on <= jiff::SignedDuration::from_secs(2),
