@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use rust_decimal::Decimal;
 use serde_json::{Value, json};
 use skyward_api::{
+    MachinePhase,
     condition::{STALLED, find, reason},
     machine::{MachineSpec, Market},
     pool::{Place, PoolPhase},
@@ -13,7 +14,7 @@ use skyward_api::{
 
 use super::{
     fleet::Limits,
-    observe::{AccountFacts, Bill, MachineFacts, Observed},
+    observe::{AccountFacts, Bill, Failure, MachineFacts, Observed},
     plan::{Action, Plan, Why, audit::audit, plan},
     tests::{at, provider, ready, world},
 };
@@ -189,6 +190,43 @@ fn a_provider_that_cannot_be_used_narrows_the_choice_and_stops_nothing() {
         message.contains("No Provider \"a\" exists") && message.contains("team=gpu"),
         "{message}"
     );
+}
+
+#[test]
+fn when_every_provider_refuses_the_pool_says_what_each_of_them_said() {
+    let mut seen = market(
+        json!({ "candidates": [{ "provider": "a" }, { "provider": "b" }], "maxProvisionAttempts": 1 }),
+        &[("a", "a-1", price("1")), ("b", "b-1", price("2"))],
+    );
+    let mut shortages = Shortages::default();
+    for (offer, why) in [("a-1", "sold out in FIN-01"), ("b-1", "no resources left")] {
+        let what = Scarce::Offer {
+            offer: offer.into(),
+            spot: false,
+        };
+        shortages.remember(what, why.into(), at(NOW - 2), REMEMBERED);
+    }
+    seen.shortages = Arc::new(shortages);
+    let failure = Failure {
+        at: at(NOW - 1),
+        reason: reason::NO_CAPACITY.into(),
+        message: "no resources left".into(),
+    };
+    seen.machines = vec![MachineFacts {
+        ready: false,
+        ready_at: None,
+        phase: MachinePhase::Failed,
+        failure: Some(failure),
+        ..standing(0, "b", "")
+    }];
+    let (why, message) = stalled(&decide(&seen)).unwrap();
+    assert_eq!(why, reason::ALL_PROVIDERS_FAILED);
+    for said in [
+        "Provider \"a\": sold out in FIN-01",
+        "Provider \"b\": no resources left",
+    ] {
+        assert!(message.contains(said), "{message}");
+    }
 }
 
 #[test]

@@ -110,6 +110,16 @@ pub(crate) fn plan(draft: &mut Draft<'_>) {
         .clone()
         .unwrap_or_else(|| "not known any more".to_owned());
 
+    let each = refusals(draft);
+    let all_refused = refused || was_refused(&draft.status.conditions);
+    let what = if all_refused && each.len() > 1 {
+        let what = cut(&each.join("; "), 1400);
+        draft.last_failure = Some(what.clone());
+        what
+    } else {
+        what
+    };
+
     let attempts = draft.status.failed_attempts;
     let allowed = seen.pool.spec.max_provision_attempts.unwrap_or(MAX_ATTEMPTS);
     let at = draft
@@ -120,7 +130,7 @@ pub(crate) fn plan(draft: &mut Draft<'_>) {
     if attempts >= allowed {
         draft.look_again(elapsed(draft.now, after(at, FORGIVEN_AFTER)));
         draft.block(Block {
-            reason: if refused || was_refused(&draft.status.conditions) {
+            reason: if all_refused {
                 reason::ALL_PROVIDERS_FAILED
             } else {
                 reason::PROVISIONING_FAILED
@@ -151,6 +161,27 @@ pub(crate) fn plan(draft: &mut Draft<'_>) {
     } else {
         draft.because(format!("{attempts} failed tries, the wait is over"));
     }
+}
+
+/// What each provider said when it last refused an offer, as far as anybody remembers.
+fn refusals(draft: &Draft<'_>) -> Vec<String> {
+    let seen = draft.seen;
+    let mut said = Vec::new();
+    for (provider, book) in &seen.offers {
+        let newest = book
+            .entries()
+            .iter()
+            .flat_map(|entry| [false, true].map(|spot| (entry, spot)))
+            .filter_map(|(entry, spot)| {
+                let region = &entry.spec().region;
+                seen.shortages.of(entry.name(), provider, region, spot, draft.now)
+            })
+            .max_by_key(|shortage| shortage.until);
+        if let Some(shortage) = newest {
+            said.push(format!("Provider \"{provider}\": {}", cut(&shortage.why, 300)));
+        }
+    }
+    said
 }
 
 /// Whether an earlier plan found that everything that fits is refused.
