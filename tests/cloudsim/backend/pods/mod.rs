@@ -7,6 +7,7 @@
 
 #[cfg(test)]
 mod live;
+mod cloud_config;
 mod manifest;
 
 use std::collections::BTreeMap;
