@@ -377,7 +377,10 @@ fn p8_no_operation_lasts_longer_than_a_minute_however_slow_the_cloud_is() {
         // Offers may be remembered; then nobody was asked.
         let asked = Instant::now();
         let offers = bench.provider.offers().await;
-        assert!(offers.is_err() || asked.elapsed() < Duration::from_secs(1), "{kind}");
+        assert!(
+            offers.is_err() || asked.elapsed() < Duration::from_secs(1),
+            "{kind}"
+        );
         bench.provider.create(&order).await.unwrap_err();
         bench.provider.get(&reference).await.unwrap_err();
         bench.provider.delete(&reference).await.unwrap_err();

@@ -265,10 +265,7 @@ mod tests {
         let secret = Credentials::new([("AWS_DEFAULT_REGION".to_owned(), Secret::new("eu-west-1\n"))]);
         assert_eq!(reach(&Settings::default(), &secret).unwrap().home(), "eu-west-1");
         let both = settings(json!({ "region": "us-west-2", "regions": ["eu-west-1", "us-west-2"] }));
-        assert_eq!(
-            reach(&both, &secret).unwrap().regions,
-            ["us-west-2", "eu-west-1"]
-        );
+        assert_eq!(reach(&both, &secret).unwrap().regions, ["us-west-2", "eu-west-1"]);
     }
 
     #[test]

@@ -132,7 +132,8 @@ mod tests {
 
     #[test]
     fn a_page_without_a_list_is_an_error_and_no_empty_one() {
-        let whole = page(json!({ "FormatVersion": "aws_v1", "PriceList": ["{}"], "NextToken": "more" })).unwrap();
+        let whole =
+            page(json!({ "FormatVersion": "aws_v1", "PriceList": ["{}"], "NextToken": "more" })).unwrap();
         assert_eq!((whole.entries.len(), whole.next.as_deref()), (1, Some("more")));
         assert_eq!(page(json!({ "PriceList": [] })).unwrap().next, None);
         assert_eq!(page(json!({})).unwrap_err().kind, ErrorKind::Transient);

@@ -56,7 +56,13 @@ pub struct Question(Operation<Value, Value, ErrorMetadata>);
 
 impl Question {
     /// For the credentials, retries and deadlines of this configuration.
-    pub fn new(config: &SdkConfig, version: BehaviorVersion, call: Call, region: &str, address: &str) -> Self {
+    pub fn new(
+        config: &SdkConfig,
+        version: BehaviorVersion,
+        call: Call,
+        region: &str,
+        address: &str,
+    ) -> Self {
         let mut layer = Layer::new("question");
         layer.store_put(SigV4OperationSigningConfig {
             region: Some(Name::new(region.to_owned()).into()),
@@ -122,11 +128,17 @@ fn request(call: Call, input: &Value) -> Result<HttpRequest, BoxError> {
 }
 
 /// What an answer says; a refusal by its code, wherever the service writes it.
-pub(crate) fn answer(success: bool, header: Option<&str>, body: &[u8]) -> Result<Value, OrchestratorError<ErrorMetadata>> {
+pub(crate) fn answer(
+    success: bool,
+    header: Option<&str>,
+    body: &[u8],
+) -> Result<Value, OrchestratorError<ErrorMetadata>> {
     let read: Result<Value, _> = serde_json::from_slice(body);
     if success {
         return read.map_err(|error| {
-            OrchestratorError::response(format!("the answer is not the JSON that it should be: {error}").into())
+            OrchestratorError::response(
+                format!("the answer is not the JSON that it should be: {error}").into(),
+            )
         });
     }
     let said = read.unwrap_or_default();
@@ -153,7 +165,10 @@ mod tests {
     fn a_question_is_json_that_names_its_call() {
         let request = request(PARAMETER, &json!({ "Name": "/a" })).unwrap();
         assert_eq!((request.method(), request.uri()), ("POST", "/"));
-        assert_eq!(request.headers().get("x-amz-target"), Some("AmazonSSM.GetParameter"));
+        assert_eq!(
+            request.headers().get("x-amz-target"),
+            Some("AmazonSSM.GetParameter")
+        );
         assert_eq!(
             request.headers().get("content-type"),
             Some("application/x-amz-json-1.1")
@@ -165,13 +180,22 @@ mod tests {
     fn a_refusal_is_told_by_its_code_wherever_that_is_written() {
         for (header, body) in [
             (None, json!({ "__type": "ParameterNotFound", "message": "no" })),
-            (None, json!({ "__type": "com.amazonaws.ssm#ParameterNotFound", "Message": "no" })),
+            (
+                None,
+                json!({ "__type": "com.amazonaws.ssm#ParameterNotFound", "Message": "no" }),
+            ),
             (None, json!({ "code": "ParameterNotFound", "message": "no" })),
-            (Some("ParameterNotFound:http://internal.amazon.com/coral/"), json!({ "message": "no" })),
+            (
+                Some("ParameterNotFound:http://internal.amazon.com/coral/"),
+                json!({ "message": "no" }),
+            ),
         ] {
             let error = answer(false, header, body.to_string().as_bytes()).unwrap_err();
             let refusal = error.as_operation_error().unwrap();
-            assert_eq!((refusal.code(), refusal.message()), (Some("ParameterNotFound"), Some("no")));
+            assert_eq!(
+                (refusal.code(), refusal.message()),
+                (Some("ParameterNotFound"), Some("no"))
+            );
         }
         // A gateway's page has neither, and is judged by its status.
         let error = answer(false, None, b"<html>").unwrap_err();

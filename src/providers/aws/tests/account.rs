@@ -70,13 +70,22 @@ fn ask(notice: Option<&str>) -> (bool, String) {
                 assert!(head.contains("X-aws-ec2-metadata-token-ttl-seconds: "), "{head}");
                 ("200 OK", "a-token")
             } else {
-                assert!(head.starts_with("GET /latest/meta-data/spot/instance-action "), "{head}");
+                assert!(
+                    head.starts_with("GET /latest/meta-data/spot/instance-action "),
+                    "{head}"
+                );
                 assert!(head.contains("X-aws-ec2-metadata-token: a-token\r\n"), "{head}");
                 notice
                     .as_deref()
-                    .map_or(("404 Not Found", "<html>none</html>"), |notice| ("200 OK", notice))
+                    .map_or(("404 Not Found", "<html>none</html>"), |notice| {
+                        ("200 OK", notice)
+                    })
             };
-            write!(stream, "HTTP/1.0 {status}\r\ncontent-type: text/plain\r\n\r\n{body}").unwrap();
+            write!(
+                stream,
+                "HTTP/1.0 {status}\r\ncontent-type: text/plain\r\n\r\n{body}"
+            )
+            .unwrap();
         }
     });
     let here = NOTICE.replace("/169.254.169.254/80", &format!("/127.0.0.1/{port}"));

@@ -14,11 +14,11 @@ const ROOT_DISABLED: &str = "no-port-forwarding,no-agent-forwarding,no-X11-forwa
 
 /// What a machine does at its first boot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct FirstBoot {
+pub(super) struct FirstBoot {
     /// Before sshd answers.
-    pub init: String,
+    pub(super) init: String,
     /// Beside it, at the end of the boot.
-    pub last: String,
+    pub(super) last: String,
 }
 
 #[derive(Debug, Deserialize)]
@@ -93,7 +93,11 @@ fn quoted(text: &str) -> String {
 }
 
 /// The scripts of user data, on an image with this user, for a launch with these keys.
-pub fn first_boot(text: &str, default_user: &str, launch_keys: &[String]) -> Result<FirstBoot, String> {
+pub(super) fn first_boot(
+    text: &str,
+    default_user: &str,
+    launch_keys: &[String],
+) -> Result<FirstBoot, String> {
     let config: Config = serde_yaml::from_str(text).map_err(|error| format!("#cloud-config: {error}"))?;
     for (asked, what) in [
         (config.package_update, "package_update"),
@@ -161,11 +165,13 @@ pub fn first_boot(text: &str, default_user: &str, launch_keys: &[String]) -> Res
         match command {
             Value::String(line) => last.push_str(line),
             Value::Array(words) => {
-                let words: Option<Vec<String>> = words
-                    .iter()
-                    .map(|word| Some(quoted(word.as_str()?)))
-                    .collect();
-                last.push_str(&words.ok_or("#cloud-config: a word of runcmd is no text")?.join(" "));
+                let words: Option<Vec<String>> =
+                    words.iter().map(|word| Some(quoted(word.as_str()?))).collect();
+                last.push_str(
+                    &words
+                        .ok_or("#cloud-config: a word of runcmd is no text")?
+                        .join(" "),
+                );
             }
             _ => return Err("#cloud-config: a command of runcmd is neither a text nor a list".to_owned()),
         }
@@ -206,7 +212,12 @@ mod tests {
     use super::*;
 
     fn boot(text: &str) -> FirstBoot {
-        first_boot(&format!("#cloud-config\n{text}"), "ubuntu", &["launch-key".to_owned()]).unwrap()
+        first_boot(
+            &format!("#cloud-config\n{text}"),
+            "ubuntu",
+            &["launch-key".to_owned()],
+        )
+        .unwrap()
     }
 
     #[test]
@@ -223,20 +234,35 @@ mod tests {
     #[test]
     fn an_empty_list_makes_no_user_and_root_may_be_let_in() {
         let init = boot("users: []\ndisable_root: false\n").init;
-        assert!(!init.contains("useradd") && init.contains("authorize root 'launch-key'"), "{init}");
+        assert!(
+            !init.contains("useradd") && init.contains("authorize root 'launch-key'"),
+            "{init}"
+        );
     }
 
     #[test]
     fn a_user_of_the_client_is_made_with_sudo_and_keys() {
         let init = boot("users:\n- name: ann\n  sudo: ALL=(ALL) NOPASSWD:ALL\n  shell: /bin/zsh\n  ssh_authorized_keys: [\"ssh-ed25519 A it's\"]\n").init;
-        assert!(init.contains("useradd -m -s '/bin/zsh' 'ann'\nusermod -aG sudo 'ann'"), "{init}");
-        assert!(init.contains(r"authorize 'ann' 'ssh-ed25519 A it'\''s'"), "{init}");
+        assert!(
+            init.contains("useradd -m -s '/bin/zsh' 'ann'\nusermod -aG sudo 'ann'"),
+            "{init}"
+        );
+        assert!(
+            init.contains(r"authorize 'ann' 'ssh-ed25519 A it'\''s'"),
+            "{init}"
+        );
     }
 
     #[test]
     fn files_are_written_with_their_owner_and_commands_come_last() {
-        let boot = boot("write_files:\n- {path: /root/a, content: \"x\\n\", permissions: '0600'}\nruncmd:\n- [sh, -c, \"echo 'a'\"]\n- touch /b\n");
-        assert!(boot.init.contains("printf %s eAo= | base64 -d >'/root/a'"), "{}", boot.init);
+        let boot = boot(
+            "write_files:\n- {path: /root/a, content: \"x\\n\", permissions: '0600'}\nruncmd:\n- [sh, -c, \"echo 'a'\"]\n- touch /b\n",
+        );
+        assert!(
+            boot.init.contains("printf %s eAo= | base64 -d >'/root/a'"),
+            "{}",
+            boot.init
+        );
         assert!(boot.init.contains("chmod '0600' '/root/a'"), "{}", boot.init);
         assert_eq!(boot.last, "#!/bin/sh\n'sh' '-c' 'echo '\\''a'\\'''\ntouch /b\n");
     }
@@ -247,7 +273,10 @@ mod tests {
             ("package_upgrade: true", "package_upgrade"),
             ("ssh_pwauth: true", "ssh_pwauth"),
             ("bootcmd: [ls]", "bootcmd"),
-            ("users: [{name: a, lock_passwd: false}]", "a would have a password"),
+            (
+                "users: [{name: a, lock_passwd: false}]",
+                "a would have a password",
+            ),
         ] {
             let error = first_boot(text, "ubuntu", &[]).unwrap_err();
             assert!(error.contains(named), "{text}: {error}");

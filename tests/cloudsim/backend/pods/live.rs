@@ -266,7 +266,11 @@ async fn machines_that_are_pods_let_in_whom_their_cloud_lets_in() {
             "ubuntu" => assert_eq!(stage.ssh("ubuntu", &at, "id -un").await, "ubuntu"),
             "image" | "config" => assert_eq!(
                 stage
-                    .ssh(&new.boot.user, &at, "until [ -e /ready ]; do sleep 0.1; done; echo yes")
+                    .ssh(
+                        &new.boot.user,
+                        &at,
+                        "until [ -e /ready ]; do sleep 0.1; done; echo yes"
+                    )
                     .await,
                 "yes"
             ),

@@ -72,7 +72,8 @@ impl Settings {
                 Some(FirstBoot { last, .. }) => ("user-data", last, &[]),
                 None => {
                     return Err(
-                        "machines that are Pods run user data that begins with #! or #cloud-config".to_owned(),
+                        "machines that are Pods run user data that begins with #! or #cloud-config"
+                            .to_owned(),
                     );
                 }
             },
@@ -88,12 +89,20 @@ impl Settings {
         };
         let mut env: Vec<(String, String)> = vec![
             ("SIM_MODE".to_owned(), mode.to_owned()),
-            ("SIM_USER".to_owned(), first.as_ref().map_or(boot.user.as_str(), |_| "root").to_owned()),
+            (
+                "SIM_USER".to_owned(),
+                first.as_ref().map_or(boot.user.as_str(), |_| "root").to_owned(),
+            ),
             (
                 "SIM_KEYS".to_owned(),
-                first.as_ref().map_or_else(|| boot.authorized_keys.join("\n"), |_| String::new()),
+                first
+                    .as_ref()
+                    .map_or_else(|| boot.authorized_keys.join("\n"), |_| String::new()),
             ),
-            ("SIM_INIT".to_owned(), first.as_ref().map_or("", |first| &first.init).to_owned()),
+            (
+                "SIM_INIT".to_owned(),
+                first.as_ref().map_or("", |first| &first.init).to_owned(),
+            ),
             ("SIM_SCRIPT".to_owned(), STANDARD.encode(script)),
             ("SIM_PORT".to_owned(), port),
             ("SIM_GPUS".to_owned(), boot.gpus.join("\n")),
@@ -201,7 +210,10 @@ mod tests {
             let found = env.iter().find(|entry| entry.name == name);
             found.and_then(|entry| entry.value.clone()).unwrap()
         };
-        assert_eq!((value("SIM_USER").as_str(), value("SIM_KEYS").as_str()), ("root", ""));
+        assert_eq!(
+            (value("SIM_USER").as_str(), value("SIM_KEYS").as_str()),
+            ("root", "")
+        );
         assert!(value("SIM_INIT").contains("of-the-launch"));
         assert_eq!(value("SIM_SCRIPT"), STANDARD.encode("#!/bin/sh\n'true'\n"));
     }
