@@ -194,6 +194,17 @@ impl Bench {
         }
     }
 
+    /// How many machines there are, on the bill already or not.
+    pub fn machines(&self) -> usize {
+        self.sim.world(|world| {
+            world
+                .machines
+                .values()
+                .filter(|machine| machine.exists())
+                .count()
+        })
+    }
+
     /// Orders a machine and waits until it runs, as a controller would: what passes is
     /// tried again, after a lost answer the list decides. Answers with what was refused.
     ///
