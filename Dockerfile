@@ -12,7 +12,7 @@ COPY . .
 # has; an explicit --target keeps these flags away from the operator's build.
 RUN --mount=type=cache,target=/usr/local/cargo/registry --mount=type=cache,target=/src/target \
     target="$(uname -m)-unknown-linux-gnu" \
-    && cargo build --locked --release --bin skyward \
+    && cargo build --locked --release -p skyward --bin skyward \
     && RUSTFLAGS='-C target-feature=+crt-static' \
        cargo build --locked -p skyward-agent --bin skyward-agent --profile agent --target "$target" \
     && install -D target/release/skyward /out/usr/local/bin/skyward \

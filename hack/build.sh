@@ -9,6 +9,8 @@ set -euo pipefail
 cd "$SKYWARD_ROOT"
 
 c_compiler
-# Only what the demo needs: the tools of the tests have many dependencies of their own.
-cargo build --locked -p skyward -p skyward-cli --bins
+# Only what the demo needs: the tools of the tests have many dependencies of their own. But
+# with the features that the whole workspace asks for, so that the tests find all of it
+# compiled (docs/decisions/0008-one-set-of-features.md).
+cargo build --locked --workspace --bin skyward --bin kubectl-skyward
 RUSTFLAGS='-C target-feature=+crt-static' cargo build --locked -p skyward-agent --bin skyward-agent --target "$AGENT_TARGET" --profile agent

@@ -4,7 +4,7 @@
 #
 #   make cluster-up images
 #   eval "$(hack/test-env.sh)"
-#   cargo test -p skyward-e2e -- name_of_one_test
+#   hack/test-programs.sh skyward-e2e -- name_of_one_test
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 . "$(dirname "${BASH_SOURCE[0]}")/target-cluster.sh"

@@ -170,31 +170,26 @@ trap 'exit 143' TERM
 
 # --- the stages --------------------------------------------------------------
 
-# The SDK of AWS takes many minutes to compile, and the operator has AWS only when it is
-# built with `--features aws`: AWS=1 tests it.
-NO_AWS=(--exclude skyward-provider-aws)
-[ -z "${AWS:-}" ] || NO_AWS=()
-
+# Every cargo here is run for the whole workspace, and told which programs of it: what
+# others wrote is then compiled once (docs/decisions/0008-one-set-of-features.md).
 lints() {
   stage fmt tools 5 "format (cargo fmt)" cargo fmt --all --check
   stage go-fmt tools 0 "format (gofmt)" go_format
   stage shell tools 0 "shell scripts (shellcheck)" shell_lint
-  stage clippy tools 40 "clippy" cargo clippy --locked --workspace "${NO_AWS[@]}" --all-targets -- -D warnings
+  stage clippy tools 40 "clippy" cargo clippy --locked --workspace --all-targets -- -D warnings
   absent drift src/xtask "generated files" ||
     stage drift tools 20 "generated files are up to date (cargo xtask check)" cargo xtask check
 }
 units() {
   stage sshd tools 0 "an OpenSSH server for the tests" openssh_server
   # The AWS client meets a server of EC2's API that others wrote, within the unit tests.
-  if [ -n "${AWS:-}" ]; then
-    stage moto tools 5 "moto, an EC2 server for the tests" hack/moto.sh
-    if [ "${OUTCOME[moto]:-}" = ok ]; then
-      SKYWARD_MOTO=$(hack/moto.sh)
-      export SKYWARD_MOTO
-    fi
+  stage moto tools 5 "moto, an EC2 server for the tests" hack/moto.sh
+  if [ "${OUTCOME[moto]:-}" = ok ]; then
+    SKYWARD_MOTO=$(hack/moto.sh)
+    export SKYWARD_MOTO
   fi
   stage unit "tools sshd" 40 "unit, property and doc tests" \
-    cargo test --locked --workspace "${NO_AWS[@]}" --exclude skyward-e2e --exclude skyward-control-plane-tests --exclude skyward-bench
+    cargo test --locked --workspace --exclude skyward-e2e --exclude skyward-control-plane-tests --exclude skyward-bench
   absent python python "python tests" ||
     stage python tools 10 "python tests" env -C python python3 -m unittest discover
 }
@@ -210,13 +205,13 @@ on_the_cluster() {
   # Other clusters have no way to a registry on this machine.
   [ "$CLUSTER" != local ] || absent demo tests/demo "demo" ||
     stage demo images 10 "demo on a given cluster, through a registry" tests/demo/given.sh "$KUBECONFIG_TEST"
-  stage provider images 10 "container provider, without an operator" cargo test --locked -p skyward-providers live
+  stage provider images 20 "container provider, without an operator" cargo test --locked --workspace --lib container::live::
   # The machines of the simulated clouds are dialled at their Pods' own addresses.
-  [ "$CLUSTER" != local ] || stage cloudsim images 10 "simulated machines that are Pods" cargo test --locked -p skyward-cloudsim live
+  [ "$CLUSTER" != local ] || stage cloudsim images 10 "simulated machines that are Pods" cargo test --locked --workspace --lib pods::live::
   absent control-plane tests/control_plane "control-plane tests" ||
-    stage control-plane images 20 "control-plane tests" cargo test --locked -p skyward-control-plane-tests
+    stage control-plane images 20 "control-plane tests" hack/test-programs.sh skyward-control-plane-tests
   absent e2e tests/e2e "end-to-end tests" ||
-    stage e2e images 45 "end-to-end tests on $(describe_cluster)" cargo test --locked -p skyward-e2e -- --test-threads="${TEST_THREADS:-4}"
+    stage e2e images 45 "end-to-end tests on $(describe_cluster)" hack/test-programs.sh skyward-e2e -- --test-threads="${TEST_THREADS:-4}"
   # Only the local cluster's API server writes down who asked for what.
   [ "$CLUSTER" != local ] || stage permissions e2e 0 "permissions: what the chart grants is what was used" permissions
 }

@@ -2,8 +2,8 @@
 //!
 //! `cargo xtask generate` writes what is made from the code (CRDs, the chart's copy,
 //! the reference, the agent protocol); `cargo xtask check` fails when one of them is
-//! stale or when a crate uses what it must not (`layers`). Neither needs a network,
-//! a cluster or Helm.
+//! stale, when a crate uses what it must not (`layers`) or when tests would compile again
+//! what programs compiled (`features`). Neither needs a network, a cluster or Helm.
 
 #![expect(
     clippy::print_stdout,
@@ -11,6 +11,7 @@
 )]
 
 mod crds;
+mod features;
 mod layers;
 mod output;
 mod protocol;
@@ -54,6 +55,7 @@ fn main() -> Result<()> {
     let mut problems = output.finish();
     if check {
         problems.extend(layers::problems(&root())?);
+        problems.extend(features::problems(&root())?);
         problems.extend(sizes::problems(&root())?);
     }
     for problem in &problems {

@@ -17,12 +17,15 @@ use skyward_core::{
     error::ErrorClass, offer::Availability, order::PoolShape,
 };
 use skyward_providers::registry;
-use tokio::{task::JoinHandle, time::sleep};
+use tokio::{
+    task::JoinHandle,
+    time::{Instant, sleep},
+};
 
 /// The installation in all tests.
 pub const CLUSTER: &str = "0d4c6c38-6a1b-4f6e-8a0e-1f2f6a0e9c11";
 /// Id of the account at each cloud.
-pub const ACCOUNT: &str = "1001";
+pub const ACCOUNT: &str = "100100100100";
 /// What the credentials are, and must be found nowhere.
 pub const CANARY: &str = "canary-9c1f4e";
 /// A key as Pools have them.
@@ -75,8 +78,24 @@ pub fn subject(kind: &str) -> Option<Subject> {
             create: markets("instances.create", "instances.create"),
             delete: "instances.delete",
         }),
+        "aws" => Some(Subject {
+            customer: Customer::with_pair(ACCOUNT, &format!("AKIA-{CANARY}"), &format!("secret-{CANARY}")),
+            credentials: vec![
+                ("AWS_ACCESS_KEY_ID", format!("AKIA-{CANARY}")),
+                ("AWS_SECRET_ACCESS_KEY", format!("secret-{CANARY}")),
+            ],
+            settings: json!({}),
+            create: markets("ec2.CreateFleet", "ec2.CreateFleet"),
+            delete: "ec2.TerminateInstances",
+        }),
         _ => None,
     }
+}
+
+/// Whether the cloud can be simulated here: some simulators are made from descriptions that
+/// are not part of this repository. One that cannot has said so.
+pub fn can_be_tried(kind: &str) -> bool {
+    !skyward_cloudsim::CLOUDS.contains(&kind) || skyward_cloudsim::cloud(kind).is_some()
 }
 
 /// A client and the simulator that it talks to.
@@ -146,7 +165,7 @@ impl Bench {
         let offers = self.provider.offers().await.expect("offers can be read");
         let offer = offers
             .iter()
-            .find(|offer| offer.availability == Availability::Yes && price(offer, market).is_some())
+            .find(|offer| offer.availability != Availability::No && price(offer, market).is_some())
             .expect("something is in stock on this market");
         order(offer, market, slot)
     }
@@ -154,6 +173,36 @@ impl Bench {
     /// All machines of ours that the client lists.
     pub async fn list(&self) -> Result<Vec<ProviderMachine>, ProviderError> {
         self.provider.list(&scope()).await
+    }
+
+    /// The same, once the list shows this machine: it may lag as long as the client says.
+    ///
+    /// # Panics
+    /// When it lags longer.
+    pub async fn list_with(&self, id: &str) -> Vec<ProviderMachine> {
+        let began = Instant::now();
+        loop {
+            let listed = self.list().await.expect("the list can be read");
+            if listed.iter().any(|machine| machine.id == id) {
+                return listed;
+            }
+            assert!(
+                began.elapsed() <= self.provider.capabilities().settle_time,
+                "{id} is not listed: {listed:?}"
+            );
+            sleep(Duration::from_secs(1)).await;
+        }
+    }
+
+    /// How many machines there are, on the bill already or not.
+    pub fn machines(&self) -> usize {
+        self.sim.world(|world| {
+            world
+                .machines
+                .values()
+                .filter(|machine| machine.exists())
+                .count()
+        })
     }
 
     /// Orders a machine and waits until it runs, as a controller would: what passes is

@@ -9,7 +9,7 @@
 use std::{collections::BTreeSet, path::PathBuf, time::Duration};
 
 use skyward_cloudsim::{Fault, Rule, When};
-use skyward_conformance::{Bench, CANARY, connect, machine, passes, pool, scope};
+use skyward_conformance::{Bench, CANARY, can_be_tried, connect, machine, passes, pool, scope};
 use skyward_core::{
     Deletion, ErrorKind, MachineRef, Market, ProviderPhase, error::ErrorClass, machine::FailureKind,
 };
@@ -19,6 +19,9 @@ use tokio::time::{Instant, sleep};
 /// Runs one story for every registered provider, each in a virtual time of its own.
 fn for_each(story: impl AsyncFn(&'static str)) {
     for cloud in registry::clouds() {
+        if !can_be_tried(cloud.name) {
+            continue;
+        }
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .start_paused(true)
@@ -91,13 +94,9 @@ fn p1_to_p7_a_machine_is_ordered_once_found_by_its_mark_and_gone_when_the_cloud_
             let first = provider.create(&order).await.unwrap();
             let again = provider.create(&order).await.unwrap();
             assert_eq!(first, again, "{kind} {market:?}");
-            assert_eq!(
-                bench.sim.meter(|meter| meter.billed_now().len()),
-                1,
-                "{kind} {market:?}"
-            );
+            assert_eq!(bench.machines(), 1, "{kind} {market:?}");
             // P4, P5.
-            let listed = bench.list().await.unwrap();
+            let listed = bench.list_with(&first.id).await;
             assert_eq!(listed.len(), 1, "{kind}");
             assert_eq!(listed[0].mark, order.mark, "{kind}");
             assert_eq!(listed[0].id, first.id, "{kind}");
@@ -170,11 +169,7 @@ fn p2_many_machines_ordered_at_once_are_as_many_and_share_what_they_share() {
                 }
             }
         }
-        assert_eq!(
-            bench.sim.meter(|meter| meter.billed_now().len()),
-            3 - short,
-            "{kind}"
-        );
+        assert_eq!(bench.machines(), 3 - short, "{kind}");
         for order in &orders {
             bench.bring_down(order, None).await;
         }
@@ -371,7 +366,13 @@ fn p8_no_operation_lasts_longer_than_a_minute_however_slow_the_cloud_is() {
         let reference = machine(&order, None);
         let began = Instant::now();
         bench.provider.account().await.unwrap_err();
-        bench.provider.offers().await.unwrap_err();
+        // Offers may be remembered; then nobody was asked.
+        let asked = Instant::now();
+        let offers = bench.provider.offers().await;
+        assert!(
+            offers.is_err() || asked.elapsed() < Duration::from_secs(1),
+            "{kind}"
+        );
         bench.provider.create(&order).await.unwrap_err();
         bench.provider.get(&reference).await.unwrap_err();
         bench.provider.delete(&reference).await.unwrap_err();

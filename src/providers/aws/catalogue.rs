@@ -12,10 +12,6 @@ use aws_sdk_ec2::{
     primitives::DateTime,
     types::{InstanceType, LocationType},
 };
-use aws_sdk_pricing::{
-    operation::get_products::GetProductsOutput,
-    types::{Filter, FilterType},
-};
 use futures::{StreamExt, TryStreamExt, stream};
 use jiff::Timestamp;
 use rust_decimal::Decimal;
@@ -25,6 +21,7 @@ use crate::{
     cloud::{Cloud, Region, call, within},
     memory::Memory,
     offers::{self, Kind, Prices, SpotPrices, Zones},
+    prices,
 };
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -193,45 +190,24 @@ impl Catalogue {
     async fn prices(&self, cloud: &Cloud, region: &str) -> Result<Arc<Prices>, ProviderError> {
         self.prices
             .get(region.to_owned(), || async {
-                let pricing = cloud.pricing().await?;
-                let exactly = |field: &str, value: &str| {
-                    Filter::builder()
-                        .r#type(FilterType::TermMatch)
-                        .field(field)
-                        .value(value)
-                        .build()
-                        .map_err(|error| {
-                            ProviderError::new(
-                                ErrorKind::InvalidOrder,
-                                "read the price list",
-                                error.to_string(),
-                            )
-                        })
-                };
-                let pages = call(
-                    "read the price list",
-                    pricing
-                        .get_products()
-                        .service_code("AmazonEC2")
-                        .filters(exactly("regionCode", region)?)
-                        .filters(exactly("operatingSystem", "Linux")?)
-                        .filters(exactly("tenancy", "Shared")?)
-                        .filters(exactly("preInstalledSw", "NA")?)
-                        .filters(exactly("capacitystatus", "Used")?)
-                        .into_paginator()
-                        .page_size(100)
-                        .send()
-                        .try_collect(),
-                )
-                .await?;
-                let mut prices = Prices::new();
-                for entry in pages.iter().flat_map(GetProductsOutput::price_list) {
-                    if let Some((kind, price)) = offers::price(entry) {
-                        let least = prices.entry(kind).or_insert(price);
+                let list = cloud.prices().await?;
+                let mut found = Prices::new();
+                let mut next = None;
+                loop {
+                    let asked = prices::question(region, next.as_deref());
+                    let page = prices::page(call(prices::OPERATION, list.ask(asked)).await?)?;
+                    for (kind, price) in page.entries.iter().filter_map(|entry| prices::price(entry)) {
+                        let least = found.entry(kind).or_insert(price);
                         *least = price.min(*least);
                     }
+                    if page.next.is_none() {
+                        return Ok(found);
+                    }
+                    if page.next == next {
+                        return Err(prices::endless());
+                    }
+                    next = page.next;
                 }
-                Ok(prices)
             })
             .await
     }

@@ -16,7 +16,10 @@ use aws_sdk_ec2::{
 use skyward_core::{Credentials, Endpoints, ProviderError};
 use tokio::sync::OnceCell;
 
-use crate::errors::{Effect, provider_error, timed_out};
+use crate::{
+    errors::{Effect, provider_error, timed_out},
+    question::{Call, PARAMETER, PRICES, Question},
+};
 
 /// Longest wait for a connection.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -25,6 +28,21 @@ const TRIES: u32 = 3;
 /// The price list is served in few regions, and tells the prices of all.
 const PRICING_REGION: &str = "us-east-1";
 
+/// Name of the address of all its APIs at once.
+pub const ALL: &str = "aws";
+/// Names of the addresses of its APIs, with AWS's own. `{region}` stands for the region.
+pub const ENDPOINTS: &[(&str, &str)] = &[
+    ("aws-ec2", "https://ec2.{region}.amazonaws.com"),
+    ("aws-ssm", "https://ssm.{region}.amazonaws.com"),
+    ("aws-sts", "https://sts.{region}.amazonaws.com"),
+    ("aws-pricing", "https://api.pricing.{region}.amazonaws.com"),
+];
+
+/// The SDK's defaults, as of this day.
+fn version() -> BehaviorVersion {
+    BehaviorVersion::v2026_01_12()
+}
+
 /// The clients of one account.
 pub struct Cloud {
     credentials: Credentials,
@@ -32,6 +50,7 @@ pub struct Cloud {
     home: String,
     request_timeout: Duration,
     config: OnceCell<SdkConfig>,
+    prices: OnceCell<Question>,
     regions: Mutex<BTreeMap<String, Region>>,
 }
 
@@ -42,8 +61,8 @@ pub struct Region {
     pub name: Arc<str>,
     /// EC2 in it.
     pub ec2: aws_sdk_ec2::Client,
-    /// SSM in it.
-    pub ssm: aws_sdk_ssm::Client,
+    /// SSM in it, for images.
+    pub parameter: Question,
 }
 
 impl Cloud {
@@ -60,6 +79,7 @@ impl Cloud {
             home,
             request_timeout,
             config: OnceCell::new(),
+            prices: OnceCell::new(),
             regions: Mutex::new(BTreeMap::new()),
         }
     }
@@ -67,7 +87,7 @@ impl Cloud {
     async fn config(&self) -> Result<&SdkConfig, ProviderError> {
         self.config
             .get_or_try_init(|| async {
-                let loader = aws_config::defaults(BehaviorVersion::v2026_01_12())
+                let loader = aws_config::defaults(version())
                     .region(Name::new(self.home.clone()))
                     .retry_config(RetryConfig::standard().with_max_attempts(TRIES))
                     .timeout_config(
@@ -100,10 +120,24 @@ impl Cloud {
             .all(|name| matches!(name, "AWS_REGION" | "AWS_DEFAULT_REGION"))
     }
 
+    /// Where an API is, if not at AWS's own address: by its own name, or that of them all.
     fn endpoint(&self, name: &str, region: &str) -> Option<String> {
         self.endpoints
             .get(name)
+            .or_else(|| self.endpoints.get(ALL))
             .map(|address| address.replace("{region}", region))
+    }
+
+    /// A question at a region; what the SDK's clients know of addresses is in this list.
+    fn question(&self, config: &SdkConfig, call: Call, name: &str, region: &str) -> Question {
+        let own = ENDPOINTS
+            .iter()
+            .find(|(known, _)| *known == name)
+            .map_or("", |(_, address)| *address);
+        let address = self
+            .endpoint(name, region)
+            .unwrap_or_else(|| own.replace("{region}", region));
+        Question::new(config, version(), call, region, &address)
     }
 
     /// The clients of a region.
@@ -120,12 +154,10 @@ impl Cloud {
         let config = self.config().await?;
         let mut ec2 = aws_sdk_ec2::config::Builder::from(config).region(Name::new(name.to_owned()));
         ec2.set_endpoint_url(self.endpoint("aws-ec2", name));
-        let mut ssm = aws_sdk_ssm::config::Builder::from(config).region(Name::new(name.to_owned()));
-        ssm.set_endpoint_url(self.endpoint("aws-ssm", name));
         let region = Region {
             name: name.into(),
             ec2: aws_sdk_ec2::Client::from_conf(ec2.build()),
-            ssm: aws_sdk_ssm::Client::from_conf(ssm.build()),
+            parameter: self.question(config, PARAMETER, "aws-ssm", name),
         };
         let mut regions = self.regions.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(regions.entry(name.to_owned()).or_insert(region).clone())
@@ -139,11 +171,13 @@ impl Cloud {
     }
 
     /// The price list.
-    pub async fn pricing(&self) -> Result<aws_sdk_pricing::Client, ProviderError> {
-        let mut builder =
-            aws_sdk_pricing::config::Builder::from(self.config().await?).region(Name::new(PRICING_REGION));
-        builder.set_endpoint_url(self.endpoint("aws-pricing", PRICING_REGION));
-        Ok(aws_sdk_pricing::Client::from_conf(builder.build()))
+    pub async fn prices(&self) -> Result<&Question, ProviderError> {
+        self.prices
+            .get_or_try_init(|| async {
+                let config = self.config().await?;
+                Ok(self.question(config, PRICES, "aws-pricing", PRICING_REGION))
+            })
+            .await
     }
 }
 

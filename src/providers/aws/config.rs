@@ -153,8 +153,11 @@ impl Reach {
     }
 }
 
+/// Regions whose accounts, prices and addresses are apart from all others.
+const APART: &[&str] = &["cn-", "us-gov-", "us-iso", "eu-iso", "eusc-"];
+
 /// What holds for the account as a whole, from its settings and its Secret.
-pub fn reach(settings: &Settings, credentials: &Credentials) -> Reach {
+pub fn reach(settings: &Settings, credentials: &Credentials) -> Result<Reach, ProviderError> {
     let said = ["AWS_REGION", "AWS_DEFAULT_REGION"]
         .iter()
         .find_map(|key| credentials.get(key))
@@ -170,12 +173,24 @@ pub fn reach(settings: &Settings, credentials: &Credentials) -> Reach {
             regions.push(region.clone());
         }
     }
-    Reach {
+    if let Some(apart) = regions
+        .iter()
+        .find(|region| APART.iter().any(|apart| region.starts_with(apart)))
+    {
+        return Err(ProviderError::new(
+            ErrorKind::Unsupported,
+            "read the settings",
+            format!(
+                "{apart} is a region of another partition of AWS (China, GovCloud, isolated or sovereign), which cannot be rented from yet; choose regions of the commercial one"
+            ),
+        ));
+    }
+    Ok(Reach {
         regions,
         request_timeout: Lasting::or(settings.request_timeout.as_ref(), REQUEST_TIMEOUT)
             .clamp(Duration::from_secs(1), Duration::from_secs(300)),
         exclude_burstable: settings.exclude_burstable.unwrap_or(false),
-    }
+    })
 }
 
 /// What holds for the machines of one order.
@@ -235,7 +250,7 @@ mod tests {
 
     #[test]
     fn nothing_set_means_the_defaults_of_the_python_library() {
-        let reach = reach(&Settings::default(), &Credentials::default());
+        let reach = reach(&Settings::default(), &Credentials::default()).unwrap();
         assert_eq!(reach.regions, ["us-east-1"]);
         assert_eq!(reach.request_timeout, Duration::from_secs(30));
         assert!(!reach.exclude_burstable);
@@ -248,9 +263,19 @@ mod tests {
     #[test]
     fn the_region_comes_from_the_settings_then_from_the_secret() {
         let secret = Credentials::new([("AWS_DEFAULT_REGION".to_owned(), Secret::new("eu-west-1\n"))]);
-        assert_eq!(reach(&Settings::default(), &secret).home(), "eu-west-1");
+        assert_eq!(reach(&Settings::default(), &secret).unwrap().home(), "eu-west-1");
         let both = settings(json!({ "region": "us-west-2", "regions": ["eu-west-1", "us-west-2"] }));
-        assert_eq!(reach(&both, &secret).regions, ["us-west-2", "eu-west-1"]);
+        assert_eq!(reach(&both, &secret).unwrap().regions, ["us-west-2", "eu-west-1"]);
+    }
+
+    #[test]
+    fn regions_of_other_partitions_are_refused_by_name() {
+        for region in ["cn-north-1", "us-gov-west-1", "eusc-de-east-1"] {
+            let settings = settings(json!({ "regions": [region] }));
+            let error = reach(&settings, &Credentials::default()).unwrap_err();
+            assert_eq!(error.kind, ErrorKind::Unsupported);
+            assert!(error.message.contains(region), "{error}");
+        }
     }
 
     #[test]

@@ -193,8 +193,8 @@ fn needed_action(operation: &str) -> Option<&'static str> {
 }
 
 const POLICY: &str = "Attach the policy of the provider's page (docs/providers/aws.md) to the user or role";
-const KEYS: &str = "Put valid keys into the Secret of the Provider; the operator reads it again by itself";
-const CLOCK: &str = "Check the secret key, and the clock of the operator's node";
+const KEYS: &str = "Put a valid AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY into the Secret of the Provider (or give the operator's service account a role); the operator reads it again by itself";
+const CLOCK: &str = "Check AWS_SECRET_ACCESS_KEY in the Secret, and the clock of the operator's node";
 const CHOOSE: &str = "Another offer is tried; more regions, zones or types in the Pool make that likelier";
 const QUOTA: &str = "Ask for more at Service Quotas (Amazon EC2, vCPUs of this family, on-demand and spot apart), or use another region";
 

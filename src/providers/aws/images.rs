@@ -1,5 +1,6 @@
 //! Which image a machine starts from.
 
+use serde_json::json;
 use skyward_core::{ErrorKind, ProviderError, offer::Architecture};
 
 use crate::{
@@ -64,7 +65,7 @@ pub async fn image(region: &Region, choice: &Choice, kind: &Kind) -> Result<Imag
 
 async fn newest(region: &Region, choice: &Choice, kind: &Kind) -> Result<String, ProviderError> {
     let name = parameter(&choice.ubuntu, kind);
-    let answer = call("look up the image", region.ssm.get_parameter().name(&name).send())
+    let answer = call("look up the image", region.parameter.ask(json!({ "Name": name })))
         .await
         .map_err(|error| match error.kind {
             ErrorKind::NotFound => ProviderError {
@@ -77,9 +78,8 @@ async fn newest(region: &Region, choice: &Choice, kind: &Kind) -> Result<String,
             },
             _ => error,
         })?;
-    answer
-        .parameter()
-        .and_then(|parameter| parameter.value())
+    answer["Parameter"]["Value"]
+        .as_str()
         .filter(|value| value.starts_with("ami-"))
         .map(str::to_owned)
         .ok_or_else(|| {

@@ -1,14 +1,15 @@
 //! Machines that are instances of Amazon EC2.
 //!
 //! - [`config`]: settings of the Provider with every default applied.
-//! - [`cloud`]: the SDK's clients, one for each region; [`errors`]: answers become kinds
-//!   of error.
+//! - [`cloud`]: the SDK's clients, one for each region; [`question`]: two calls without a
+//!   client; [`errors`]: answers become kinds of error.
 //! - [`map`]: an order becomes a launch template and a fleet, an instance a machine;
 //!   [`user_data`]: what it is told at its first boot; [`images`]: what it starts from.
 //! - [`network`]: subnets, and the security group of a Pool; [`placement`]: one zone for
 //!   the machines of a Pool.
 //! - `order` carries an order out, `look` looks at instances.
-//! - [`offers`]: what is sold becomes offers; [`catalogue`] remembers it; [`memory`] is how.
+//! - [`offers`]: what is sold becomes offers, with [`prices`] of the price list; [`catalogue`]
+//!   remembers it; [`memory`] is how.
 //!
 //! A crate of its own, since its SDK takes minutes to compile (docs/decisions/0007).
 
@@ -24,16 +25,19 @@ pub mod network;
 pub mod offers;
 mod order;
 pub mod placement;
+pub mod prices;
+pub mod question;
 pub mod user_data;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, PoisonError},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use async_trait::async_trait;
 use catalogue::Catalogue;
+pub use cloud::ENDPOINTS;
 use cloud::{Cloud, call, within};
 use config::Reach;
 pub use config::Settings;
@@ -48,6 +52,7 @@ use skyward_core::{
     Order, PoolScope, Provider, ProviderError, ProviderMachine, Scope,
     provider::{HostKeys, Idempotency, Marking, ReclaimNotice, SelfStop},
 };
+use tokio::time::Instant;
 
 /// Name of this kind of provider.
 pub const KIND: &str = "aws";
@@ -81,14 +86,6 @@ pub const CREDENTIALS: &[CredentialKey] = &[
     },
 ];
 
-/// Names of the addresses of its APIs, with AWS's own. `{region}` stands for the region.
-pub const ENDPOINTS: &[(&str, &str)] = &[
-    ("aws-ec2", "https://ec2.{region}.amazonaws.com"),
-    ("aws-ssm", "https://ssm.{region}.amazonaws.com"),
-    ("aws-sts", "https://sts.{region}.amazonaws.com"),
-    ("aws-pricing", "https://api.pricing.{region}.amazonaws.com"),
-];
-
 /// How long AWS may not show what was just made.
 const SETTLE: Duration = Duration::from_secs(60);
 /// Regions that are asked at once.
@@ -98,9 +95,7 @@ const SWEEP: Duration = Duration::from_secs(120);
 /// Orders that are remembered as recent.
 const RECENT: usize = 8192;
 /// Asks for the notice of a spot instance; IMDSv2 answers 404 while there is none.
-const NOTICE: &str = "token=$(curl -sf -m 2 -X PUT -H 'X-aws-ec2-metadata-token-ttl-seconds: 300' http://169.254.169.254/latest/api/token) \
-&& curl -sf -m 2 -H \"X-aws-ec2-metadata-token: $token\" http://169.254.169.254/latest/meta-data/spot/instance-action \
-| sed -n 's/.*\"time\"[[:space:]]*:[[:space:]]*\"\\([^\"]*\\)\".*/\\1/p' | grep .";
+const NOTICE: &str = include_str!("notice.sh");
 
 /// The client of an account; no call is made yet.
 pub fn connect(account: Account<Settings>) -> Result<Arc<dyn Provider>, ProviderError> {
@@ -120,7 +115,7 @@ pub fn connect(account: Account<Settings>) -> Result<Arc<dyn Provider>, Provider
             credentials.require(lacks)?;
         }
     }
-    let reach = config::reach(&settings, &credentials);
+    let reach = config::reach(&settings, &credentials)?;
     Ok(Arc::new(Aws {
         cloud: Cloud::new(
             credentials,
@@ -258,6 +253,10 @@ impl Provider for Aws {
         let Some((region, instance)) = self.look(machine).await? else {
             return Ok(None);
         };
+        // Shown for an hour more, but that is its end as it was ordered.
+        if map::was_returned(&instance) {
+            return Ok(None);
+        }
         let Some(mut found) = map::machine(&instance, &region.name) else {
             return Ok(None);
         };
@@ -394,6 +393,9 @@ impl Provider for Aws {
     }
 }
 
+#[cfg(test)]
+#[path = "tests/recorded.rs"]
+mod recorded;
 #[cfg(test)]
 #[path = "tests/account.rs"]
 mod tests;

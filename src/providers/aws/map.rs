@@ -361,6 +361,13 @@ pub fn machine(instance: &Instance, region: &str) -> Option<ProviderMachine> {
     })
 }
 
+/// Whether a machine ended because its end was ordered, by us or by somebody else.
+pub fn was_returned(instance: &Instance) -> bool {
+    let code = instance.state_reason().and_then(|reason| reason.code());
+    let state = instance.state().and_then(|state| state.name());
+    state == Some(&InstanceStateName::Terminated) && code == Some("Client.UserInitiatedShutdown")
+}
+
 /// Where a machine is in its life.
 fn phase(instance: &Instance, reachable: bool) -> ProviderPhase {
     let state = instance.state().and_then(|state| state.name());

@@ -5,10 +5,10 @@ use std::{
     collections::BTreeMap,
     future::Future,
     sync::{Arc, Mutex, PoisonError},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-use tokio::sync::OnceCell;
+use tokio::{sync::OnceCell, time::Instant};
 
 /// Answers by key.
 pub struct Memory<K, T> {

@@ -7,7 +7,6 @@ use aws_sdk_ec2::types::{
     NeuronDeviceMemoryInfo, UsageClassType,
 };
 use rust_decimal::Decimal;
-use serde::Deserialize;
 use skyward_core::{
     accelerator,
     offer::{Accelerators, Architecture, Availability, Offer},
@@ -238,63 +237,6 @@ fn id(region: &str, name: &str) -> String {
         .collect::<String>()
         .trim_end_matches('-')
         .to_owned()
-}
-
-/// One product of the price list, of which we read two things.
-#[derive(Deserialize)]
-struct Product {
-    product: Described,
-    #[serde(default)]
-    terms: Terms,
-}
-
-#[derive(Deserialize)]
-struct Described {
-    #[serde(default)]
-    attributes: Attributes,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Attributes {
-    #[serde(default)]
-    instance_type: String,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct Terms {
-    #[serde(default)]
-    on_demand: BTreeMap<String, Term>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Term {
-    #[serde(default)]
-    price_dimensions: BTreeMap<String, Dimension>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Dimension {
-    #[serde(default)]
-    price_per_unit: BTreeMap<String, String>,
-}
-
-/// Type and price in USD per hour of one entry of the price list.
-pub fn price(entry: &str) -> Option<(String, Decimal)> {
-    let product: Product = serde_json::from_str(entry).ok()?;
-    let price = product
-        .terms
-        .on_demand
-        .values()
-        .flat_map(|term| term.price_dimensions.values())
-        .filter_map(|dimension| dimension.price_per_unit.get("USD")?.parse::<Decimal>().ok())
-        .filter(|price| *price > Decimal::ZERO)
-        .min()?;
-    let name = product.product.attributes.instance_type;
-    (!name.is_empty()).then(|| (name, price.normalize()))
 }
 
 #[cfg(test)]

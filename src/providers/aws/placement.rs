@@ -10,11 +10,11 @@ use std::{
     collections::BTreeMap,
     future::Future,
     sync::{Mutex, PoisonError},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use skyward_core::{ErrorKind, ProviderError, error::ErrorClass};
-use tokio::sync::watch;
+use tokio::{sync::watch, time::Instant};
 
 /// How long the zone of a Pool is believed without a look at its machines.
 const BELIEVED: Duration = Duration::from_secs(60);

@@ -33,7 +33,7 @@ fn machine_deleted(_: &str) -> Option<&'static str> {
 fn shared_made(cloud: &str) -> Option<&'static str> {
     match cloud {
         "verda" => Some("keys.create"),
-        "aws" => Some("CreateSecurityGroup"),
+        "aws" => Some("ec2.CreateSecurityGroup"),
         _ => None,
     }
 }
@@ -42,7 +42,7 @@ fn shared_made(cloud: &str) -> Option<&'static str> {
 fn shared_returned(cloud: &str) -> Option<&'static str> {
     match cloud {
         "verda" => Some("keys.delete"),
-        "aws" => Some("DeleteSecurityGroup"),
+        "aws" => Some("ec2.DeleteSecurityGroup"),
         _ => None,
     }
 }

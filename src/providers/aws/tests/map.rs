@@ -259,6 +259,19 @@ fn states_become_phases(#[case] state: &str, #[case] reason: Option<&str>, #[cas
     assert_eq!(seen, expected);
 }
 
+#[rstest]
+#[case("terminated", "Client.UserInitiatedShutdown", true)]
+#[case("shutting-down", "Client.UserInitiatedShutdown", false)]
+#[case("stopped", "Client.UserInitiatedShutdown", false)]
+#[case("terminated", "Server.SpotInstanceTermination", false)]
+fn a_machine_whose_end_was_ordered_is_gone_once_it_ended(
+    #[case] state: &str,
+    #[case] reason: &str,
+    #[case] expected: bool,
+) {
+    assert_eq!(was_returned(&instance(state, Some(reason))), expected);
+}
+
 #[test]
 fn a_machine_is_dialled_by_its_public_address_and_known_by_its_private_one() {
     let seen = machine(&instance("running", None), "us-east-1").unwrap();

@@ -220,23 +220,3 @@ fn what_only_capacity_blocks_give_is_not_offered() {
     let kinds = [kind(&blocks).unwrap()];
     assert_eq!(offers("us-east-1", &kinds, &zones, &prices, &spot, false), []);
 }
-
-#[test]
-fn an_entry_of_the_price_list_has_a_type_and_a_price() {
-    let entry = |price: &str| {
-        serde_json::json!({
-            "product": { "productFamily": "Compute Instance", "attributes": { "instanceType": "g5.xlarge", "regionCode": "us-east-1" } },
-            "terms": {
-                "OnDemand": { "X.JRTCKXETXF": { "priceDimensions": { "X.JRTCKXETXF.6YS6EN2CT7": { "unit": "Hrs", "pricePerUnit": { "USD": price } } } } },
-                "Reserved": { "Y": { "priceDimensions": { "Z": { "pricePerUnit": { "USD": "0.1" } } } } },
-            },
-        })
-        .to_string()
-    };
-    assert_eq!(
-        price(&entry("1.0060000000")),
-        Some(("g5.xlarge".to_owned(), decimal("1.006")))
-    );
-    assert_eq!(price(&entry("0.0000000000")), None);
-    assert_eq!(price("no JSON"), None);
-}

@@ -183,6 +183,9 @@ async fn machines_that_are_pods_let_in_whom_their_cloud_lets_in() {
     let key = &stage.public_key;
     let make_key =
         format!("#!/bin/sh\nset -e\nmkdir -p /root/.ssh\necho '{key}' >/root/.ssh/authorized_keys\n");
+    let config = format!(
+        "#cloud-config\nusers:\n- name: ubuntu\n  sudo: ALL=(ALL) NOPASSWD:ALL\n  ssh_authorized_keys: [\"{key}\"]\nruncmd:\n- [touch, /ready]\n"
+    );
     let by_hand = "mkdir -p /root/.ssh && printf '%s\\n' \"$PUBLIC_KEY\" >/root/.ssh/authorized_keys && \
                    mkdir -p /run/sshd && ssh-keygen -A && /usr/sbin/sshd && sleep infinity";
     let command = ["bash", "-c", by_hand].map(str::to_owned).to_vec();
@@ -206,6 +209,16 @@ async fn machines_that_are_pods_let_in_whom_their_cloud_lets_in() {
             Boot {
                 user: "ubuntu".to_owned(),
                 authorized_keys: vec![key.clone()],
+                ..Boot::default()
+            },
+        ),
+        // cloud-init makes the user and lets the key in; nothing else does.
+        machine(
+            "verda",
+            "config",
+            Boot {
+                user: "ubuntu".to_owned(),
+                start: Start::UserData(config),
                 ..Boot::default()
             },
         ),
@@ -251,9 +264,13 @@ async fn machines_that_are_pods_let_in_whom_their_cloud_lets_in() {
         );
         match new.id.as_str() {
             "ubuntu" => assert_eq!(stage.ssh("ubuntu", &at, "id -un").await, "ubuntu"),
-            "image" => assert_eq!(
+            "image" | "config" => assert_eq!(
                 stage
-                    .ssh("root", &at, "until [ -e /ready ]; do sleep 0.1; done; echo yes")
+                    .ssh(
+                        &new.boot.user,
+                        &at,
+                        "until [ -e /ready ]; do sleep 0.1; done; echo yes"
+                    )
                     .await,
                 "yes"
             ),

@@ -5,6 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
+use super::cloud_config::{FirstBoot, first_boot};
 use crate::backend::{Boot, SshWay, Start};
 
 /// What all Pods of simulators carry.
@@ -57,12 +58,25 @@ impl Settings {
 
     /// The Pod, or why there cannot be one.
     pub(super) fn pod(&self, machine: &str, boot: &Boot) -> Result<Pod, String> {
+        // cloud-init puts the keys where the config says, and makes the users that it names.
+        let first = match &boot.start {
+            Start::UserData(text) if text.starts_with("#cloud-config") => {
+                Some(first_boot(text, &boot.user, &boot.authorized_keys)?)
+            }
+            _ => None,
+        };
         let (mode, script, words): (&str, &str, &[String]) = match &boot.start {
             Start::Nothing => ("nothing", "", &[]),
             Start::UserData(text) if text.is_empty() || text.starts_with("#!") => ("user-data", text, &[]),
-            Start::UserData(_) => {
-                return Err("machines that are Pods run user data that begins with #! only".to_owned());
-            }
+            Start::UserData(_) => match &first {
+                Some(FirstBoot { last, .. }) => ("user-data", last, &[]),
+                None => {
+                    return Err(
+                        "machines that are Pods run user data that begins with #! or #cloud-config"
+                            .to_owned(),
+                    );
+                }
+            },
             Start::OnStart(text) => ("on-start", text, &[]),
             Start::Command(words) if words.is_empty() => {
                 return Err("the image has no command of its own".to_owned());
@@ -75,8 +89,20 @@ impl Settings {
         };
         let mut env: Vec<(String, String)> = vec![
             ("SIM_MODE".to_owned(), mode.to_owned()),
-            ("SIM_USER".to_owned(), boot.user.clone()),
-            ("SIM_KEYS".to_owned(), boot.authorized_keys.join("\n")),
+            (
+                "SIM_USER".to_owned(),
+                first.as_ref().map_or(boot.user.as_str(), |_| "root").to_owned(),
+            ),
+            (
+                "SIM_KEYS".to_owned(),
+                first
+                    .as_ref()
+                    .map_or_else(|| boot.authorized_keys.join("\n"), |_| String::new()),
+            ),
+            (
+                "SIM_INIT".to_owned(),
+                first.as_ref().map_or("", |first| &first.init).to_owned(),
+            ),
             ("SIM_SCRIPT".to_owned(), STANDARD.encode(script)),
             ("SIM_PORT".to_owned(), port),
             ("SIM_GPUS".to_owned(), boot.gpus.join("\n")),
@@ -164,10 +190,32 @@ mod tests {
     #[test]
     fn user_data_that_no_pod_can_run_is_refused_with_the_reason() {
         let boot = Boot {
-            start: Start::UserData("#cloud-config\n".to_owned()),
+            start: Start::UserData("#include\nhttps://example.com\n".to_owned()),
             ..Boot::default()
         };
         assert!(settings().pod("m", &boot).unwrap_err().contains("#!"));
+    }
+
+    #[test]
+    fn with_a_cloud_config_only_what_it_says_is_done_with_keys_and_users() {
+        let boot = Boot {
+            user: "ubuntu".to_owned(),
+            authorized_keys: vec!["of-the-launch".to_owned()],
+            start: Start::UserData("#cloud-config\n{\"users\": [], \"runcmd\": [[\"true\"]]}\n".to_owned()),
+            ..Boot::default()
+        };
+        let pod = settings().pod("m", &boot).unwrap();
+        let env = pod.spec.unwrap().containers[0].env.clone().unwrap();
+        let value = |name: &str| {
+            let found = env.iter().find(|entry| entry.name == name);
+            found.and_then(|entry| entry.value.clone()).unwrap()
+        };
+        assert_eq!(
+            (value("SIM_USER").as_str(), value("SIM_KEYS").as_str()),
+            ("root", "")
+        );
+        assert!(value("SIM_INIT").contains("of-the-launch"));
+        assert_eq!(value("SIM_SCRIPT"), STANDARD.encode("#!/bin/sh\n'true'\n"));
     }
 
     #[test]

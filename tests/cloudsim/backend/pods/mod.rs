@@ -5,6 +5,7 @@
 //! own address, also where the cloud would put a port of a shared address in front.
 //! Halting deletes the Pod: unlike at a cloud, what was on its disk is lost.
 
+mod cloud_config;
 #[cfg(test)]
 mod live;
 mod manifest;

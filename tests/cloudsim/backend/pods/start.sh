@@ -3,6 +3,7 @@
 # first boot would do. What to do comes in SIM_ variables:
 #   SIM_USER              the user that the keys go to
 #   SIM_KEYS              authorized_keys, a line each
+#   SIM_INIT              what cloud-init does before sshd answers, for #cloud-config
 #   SIM_MODE              user-data | on-start | command | nothing
 #   SIM_SCRIPT            user data or start script, in base64
 #   SIM_PORT              a port besides 22 that leads to sshd
@@ -13,8 +14,8 @@ set -u
 umask 022
 export DEBIAN_FRONTEND=noninteractive
 mode=$SIM_MODE user=$SIM_USER keys=$SIM_KEYS script=$SIM_SCRIPT port=$SIM_PORT
-gpus=$SIM_GPUS forward=$SIM_FORWARD imds_proxy=$SIM_IMDS_PROXY
-unset SIM_MODE SIM_USER SIM_KEYS SIM_SCRIPT SIM_PORT SIM_GPUS SIM_FORWARD SIM_IMDS_PROXY
+init=$SIM_INIT gpus=$SIM_GPUS forward=$SIM_FORWARD imds_proxy=$SIM_IMDS_PROXY
+unset SIM_MODE SIM_USER SIM_KEYS SIM_SCRIPT SIM_PORT SIM_INIT SIM_GPUS SIM_FORWARD SIM_IMDS_PROXY
 
 child=
 # TERM is the power button: whoever halts the machine sends it.
@@ -68,7 +69,7 @@ fi
 
 # Users of cloud images may become root without a password. The image has no sudo;
 # su, which it has, can do the same for a group.
-if [ "$user" != root ] && ! command -v sudo >/dev/null; then
+if { [ "$user" != root ] || [ -n "$init" ]; } && ! command -v sudo >/dev/null; then
   groupadd -f sudo
   sed -i '1i auth sufficient pam_wheel.so trust group=sudo' /etc/pam.d/su
   cat >/usr/bin/sudo <<'SCRIPT'
@@ -137,6 +138,7 @@ case $mode in
   user-data)
     # As cloud-init: keys, then sshd, and user data beside it, once, as root.
     put_keys
+    [ -z "$init" ] || sh -c "$init"
     run_sshd
     if [ -n "$script" ] && [ ! -e /var/lib/cloudsim/user-data ]; then
       printf '%s' "$script" | base64 -d >/var/lib/cloudsim/user-data

@@ -46,15 +46,12 @@ fn provider_at(server: SocketAddr, prices: Option<String>, settings: serde_json:
             ("AWS_ACCESS_KEY_ID".to_owned(), Secret::new(KEY)),
             ("AWS_SECRET_ACCESS_KEY".to_owned(), Secret::new(SECRET)),
         ]),
-        endpoints: Endpoints::new([
-            (
-                "aws-pricing".to_owned(),
-                prices.unwrap_or_else(|| everywhere.clone()),
-            ),
-            ("aws-ec2".to_owned(), everywhere.clone()),
-            ("aws-ssm".to_owned(), everywhere.clone()),
-            ("aws-sts".to_owned(), everywhere),
-        ]),
+        endpoints: Endpoints::new(
+            prices
+                .map(|prices| ("aws-pricing".to_owned(), prices))
+                .into_iter()
+                .chain([("aws".to_owned(), everywhere)]),
+        ),
     })
     .unwrap()
 }
