@@ -57,8 +57,10 @@ pub mod reason {
     pub const BOOTSTRAP_PROGRESS: &str = "BootstrapProgress";
     /// Machine: it takes runs.
     pub const MACHINE_READY: &str = "MachineReady";
-    /// Machine: it vanished, was evicted or preempted.
+    /// Machine: it vanished or was evicted.
     pub const MACHINE_LOST: &str = "MachineLost";
+    /// Machine: the cloud takes it back, or has.
+    pub const PREEMPTED: &str = "Preempted";
     /// Machine: it could not be brought up.
     pub const MACHINE_FAILED: &str = "MachineFailed";
     /// Machine: the provider says that it is gone.

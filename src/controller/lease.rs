@@ -24,7 +24,7 @@ use crate::{
     config::Config,
     fence::Fence,
     health::Health,
-    rivals::{Rival, Rivals},
+    rivals::{Rival, Rivals, apart},
 };
 
 /// Name of the Lease in the operator's namespace.
@@ -108,7 +108,7 @@ pub async fn acquire(
                 }
                 rest
             }
-            Ok(Step::Rival(rival)) => {
+            Ok(Step::Rival { rival, stepped_back }) => {
                 let reason = format!(
                     "another installation leads this cluster, in the namespace {:?} ({}); one cluster has one: uninstall that one or this",
                     rival.namespace, rival.holder
@@ -118,7 +118,11 @@ pub async fn acquire(
                     announced = rival.namespace;
                 }
                 health.hindered(reason);
-                rival.rest.min(config.lease_duration / 5)
+                if stepped_back {
+                    apart(config.lease_duration, rand::random())
+                } else {
+                    rival.rest.min(config.lease_duration / 5)
+                }
             }
             Err(error) => {
                 tracing::warn!(%error, namespace = config.namespace, "Leases cannot be read or written; trying again");
@@ -135,7 +139,7 @@ pub async fn acquire(
 enum Step {
     Ours(Box<Held>),
     Wait { holder: String, rest: Duration },
-    Rival(Rival),
+    Rival { rival: Rival, stepped_back: bool },
 }
 
 /// One try: other installations, our Lease, other installations once more.
@@ -147,7 +151,10 @@ async fn step(
     seen: &mut Option<(String, Instant)>,
 ) -> Result<Step, kube::Error> {
     if let Some(rival) = rivals.look(config).await? {
-        return Ok(Step::Rival(rival));
+        return Ok(Step::Rival {
+            rival,
+            stepped_back: false,
+        });
     }
     let sent = Instant::now();
     let object = match look(api, config, seen).await? {
@@ -167,7 +174,10 @@ async fn step(
         // Both began at the same time: whoever sees the other steps back.
         Ok(Some(rival)) => {
             held.release().await;
-            Ok(Step::Rival(rival))
+            Ok(Step::Rival {
+                rival,
+                stepped_back: true,
+            })
         }
         Err(error) => {
             held.release().await;

@@ -146,7 +146,7 @@ pub struct Capabilities {
     pub fuse: bool,
     /// What tells of a spot machine that will be taken back.
     pub reclaim_notice: ReclaimNotice,
-    /// Environment variables that the cloud puts on a machine and no run may see.
+    /// Names of environment variables that the cloud puts on a machine and no run may see.
     pub hidden_environment: &'static [&'static str],
 }
 
@@ -209,8 +209,9 @@ pub enum HostKeys {
 pub enum ReclaimNotice {
     /// Nothing: it is gone, or halted.
     None,
-    /// The machine itself can ask, by this command (as root; exit status 0 and a line
-    /// with the time mean that it will be taken back).
+    /// The machine itself can ask, by this command (as the user that the agent runs as;
+    /// exit status 0 and a line with the time, as RFC 3339 has it, mean that it will be
+    /// taken back).
     OnMachine(&'static str),
     /// The provider's API.
     Reported,

@@ -25,7 +25,9 @@ use crate::{
     binaries::AgentBinaries,
     bootstrap,
     dial::PodDialer,
-    key, session,
+    key,
+    protocol::Reclaim,
+    session,
 };
 
 /// Which machine: namespace and name of its Machine object.
@@ -190,6 +192,8 @@ pub struct SessionState {
     pub ready_at: Option<Timestamp>,
     /// What the agent said about itself.
     pub agent: Option<AgentFacts>,
+    /// When the cloud takes the machine back, once the agent learnt it.
+    pub reclaim_at: Option<Timestamp>,
 }
 
 impl Default for SessionState {
@@ -201,6 +205,7 @@ impl Default for SessionState {
             bootstrapped_at: None,
             ready_at: None,
             agent: None,
+            reclaim_at: None,
         }
     }
 }
@@ -391,6 +396,21 @@ impl Sessions {
         table
             .get(machine)
             .and_then(|entry| lock(&entry.published).agent.clone())
+    }
+
+    /// The machine's agent told whoever reads its facts that the cloud takes it back.
+    pub fn reclaimed(&self, machine: &MachineKey, reclaim: Reclaim) {
+        let at = i64::try_from(reclaim.at_ms).ok();
+        let Some(at) = at.and_then(|at| Timestamp::from_millisecond(at).ok()) else {
+            return;
+        };
+        let news = lock(&self.table)
+            .get(machine)
+            .is_some_and(|entry| lock(&entry.published).state.reclaim_at.replace(at) != Some(at));
+        if news {
+            tracing::warn!(%machine, %at, "the cloud takes the machine back");
+            self.shared.changed(machine);
+        }
     }
 
     /// Machines that have a session.

@@ -300,14 +300,6 @@ async fn outside(cluster: &Cluster, folder: &Path) -> Result {
     let mut stranger = Controller::start(cluster, folder, "stranger", &space.name).await?;
     let why = format!("another installation leads this cluster, in the namespace \"{OPERATOR_NAMESPACE}\"");
     stranger.wait_ready(503, &why).await?;
-    // It goes before the leader stands still: whoever comes first then would lead.
-    stranger.signal("-TERM")?;
-    assert_eq!(stranger.ended(20).await?, Some(0), "{}", stranger.said());
-    assert!(
-        !stranger.said().contains("this process leads"),
-        "{}",
-        stranger.said()
-    );
 
     // The leader stands still for longer than its Lease lasts, in the middle of a run.
     let source = "sleep 8; echo attempt $SKYWARD_ATTEMPT";
@@ -320,6 +312,15 @@ async fn outside(cluster: &Cluster, folder: &Path) -> Result {
         Ok((holder(cluster).await? == "outside-2").then_some(()))
     })
     .await?;
+    // The other installation let it come first.
+    stranger.wait_ready(503, &why).await?;
+    stranger.signal("-TERM")?;
+    assert_eq!(stranger.ended(20).await?, Some(0), "{}", stranger.said());
+    assert!(
+        !stranger.said().contains("this process leads"),
+        "{}",
+        stranger.said()
+    );
     let done = space.task_ended("through").await?.status.unwrap_or_default();
     let said = second.said();
     assert_eq!(

@@ -5,7 +5,8 @@
 //!   answers the controller;
 //! - `ledger` remembers (on disk through `journal`, `frame` and `reserve`), `runs` drives;
 //! - `shim` watches over one run in a process of its own, `exec` becomes its work;
-//! - `lease` decides when a forgotten machine stops itself, `trash` deletes forgotten runs.
+//! - `lease` decides when a forgotten machine stops itself, `reclaim` asks whether its cloud
+//!   takes it back, `trash` deletes forgotten runs.
 //!
 //! One binary is all of it; the first argument says which.
 
@@ -19,6 +20,7 @@ mod ledger;
 mod machine;
 mod processes;
 mod python;
+mod reclaim;
 mod reserve;
 mod runs;
 mod server;
@@ -54,7 +56,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum CliCommand {
     /// Start the agent in the background, if it does not run, and wait until it answers.
-    Start(DaemonArguments),
+    Start(StartArguments),
     /// Serve in the foreground.
     Daemon(DaemonArguments),
     /// Start the daemon again whenever it dies; `start` does this in the background.
@@ -74,6 +76,15 @@ struct HomeArgument {
 }
 
 #[derive(Debug, Args)]
+struct StartArguments {
+    #[command(flatten)]
+    daemon: DaemonArguments,
+    /// Environment variables of the machine that neither the agent nor any run has.
+    #[arg(long, value_delimiter = ',')]
+    hide: Vec<String>,
+}
+
+#[derive(Debug, Args)]
 struct DaemonArguments {
     #[command(flatten)]
     home: HomeArgument,
@@ -86,6 +97,10 @@ struct DaemonArguments {
     /// Shell command that stops the machine, instead of the usual way.
     #[arg(long)]
     stop_command: Option<String>,
+    /// Shell command that prints when the cloud takes the machine back, and fails as long as
+    /// it does not; asked every few seconds.
+    #[arg(long)]
+    reclaim_command: Option<String>,
 }
 
 impl DaemonArguments {
@@ -95,6 +110,7 @@ impl DaemonArguments {
             machine,
             user,
             stop_command,
+            reclaim_command,
         } = self;
         // Processes change their directory; the home stays where it is.
         let home = std::path::absolute(&home.home).unwrap_or(home.home);
@@ -103,6 +119,7 @@ impl DaemonArguments {
             machine,
             user,
             stop_command,
+            reclaim_command,
         }
     }
 }
@@ -141,7 +158,8 @@ pub fn main() -> ExitCode {
 fn command_line(arguments: &[String]) -> anyhow::Result<()> {
     match Cli::parse().command {
         CliCommand::Start(given) => {
-            let outcome = runtime(1)?.block_on(supervise::start(&given.options()))?;
+            let StartArguments { daemon, hide } = given;
+            let outcome = runtime(1)?.block_on(supervise::start(&daemon.options(), &hide))?;
             println!(
                 "{}",
                 match outcome {

@@ -21,7 +21,7 @@ use nix::{
 use tokio::{
     net::{UnixListener, UnixStream},
     signal::unix::{SignalKind, signal},
-    sync::mpsc,
+    sync::{mpsc, watch},
 };
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
@@ -31,7 +31,7 @@ use super::{
     lease::{self, Lease},
     ledger::Ledger,
     machine::{self, Probes},
-    processes, python,
+    processes, python, reclaim,
     reserve::{RESERVE_BYTES, Reserve},
     runs::Runs,
     service::{Inner, Service},
@@ -56,6 +56,8 @@ pub struct Options {
     pub user: String,
     /// Shell command that stops the machine, instead of the usual way.
     pub stop_command: Option<String>,
+    /// Shell command that prints when the cloud takes the machine back.
+    pub reclaim_command: Option<String>,
 }
 
 /// Serves until SIGTERM.
@@ -65,6 +67,7 @@ pub(super) async fn serve(options: Options) -> anyhow::Result<()> {
         machine,
         user,
         stop_command,
+        reclaim_command,
     } = options;
     make_home(&home).with_context(|| format!("cannot prepare {}", home.path().display()))?;
     let _lock = lock(&home).await?;
@@ -84,6 +87,8 @@ pub(super) async fn serve(options: Options) -> anyhow::Result<()> {
     )?;
     runs.recover();
 
+    let (notice, reclaim) = watch::channel(None);
+    let asking = reclaim_command.map(|command| tokio::spawn(reclaim::watch(command, notice)));
     let began = Instant::now();
     let service = Service(Arc::new(Inner {
         machine,
@@ -93,6 +98,7 @@ pub(super) async fn serve(options: Options) -> anyhow::Result<()> {
         runs: runs.clone(),
         probes: Probes::default(),
         lease: Mutex::new(Lease::begin(lease::load(&home.lease()), began.elapsed())),
+        reclaim,
         began,
         shutdown: shutdown.child_token(),
         home: home.clone(),
@@ -132,6 +138,10 @@ pub(super) async fn serve(options: Options) -> anyhow::Result<()> {
     accepting.abort();
     watching.abort();
     let _ = tokio::join!(accepting, watching);
+    if let Some(asking) = asking {
+        asking.abort();
+        let _ = asking.await;
+    }
     runs.close().await;
     drop(runs);
     let _ = fs::remove_file(home.socket());

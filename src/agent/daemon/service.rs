@@ -12,7 +12,7 @@ use std::{
 
 use bytes::Bytes;
 use futures::Stream;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
@@ -27,7 +27,7 @@ use super::{
 };
 use crate::protocol::{
     CHUNK_BYTES, Chunk, Fact, Finished, ForgetReply, ForgetRequest, HelloReply, HelloRequest, INLINE_BYTES,
-    LeaseReply, LeaseRequest, ReadLogRequest, ReadResultRequest, Replayed, RunState, StartRequest,
+    LeaseReply, LeaseRequest, ReadLogRequest, ReadResultRequest, Reclaim, Replayed, RunState, StartRequest,
     StopRequest, WatchRequest, agent_server::Agent, fact, is_run_id, version,
 };
 
@@ -54,6 +54,8 @@ pub(super) struct Inner {
     pub(super) runs: Runs,
     pub(super) probes: Probes,
     pub(super) lease: Mutex<Lease>,
+    /// When the cloud takes this machine back, once it said so (Unix time in milliseconds).
+    pub(super) reclaim: watch::Receiver<Option<u64>>,
     pub(super) began: Instant,
     pub(super) shutdown: CancellationToken,
 }
@@ -157,6 +159,9 @@ impl Agent for Service {
             .unwrap_or(0);
         let (facts, stream) = mpsc::channel(FACTS);
         let own = self.0.clone();
+        let mut reclaim = own.reclaim.clone();
+        // What is known by now is news to whoever comes now.
+        reclaim.mark_changed();
         tokio::spawn(async move {
             let send = async {
                 let mut since = since;
@@ -189,6 +194,16 @@ impl Agent for Service {
                     }
                     tokio::select! {
                         changed = newest.changed() => if changed.is_err() { return },
+                        Ok(()) = reclaim.changed() => {
+                            let at_ms = *reclaim.borrow_and_update();
+                            let told = at_ms.map(|at_ms| Fact {
+                                fact: Some(fact::Fact::Reclaim(Reclaim { at_ms })),
+                                ..Fact::default()
+                            });
+                            if let Some(fact) = told && facts.send(Ok(fact)).await.is_err() {
+                                return;
+                            }
+                        }
                         () = facts.closed() => return,
                     }
                 }

@@ -51,8 +51,9 @@ pub enum StartOutcome {
     OlderKept,
 }
 
-/// Starts the agent in the background and returns when its socket answers.
-pub(super) async fn start(options: &Options) -> anyhow::Result<StartOutcome> {
+/// Starts the agent in the background and returns when its socket answers. It starts without
+/// the variables in `hide`: what does not reach it cannot reach what it starts.
+pub(super) async fn start(options: &Options, hide: &[String]) -> anyhow::Result<StartOutcome> {
     let deadline = Instant::now() + READY;
     let digest = machine::digest()?;
     if let Some(running) = hello(&options.home).await {
@@ -64,7 +65,7 @@ pub(super) async fn start(options: &Options) -> anyhow::Result<StartOutcome> {
         }
         stop_supervisor(&options.home, deadline).await?;
     }
-    let mut supervisor = spawn_supervisor(options)?;
+    let mut supervisor = spawn_supervisor(options, hide)?;
     loop {
         if let Some(running) = hello(&options.home).await
             && running.agent_digest == digest
@@ -114,12 +115,13 @@ pub async fn connect(home: &Home) -> Result<Channel, tonic::transport::Error> {
         .await
 }
 
-fn spawn_supervisor(options: &Options) -> anyhow::Result<std::process::Child> {
+fn spawn_supervisor(options: &Options, hide: &[String]) -> anyhow::Result<std::process::Child> {
     let Options {
         home,
         machine,
         user,
         stop_command,
+        reclaim_command,
     } = options;
     std::fs::DirBuilder::new()
         .recursive(true)
@@ -139,6 +141,12 @@ fn spawn_supervisor(options: &Options) -> anyhow::Result<std::process::Child> {
     command.args(["--machine", machine, "--user", user]);
     if let Some(stop_command) = stop_command {
         command.args(["--stop-command", stop_command]);
+    }
+    if let Some(reclaim_command) = reclaim_command {
+        command.args(["--reclaim-command", reclaim_command]);
+    }
+    for name in hide {
+        command.env_remove(name);
     }
     let child = command
         .stdin(Stdio::null())

@@ -228,7 +228,7 @@ pub struct Fact {
     pub seq: u64,
     #[prost(string, tag = "2")]
     pub run_id: ::prost::alloc::string::String,
-    #[prost(oneof = "fact::Fact", tags = "3, 4, 5")]
+    #[prost(oneof = "fact::Fact", tags = "3, 4, 5, 6")]
     pub fact: ::core::option::Option<fact::Fact>,
 }
 /// Nested message and enum types in `Fact`.
@@ -241,6 +241,8 @@ pub mod fact {
         Finished(super::Finished),
         #[prost(message, tag = "5")]
         Replayed(super::Replayed),
+        #[prost(message, tag = "6")]
+        Reclaim(super::Reclaim),
     }
 }
 /// Without a run id or number of its own: all that was on record has been told.
@@ -249,6 +251,14 @@ pub struct Replayed {
     /// runs that were promised, and may have no fact yet
     #[prost(string, repeated, tag = "1")]
     pub accepted: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+/// Without a run id or number of its own: the cloud takes this machine back. Told on each
+/// stream once, as soon as it is known; a controller that is older takes no notice of it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Reclaim {
+    /// when, as Unix time in milliseconds
+    #[prost(uint64, tag = "1")]
+    pub at_ms: u64,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Started {

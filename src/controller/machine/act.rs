@@ -255,16 +255,14 @@ async fn connect(
         .caches
         .providers
         .get(&ObjectRef::<ProviderObject>::new(&seen.machine.spec.provider));
+    let account = context.providers.get(&seen.machine.spec.provider);
     let parts = SessionParts {
         endpoint: wish.endpoint.clone(),
         host_key: wish.host_key.clone(),
         key: &key,
         ca_bundle,
         provider: provider.as_deref().map(|provider| &provider.spec),
-        stop_command: context
-            .providers
-            .get(&seen.machine.spec.provider)
-            .and_then(|account| account.provider.capabilities().stop_command),
+        capabilities: account.as_ref().map(|account| account.provider.capabilities()),
         epoch: context.epoch,
         current: seen.current,
     };

@@ -11,7 +11,9 @@ use skyward_api::{
     provider::ProviderSpec,
     shared::Size,
 };
-use skyward_core::{Capabilities, Market, Order, boot, machine::Endpoint, order::PoolShape};
+use skyward_core::{
+    Capabilities, Market, Order, boot, machine::Endpoint, order::PoolShape, provider::ReclaimNotice,
+};
 use skyward_remote::{
     SessionSpec,
     bootstrap::{PipIndex, Spec as Bootstrap},
@@ -133,8 +135,8 @@ pub struct SessionParts<'a> {
     pub ca_bundle: Option<String>,
     /// The Provider, for its `instanceTimeout`.
     pub provider: Option<&'a ProviderSpec>,
-    /// How the machine stops itself, where that is not `shutdown`.
-    pub stop_command: Option<&'static str>,
+    /// What its provider can do, once that is known.
+    pub capabilities: Option<&'a Capabilities>,
     /// The leader's epoch.
     pub epoch: u64,
     /// Whether the Pool still asks for what this machine was ordered by.
@@ -149,7 +151,7 @@ pub fn session(machine: &MachineFacts, pool: &Pool, waits: Waits, parts: Session
         key,
         ca_bundle,
         provider,
-        stop_command,
+        capabilities,
         epoch,
         current,
     } = parts;
@@ -197,7 +199,16 @@ pub fn session(machine: &MachineFacts, pool: &Pool, waits: Waits, parts: Session
             worker_user: Some(user.to_owned()).filter(|user| user != "root"),
             authorized_key: key.public.clone(),
             home: None,
-            stop_command: stop_command.map(str::to_owned),
+            stop_command: capabilities.and_then(|c| c.stop_command).map(str::to_owned),
+            reclaim_command: capabilities
+                .filter(|_| machine.spec.market == RecordedMarket::Spot)
+                .and_then(|c| match c.reclaim_notice {
+                    ReclaimNotice::OnMachine(command) => Some(command.to_owned()),
+                    ReclaimNotice::None | ReclaimNotice::Reported => None,
+                }),
+            hidden_environment: capabilities
+                .map(|c| c.hidden_environment.iter().map(ToString::to_string).collect())
+                .unwrap_or_default(),
             step_timeout: waits.bootstrap,
             total_timeout: waits.bootstrap,
         },
@@ -238,6 +249,39 @@ mod tests {
         assert_eq!(shm_bytes(&plain, Some(1.0)), 500_000_000);
         let sized = pool(serde_json::json!({ "provider": "a", "shmSize": "64Mi" }));
         assert_eq!(shm_bytes(&sized, Some(1.0)), 64 << 20);
+    }
+
+    #[test]
+    fn only_a_spot_machine_asks_for_a_notice_and_each_hides_the_clouds_keys() {
+        let capabilities = Capabilities {
+            reclaim_notice: ReclaimNotice::OnMachine("ask"),
+            hidden_environment: &["CLOUD_KEY"],
+            ..Capabilities::of("x")
+        };
+        let bootstrap = |market| {
+            let mut machine = crate::machine::tests::world().machine;
+            machine.spec.market = market;
+            let parts = SessionParts {
+                endpoint: crate::machine::tests::endpoint(),
+                host_key: None,
+                key: &PoolKey {
+                    private: skyward_core::Secret::new("private"),
+                    public: "public".into(),
+                },
+                ca_bundle: None,
+                provider: None,
+                capabilities: Some(&capabilities),
+                epoch: 1,
+                current: true,
+            };
+            session(&machine, &crate::machine::tests::pool(), Waits::of(None), parts).bootstrap
+        };
+        let spot = bootstrap(RecordedMarket::Spot);
+        assert_eq!(spot.reclaim_command.as_deref(), Some("ask"));
+        assert_eq!(spot.hidden_environment, ["CLOUD_KEY"]);
+        let on_demand = bootstrap(RecordedMarket::OnDemand);
+        assert_eq!(on_demand.reclaim_command, None);
+        assert_eq!(on_demand.hidden_environment, ["CLOUD_KEY"]);
     }
 
     #[test]

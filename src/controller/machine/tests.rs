@@ -285,6 +285,48 @@ fn what_the_provider_says_is_the_reason(#[case] kind: FailureKind, #[case] expec
 }
 
 #[test]
+fn a_notice_is_on_record_at_once_whoever_tells_it() {
+    let told_by_provider = {
+        let mut seen = up();
+        let Answer::There(machine) = &mut seen.provider else {
+            unreachable!()
+        };
+        machine.rental.reclaim_at = Some(at(NOW + 120));
+        seen
+    };
+    let mut told_by_agent = up();
+    told_by_agent.session.as_mut().unwrap().reclaim_at = Some(at(NOW + 120));
+    for mut seen in [told_by_provider, told_by_agent] {
+        // Although something was written just before.
+        seen.last_write = Some(at(NOW));
+        let plan = plan(&seen, at(NOW));
+        assert_eq!(status(&plan).reclaim_at, Some(Time(at(NOW + 120))));
+        let (phase, reason, message) = why(&plan);
+        assert_eq!(
+            (phase, reason.as_str()),
+            (Some(MachinePhase::Ready), reason::PREEMPTED)
+        );
+        assert!(message.contains("1970-01-02T03:48:40Z"), "{message}");
+        assert_eq!(plan.events[0].reason, crate::events::reason::PREEMPTED);
+
+        seen.machine.status = status(&plan).clone();
+        let again = super::plan::plan(&seen, at(NOW + 1));
+        assert!(again.status.is_none() && again.events.is_empty(), "once");
+    }
+}
+
+#[test]
+fn a_notice_for_a_machine_that_drains_is_on_record_for_its_runs_to_be_stopped() {
+    let mut seen = deleting(up());
+    seen.machine.finish_runs = true;
+    seen.runs = Some(2);
+    seen.session.as_mut().unwrap().reclaim_at = Some(at(NOW + 120));
+    let plan = plan(&seen, at(NOW));
+    assert_eq!(status(&plan).reclaim_at, Some(Time(at(NOW + 120))));
+    assert!(!plan.actions.contains(&Action::Delete));
+}
+
+#[test]
 fn a_vanished_machine_is_lost() {
     let mut seen = up();
     seen.provider = Answer::Absent;

@@ -288,7 +288,14 @@ impl Hands {
             let _ = event_tx.send(replayed).await;
         }
         while let Some(fact) = facts.next().await {
-            for event in told(place, connection, fact?) {
+            let fact = fact?;
+            if let Some(fact::Fact::Reclaim(reclaim)) = fact.fact {
+                // It is the Machine's matter; what that leads to is shown as another view.
+                let key = MachineKey::new(pool.namespace.as_str(), machine);
+                self.context.sessions.reclaimed(&key, reclaim);
+                continue;
+            }
+            for event in told(place, connection, fact) {
                 if event_tx.send(event).await.is_err() {
                     return Ok(());
                 }

@@ -14,6 +14,8 @@ use skyward_api::{
     task::Placement,
 };
 
+use crate::machine::FINISH_RUNS;
+
 /// UID of a Task.
 pub(crate) type Uid = Arc<str>;
 
@@ -227,6 +229,8 @@ pub(crate) struct MachineView {
     pub(crate) ready: bool,
     /// Its end is decided: it never takes new runs again.
     pub(crate) deleting: bool,
+    /// Its runs are asked to end while there is time: it goes, and does not wait for them.
+    pub(crate) ending: bool,
     /// By which other machines of the Pool reach it.
     pub(crate) address: String,
     /// The connection to its agent.
@@ -237,6 +241,9 @@ impl MachineView {
     /// From the object and the connection that there is.
     pub(crate) fn of(machine: &Machine, connection: Option<u64>) -> Option<Self> {
         let status = machine.status.as_ref();
+        let deleting = machine.metadata.deletion_timestamp.is_some();
+        let finish_runs = machine.annotations().contains_key(FINISH_RUNS);
+        let reclaimed = status.is_some_and(|status| status.reclaim_at.is_some());
         let phase = status.and_then(|status| status.phase).unwrap_or_default();
         let address = status.map_or("", |status| {
             if status.private_address.is_empty() {
@@ -252,11 +259,12 @@ impl MachineView {
             },
             name: machine.metadata.name.as_deref()?.into(),
             ready: phase == MachinePhase::Ready
-                && machine.metadata.deletion_timestamp.is_none()
+                && !deleting
                 && status
                     .and_then(|status| condition::find(&status.conditions, condition::READY))
                     .is_none_or(|ready| ready.status != "False"),
-            deleting: machine.metadata.deletion_timestamp.is_some(),
+            deleting,
+            ending: deleting && (reclaimed || !finish_runs),
             address: address.to_owned(),
             connection,
         })
@@ -283,6 +291,29 @@ mod tests {
         for bad in ["", "a", "a-b", "uid-1-x", "uid--1"] {
             assert_eq!(RunId::parse(bad).filter(|run| !run.uid.is_empty()), None, "{bad}");
         }
+    }
+
+    #[test]
+    fn a_machine_that_goes_waits_for_its_runs_only_if_it_may() {
+        let view = |annotation: bool, reclaimed: bool| {
+            let machine: Machine = serde_json::from_value(serde_json::json!({
+                "apiVersion": "skyward.dev/v1alpha1", "kind": "Machine",
+                "metadata": {
+                    "name": "m", "deletionTimestamp": "2026-01-01T00:00:00Z",
+                    "annotations": if annotation { serde_json::json!({ FINISH_RUNS: "true" }) } else { serde_json::json!({}) }
+                },
+                "spec": {
+                    "pool": "p", "poolUid": "u", "slot": 0, "attempt": 1, "provider": "a", "offer": "o", "instanceType": "x",
+                    "market": "Spot", "hourlyPrice": "1", "token": "t", "templateHash": "h"
+                },
+                "status": { "reclaimAt": reclaimed.then_some("2026-01-01T00:02:00Z") }
+            }))
+            .unwrap();
+            MachineView::of(&machine, None).unwrap().ending
+        };
+        assert!(view(false, false) && view(false, true));
+        assert!(!view(true, false), "fewer are wanted");
+        assert!(view(true, true), "the cloud does not wait");
     }
 
     #[test]

@@ -52,6 +52,10 @@ pub struct Spec {
     pub home: Option<String>,
     /// How the agent stops the machine when its lease has run out; `None` = the agent's own way.
     pub stop_command: Option<String>,
+    /// How the agent asks whether the cloud takes the machine back; `None` = it does not.
+    pub reclaim_command: Option<String>,
+    /// Environment variables that the cloud put on the machine for itself: no run sees them.
+    pub hidden_environment: Vec<String>,
     /// Longest time for one step.
     pub step_timeout: Duration,
     /// Longest time for all of them.
@@ -73,6 +77,8 @@ impl Default for Spec {
             authorized_key: String::new(),
             home: None,
             stop_command: None,
+            reclaim_command: None,
+            hidden_environment: Vec::new(),
             step_timeout: Duration::from_mins(5),
             total_timeout: Duration::from_mins(5),
         }

@@ -41,6 +41,7 @@ pub(super) fn prepare(spec: &Spec, binaries: &AgentBinaries) -> Script {
         .set("home", "")
         .set("authorized_key", spec.authorized_key.trim())
         .set("worker_user", spec.worker_user.as_deref().unwrap_or_default())
+        .set("hidden", &hidden(spec, "|"))
         .set("agent_x86_64", &file("x86_64"))
         .set("agent_aarch64", &file("aarch64"))
         .then(PREPARE)
@@ -138,7 +139,21 @@ pub(super) fn start(
         .set("machine", machine)
         .set("worker_user", user)
         .set("stop_command", spec.stop_command.as_deref().unwrap_or_default())
+        .set(
+            "reclaim_command",
+            spec.reclaim_command.as_deref().unwrap_or_default(),
+        )
+        .set("hidden", &hidden(spec, ","))
         .then(START)
+}
+
+/// Names of variables, of which each is a word of a pattern as it is.
+fn hidden(spec: &Spec, between: &str) -> String {
+    let names = spec.hidden_environment.iter().map(String::as_str);
+    names
+        .filter(|name| crate::quote::is_name(name))
+        .collect::<Vec<_>>()
+        .join(between)
 }
 
 fn with_environment(spec: &Spec, facts: &Facts) -> Script {

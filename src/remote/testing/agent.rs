@@ -224,6 +224,29 @@ async fn an_agent_of_another_version_is_replaced_once_it_runs_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_notice_that_the_agent_tells_is_part_of_what_is_known_of_its_machine() {
+    let mut machine = Machine::new(Sshd::start());
+    machine.spec.bootstrap.reclaim_command = Some("echo 2026-01-02T03:04:05Z".into());
+    let (sessions, _changed) = controller();
+    sessions.ensure(machine.spec.clone());
+    ready(&sessions, &machine).await;
+    let agent = sessions.agent(&machine.spec.machine).unwrap();
+    let mut facts = agent.watch(0).await.unwrap();
+    let told = async {
+        loop {
+            if let Some(fact::Fact::Reclaim(reclaim)) = facts.next().await.unwrap().unwrap().fact {
+                return reclaim;
+            }
+        }
+    };
+    let reclaim = timeout(SOON, told).await.unwrap();
+    sessions.reclaimed(&machine.spec.machine, reclaim);
+    let state = sessions.state(&machine.spec.machine).unwrap();
+    assert_eq!(state.reclaim_at, Some("2026-01-02T03:04:05Z".parse().unwrap()));
+    sessions.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_real_agent_is_reached_through_its_bridge() {
     let machine = Machine::new(Sshd::with("AllowStreamLocalForwarding no"));
     let (sessions, _changed) = controller();

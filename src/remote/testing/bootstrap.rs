@@ -118,6 +118,29 @@ async fn the_machine_has_our_key_alone_the_agent_and_an_environment() {
 }
 
 #[tokio::test]
+async fn what_the_cloud_keeps_for_itself_is_out_of_login_files_and_hidden_from_the_agent() {
+    let (sshd, fake) = (Sshd::start(), FakeAgent::new());
+    let _server = Server::start(&sshd.agent_home(), "tests/m", &fake.digest(), 0);
+    let file = sshd.path("home/.bashrc");
+    let lines =
+        "A=SKYWARD_TEST_KEY=1\n  export SKYWARD_TEST_KEY='canary'\nSKYWARD_TEST_KEY=canary\n# the end\n";
+    fs::write(&file, lines).unwrap();
+    let mut spec = spec(&sshd, "m");
+    spec.bootstrap.hidden_environment = ["SKYWARD_TEST_KEY", "no|name", "SKYWARD_TEST_TOKEN"]
+        .map(String::from)
+        .to_vec();
+    spec.bootstrap.reclaim_command = Some("echo \"it's\" over".into());
+    bootstrap(&fake, &spec).await;
+    assert_eq!(
+        fs::read_to_string(file).unwrap(),
+        "A=SKYWARD_TEST_KEY=1\n# the end\n"
+    );
+    let started = sshd.read("started");
+    let end = "--reclaim-command echo \"it's\" over --hide SKYWARD_TEST_KEY,SKYWARD_TEST_TOKEN";
+    assert!(started.trim().ends_with(end), "{started}");
+}
+
+#[tokio::test]
 async fn an_agent_of_another_digest_is_told_to_start_anew() {
     let (sshd, fake) = (Sshd::start(), FakeAgent::new());
     let _server = Server::start(&sshd.agent_home(), "tests/m", "older", 0);

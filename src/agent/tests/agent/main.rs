@@ -6,6 +6,7 @@ mod crashes;
 mod hostile;
 mod machine;
 mod output;
+mod reclaim;
 mod results;
 mod service;
 mod starting;

@@ -7,7 +7,7 @@ use skyward_agent::{
     protocol::{RunSpec, finished::Ending},
 };
 
-use crate::machine::{Machine, bash, command, function};
+use crate::machine::{Machine, bash, command, function, processes_with, program};
 
 #[tokio::test]
 async fn the_reason_why_work_did_not_start_is_said() {
@@ -101,6 +101,39 @@ async fn nothing_of_the_agents_own_environment_reaches_the_work() {
             "USER"
         ]
     );
+}
+
+#[tokio::test]
+async fn what_the_cloud_keeps_for_itself_is_not_even_in_the_agents_environment() {
+    let folder = tempfile::tempdir().unwrap();
+    let started = std::process::Command::new(program())
+        .args([
+            "start",
+            "--machine",
+            "tests/machine",
+            "--hide",
+            "OTHER_KEY,CLOUD_KEY",
+            "--home",
+        ])
+        .arg(folder.path())
+        .env("CLOUD_KEY", "canary")
+        .env("CLOUD_ID", "kept")
+        .status();
+    assert!(started.unwrap().success());
+    let agents = processes_with(&folder.path().to_string_lossy());
+    let environments: Vec<String> = agents
+        .iter()
+        .map(|pid| std::fs::read(format!("/proc/{pid}/environ")).unwrap())
+        .map(|environment| String::from_utf8_lossy(&environment).into_owned())
+        .collect();
+    for pid in agents {
+        let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL);
+    }
+    assert_eq!(environments.len(), 2, "the supervisor and the daemon");
+    for environment in environments {
+        assert!(environment.contains("CLOUD_ID=kept"), "{environment}");
+        assert!(!environment.contains("CLOUD_KEY"), "{environment}");
+    }
 }
 
 #[tokio::test]

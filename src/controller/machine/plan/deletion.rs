@@ -306,6 +306,13 @@ fn mark(
     let mut new = old.clone();
     new.phase = Some(phase);
     new.step.clear();
+    let reported = match &seen.provider {
+        Answer::There(there) => there.rental.reclaim_at,
+        Answer::Absent | Answer::Unknown(_) => None,
+    };
+    if let Some(at) = status::reclaim_at(seen, reported) {
+        new.reclaim_at = Some(Time(at));
+    }
     let ready = condition::apply(
         &old.conditions,
         &[Draft::new(READY, false, why, message)],

@@ -56,7 +56,10 @@ fn is_major(old: &MachineStatus, new: &MachineStatus) -> bool {
             .map(|c| (c.type_.clone(), c.status.clone(), c.reason.clone()))
             .collect()
     };
-    old.phase != new.phase || old.id != new.id || outline(old) != outline(new)
+    old.phase != new.phase
+        || old.id != new.id
+        || old.reclaim_at != new.reclaim_at
+        || outline(old) != outline(new)
 }
 
 /// Everything but phase, step and conditions.
@@ -75,7 +78,7 @@ fn facts(seen: &Observed, now: Timestamp, found: &Found, new: &mut MachineStatus
     if let Some(since) = found.rental.billed_since {
         new.billed_since = Some(Time(since));
     }
-    if let Some(at) = found.rental.reclaim_at {
+    if let Some(at) = reclaim_at(seen, found.rental.reclaim_at) {
         new.reclaim_at = Some(Time(at));
     }
     if let Some(private) = &found.private_address {
@@ -95,6 +98,12 @@ fn facts(seen: &Observed, now: Timestamp, found: &Found, new: &mut MachineStatus
         new.agent_version = cut(&agent.version, 64);
         new.python_version = cut(&agent.python, 32);
     }
+}
+
+/// When the cloud takes it back: as its provider says, or the machine itself.
+pub(super) fn reclaim_at(seen: &Observed, reported: Option<Timestamp>) -> Option<Timestamp> {
+    let learnt = seen.session.as_ref().and_then(|session| session.reclaim_at);
+    reported.or(learnt)
 }
 
 fn address(endpoint: &Endpoint) -> (String, u16) {
@@ -188,6 +197,9 @@ fn conditions(seen: &Observed, found: &Found, new: &mut MachineStatus) -> Vec<Dr
         }
         drafts.push(Draft::new(READY, false, why, message.clone()));
         drafts.push(Draft::new(STALLED, true, why, message.clone()));
+    } else if let Some(Time(at)) = &new.reclaim_at {
+        let message = format!("The cloud takes it back at {at}; it is given up and replaced.");
+        drafts.push(Draft::new(READY, false, reason::PREEMPTED, message));
     } else if let Some(error) = &found.lost_connection {
         let message = format!("The connection is lost and dialled again: {error}");
         drafts.push(Draft::new(READY, false, reason::CONNECTION_LOST, message));
@@ -235,14 +247,17 @@ fn announce(seen: &Observed, new: &MachineStatus) -> Vec<EventSpec> {
         let note = format!("Machine \"{name}\" takes runs, {took} s after it was ordered");
         events.push(EventSpec::normal(events::reason::MACHINE_READY, "Ready", note));
     }
+    if let (None, Some(Time(at))) = (&old.reclaim_at, &new.reclaim_at) {
+        let note = format!("Machine \"{name}\" is taken back by the cloud at {at}");
+        events.push(EventSpec::warning(events::reason::PREEMPTED, "Reclaim", note));
+    }
     if old.phase != Some(MachinePhase::Failed) && new.phase == Some(MachinePhase::Failed) {
         let stalled = find(&new.conditions, STALLED);
         let message = stalled.map(|c| c.message.clone()).unwrap_or_default();
-        let lost = stalled.is_some_and(|c| c.reason == reason::MACHINE_LOST);
-        let (why, what) = if lost {
-            (events::reason::MACHINE_LOST, "was lost")
-        } else {
-            (events::reason::MACHINE_FAILED, "failed")
+        let (why, what) = match stalled.map(|c| c.reason.as_str()) {
+            Some(reason::MACHINE_LOST) => (events::reason::MACHINE_LOST, "was lost"),
+            Some(reason::PREEMPTED) => (events::reason::PREEMPTED, "was taken back"),
+            Some(_) | None => (events::reason::MACHINE_FAILED, "failed"),
         };
         events.push(EventSpec::warning(
             why,

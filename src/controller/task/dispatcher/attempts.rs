@@ -193,7 +193,7 @@ impl Dispatcher {
             .as_ref()
             .map_or(super::super::model::SHUTDOWN, |pool| pool.shutdown);
         let grace: Duration = match why {
-            StopWhy::Interrupted | StopWhy::Suspended => task.entry.grace,
+            StopWhy::Drained | StopWhy::Interrupted | StopWhy::Suspended => task.entry.grace,
             StopWhy::PoolOff | StopWhy::PoolDeleted => shutdown,
         };
         for id in self.runs_of(uid) {
@@ -261,16 +261,15 @@ impl Dispatcher {
                 self.end_attempt(uid, &ids, Some(why), now);
             }
             Outcome::Retry => {
-                let lost = runs
-                    .iter()
-                    .find(|run| matches!(run.stage, RunStage::Lost | RunStage::Finished(_)));
-                let machine = runs
-                    .iter()
-                    .find(|run| matches!(run.stage, RunStage::Lost))
-                    .or(lost)
+                let first = |wanted: &dyn Fn(&Run) -> bool| runs.iter().find(|run| wanted(run));
+                let lost = first(&|run| matches!(run.stage, RunStage::Lost));
+                let machine = lost
+                    .or_else(|| first(&|run| self.ends(run)))
+                    .or_else(|| first(&|run| matches!(run.stage, RunStage::Finished(_))))
                     .map(|run| run.machine.to_string())
                     .unwrap_or_default();
-                let message = format!("machine \"{machine}\" was lost; attempt {} follows", number + 1);
+                let what = if interrupted { "was lost" } else { "goes" };
+                let message = format!("machine \"{machine}\" {what}; attempt {} follows", number + 1);
                 self.put_back(uid, Some(Why::new(reason::RETRYING, message.clone())), now);
                 if let Some(task) = self.tasks.get_mut(uid) {
                     task.counts.interruptions += 1;
@@ -366,7 +365,9 @@ fn outcome(
         Some(StopWhy::PoolOff) => {
             Outcome::Later("its Pool was turned off; another attempt starts when it is on")
         }
-        Some(StopWhy::Interrupted) | None if interrupted => {
+        Some(StopWhy::Drained | StopWhy::Interrupted) | None
+            if interrupted || stop == Some(StopWhy::Drained) =>
+        {
             if interruptions >= limit {
                 Outcome::Failed(Why::new(
                     reason::INTERRUPTED,
@@ -380,7 +381,9 @@ fn outcome(
             }
         }
         // Stopped by a leader that did not live to say why.
-        Some(StopWhy::Interrupted) | None => Outcome::Later("it was stopped; another attempt follows"),
+        Some(StopWhy::Drained | StopWhy::Interrupted) | None => {
+            Outcome::Later("it was stopped; another attempt follows")
+        }
     }
 }
 
@@ -410,6 +413,15 @@ mod tests {
             outcome(None, true, false, 0, 0, "p"),
             Outcome::Failed(_)
         ));
+    }
+
+    #[test]
+    fn a_machine_that_goes_is_a_retry_that_counts() {
+        let drained = |interruptions| outcome(Some(StopWhy::Drained), false, true, interruptions, 1, "p");
+        assert_eq!(drained(0), Outcome::Retry);
+        assert!(matches!(drained(1), Outcome::Failed(why) if why.reason == reason::INTERRUPTED));
+        let ended = outcome(Some(StopWhy::Drained), false, false, 0, 0, "p");
+        assert_eq!(ended, Outcome::Ended, "it came to its end before");
     }
 
     #[test]

@@ -279,7 +279,7 @@ impl Dispatcher {
         let finished = match fact.fact {
             Some(fact::Fact::Finished(finished)) => Some(Arc::new(finished)),
             Some(fact::Fact::Started(_)) => None,
-            Some(fact::Fact::Replayed(_)) | None => return,
+            Some(fact::Fact::Replayed(_) | fact::Fact::Reclaim(_)) | None => return,
         };
         if self.runs.get(&id).is_some_and(|run| run.place == place) {
             match finished {

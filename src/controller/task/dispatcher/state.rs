@@ -87,6 +87,8 @@ pub(super) struct Attempt {
 /// Why an attempt is stopped. The later ones win over the earlier ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum StopWhy {
+    /// A machine of it goes, as when its cloud takes it back: all start again together.
+    Drained,
     /// A rank was lost: all start again together.
     Interrupted,
     /// The Pool is suspended or wants no machines.
@@ -100,7 +102,7 @@ pub(super) enum StopWhy {
 impl StopWhy {
     pub(super) const fn as_str(self) -> &'static str {
         match self {
-            Self::Interrupted => reason::INTERRUPTED,
+            Self::Drained | Self::Interrupted => reason::INTERRUPTED,
             Self::PoolOff => reason::POOL_OFF,
             Self::Suspended => reason::SUSPENDED,
             Self::PoolDeleted => reason::POOL_DELETED,

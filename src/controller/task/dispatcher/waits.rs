@@ -7,10 +7,11 @@ use skyward_api::{
     TaskPhase,
     condition::{self, reason},
 };
+use skyward_remote::protocol::finished::Ending;
 
 use super::{
     Dispatcher, LOOK_AGAIN, SKEW, WORTH_TELLING,
-    state::{Read, References, RunStage, Stage, StopWhy, TaskState, Waiting},
+    state::{Read, References, Run, RunStage, Stage, StopWhy, TaskState, Waiting},
 };
 use crate::{
     events,
@@ -128,6 +129,7 @@ impl Dispatcher {
                     }
                     Some(_) if task.entry.suspend => Some(StopWhy::Suspended),
                     Some(pool) if pool.off.is_some() => Some(StopWhy::PoolOff),
+                    Some(_) if self.loses_machine(uid, attempt.number) => Some(StopWhy::Drained),
                     Some(_) => None,
                 };
                 if let Some(stop) = stop {
@@ -136,6 +138,23 @@ impl Dispatcher {
             }
             Stage::Waiting(_) | Stage::Placing(_) | Stage::Ending(_) => {}
         }
+    }
+
+    fn loses_machine(&self, uid: &Uid, attempt: u32) -> bool {
+        let runs = self.runs_of(uid);
+        runs.iter()
+            .any(|id| id.attempt == attempt && self.runs.get(id).is_some_and(|run| self.ends(run)))
+    }
+
+    /// Whether a run is cut short because its machine goes.
+    pub(super) fn ends(&self, run: &Run) -> bool {
+        let stays =
+            matches!(&run.stage, RunStage::Finished(finished) if finished.ending() != Ending::Stopped);
+        !stays
+            && self
+                .machines
+                .get(&run.place)
+                .is_some_and(|machine| machine.ending)
     }
 
     /// What was put off until now.

@@ -1,7 +1,8 @@
 # One round trip: what kind of machine is it, our key and no other, the worker's user,
 # and what is there already.
-# Expects: wanted_home, authorized_key, worker_user, agent_x86_64, agent_aarch64 (file
-# names of the agent for each architecture, "" where there is none).
+# Expects: wanted_home, authorized_key, worker_user, hidden (names of variables, with | in
+# between), agent_x86_64, agent_aarch64 (file names of the agent for each architecture, ""
+# where there is none).
 set -u
 
 say step probe
@@ -66,6 +67,17 @@ if [ "$uid" = 0 ] && [ -n "$worker_user" ] && [ "$worker_user" != root ]; then
   if [ -n "$worker_home" ] && [ ! -d "$worker_home" ]; then
     mkdir -p "$worker_home" && chown "$worker_user:" "$worker_home" || die "the home $worker_home of user \"$worker_user\" cannot be made"
   fi
+fi
+
+if [ -n "$hidden" ]; then
+  # What the cloud keeps for itself: out of what logins and login shells read.
+  pattern="^[[:space:]]*((export|declare +-x) +)?($hidden)="
+  for file in /etc/environment /etc/rp_environment /etc/profile /etc/profile.d/*.sh /etc/bash.bashrc /etc/bashrc \
+    "$HOME/.profile" "$HOME/.bash_profile" "$HOME/.bash_login" "$HOME/.bashrc" "$HOME/.ssh/environment"; do
+    grep -Eqs "$pattern" "$file" || continue
+    rest=$(grep -Ev "$pattern" "$file") || rest=
+    printf '%s\n' "$rest" >"$file" || die "$file holds a key of the cloud for its machine and cannot be written"
+  done
 fi
 
 say step agent

@@ -17,6 +17,7 @@ pub(super) struct Machine {
     pub(super) forgotten: BTreeSet<RunId>,
     pub(super) ready: bool,
     pub(super) deleting: bool,
+    pub(super) ending: bool,
 }
 
 impl World {

@@ -44,6 +44,9 @@ impl Chaos {
             90 => {
                 let places: Vec<Place> = world.machines.keys().copied().collect();
                 let place = places[self.rng.random_range(0..places.len())];
+                if !world.machines[&place].ending && self.rng.random_bool(0.3) {
+                    return world.take_back(place);
+                }
                 world.lose_machine(place);
                 world.add_machine(place.slot);
                 if self.rng.random_bool(0.5) {
@@ -104,7 +107,11 @@ pub(super) fn history(seed: u64, steps: u32) {
     let places: Vec<Place> = world.machines.keys().copied().collect();
     for place in places {
         world.flap(place, true);
+        if world.machines[&place].ending {
+            world.add_machine(place.slot);
+        }
     }
+    world.show_views();
     let uids: Vec<Uid> = world.objects.keys().cloned().collect();
     for uid in uids {
         world.edit(&uid, |task| task.spec.suspend = Some(false));

@@ -236,6 +236,32 @@ fn a_machine_given_up_is_closed_once_the_dispatcher_saw_that_and_gets_no_run_aft
 }
 
 #[test]
+fn runs_of_a_machine_that_is_taken_back_are_asked_to_end_and_go_on_elsewhere() {
+    let mut world = World::new(1, 2);
+    world.quiet();
+    let uid = world.create("t", json!("one"));
+    let other = world.create("other", json!("one"));
+    world.quiet();
+    let (place, run) = run_of(&world, &uid, 0);
+    world.take_back(place);
+    world.quiet();
+    let stopping = |world: &World, place: &Place, run: &RunId| world.machines[place].runs[run].stopping;
+    assert!(stopping(&world, &place, &run));
+    let (stays, at_work) = run_of(&world, &other, 0);
+    assert!(!stopping(&world, &stays, &at_work));
+
+    // Another leader finds it stopped, and knows why all the same.
+    world.finish(place, &run, 143);
+    world.restart();
+    world.finish(stays, &at_work, 0);
+    world.quiet();
+    assert_eq!(run_of(&world, &uid, 0).0, stays);
+    let status = world.status(&uid);
+    assert_eq!((status.attempt, status.interruptions), (2, 1));
+    assert!(world.published.contains(&crate::events::reason::TASK_RETRIED));
+}
+
+#[test]
 fn a_task_of_an_older_pool_of_that_name_fails_and_clocks_that_differ_do_not_matter() {
     let mut world = World::new(1, 1);
     // The API server's clock is ahead of ours by half a minute.

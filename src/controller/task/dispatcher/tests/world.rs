@@ -100,6 +100,7 @@ impl World {
             forgotten: BTreeSet::new(),
             ready: true,
             deleting: false,
+            ending: false,
         };
         self.machines.insert(place, machine);
         place
@@ -111,6 +112,7 @@ impl World {
             name: format!("p-{place}").into(),
             ready: machine.ready && !machine.deleting,
             deleting: machine.deleting,
+            ending: machine.ending,
             address: format!("10.0.0.{}", place.slot),
             connection: machine.connection,
         });
@@ -305,6 +307,14 @@ impl World {
         self.machines.remove(&place);
         self.answers
             .retain(|event| !matches!(event, Event::Fact(at, _) if *at == place));
+        self.show_views();
+    }
+
+    /// It is given up, and does not wait for its runs.
+    pub(super) fn take_back(&mut self, place: Place) {
+        if let Some(machine) = self.machines.get_mut(&place) {
+            (machine.deleting, machine.ending) = (true, true);
+        }
         self.show_views();
     }
 
