@@ -16,7 +16,7 @@ use rust_decimal::Decimal;
 use skyward_api::{Machine, machine::Market, pool::Place};
 use tokio::time::Instant;
 
-use crate::board::Key;
+use crate::{board::Key, money};
 
 /// The Machines of all Pools.
 #[derive(Default)]
@@ -255,7 +255,7 @@ fn used(inner: &Inner, provider: &str, namespace: &str) -> Used {
     let mut used = Used::default();
     for machine in inner.pools.values().flat_map(BTreeMap::values) {
         if machine.spec.provider == provider {
-            let hourly = machine.spec.hourly_price.parse().unwrap_or_default();
+            let hourly = money::hourly_price(machine).parse().unwrap_or_default();
             used.add(hourly, machine.metadata.namespace.as_deref() == Some(namespace));
         }
     }

@@ -257,7 +257,8 @@ pub fn machine(pod: &Pod) -> Option<ProviderMachine> {
             region: pod.data_center_id.clone(),
             // 0 is what a stopped pod shows, while its disks are still billed.
             hourly_price: pod.cost.map(|cost| cost.0).filter(|cost| !cost.is_zero()),
-            billed_since: time(&pod.started_at).or_else(|| time(&pod.created_at)),
+            // It starts anew whenever it is resumed, and may have cost before.
+            billed_since: time(&pod.created_at).or_else(|| time(&pod.started_at)),
             reclaim_at: None,
         },
     })
