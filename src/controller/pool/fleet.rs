@@ -351,6 +351,24 @@ mod tests {
     }
 
     #[test]
+    fn a_machine_counts_with_what_it_really_costs_once_that_is_known() {
+        let fleet = Fleet::default();
+        let mut dear = machine("m-0").as_ref().clone();
+        dear.spec.hourly_price = "2".into();
+        fleet.apply(&Arc::new(dear.clone()));
+        assert_eq!(fleet.used("local", "team").hourly, Decimal::TWO);
+        dear.status.get_or_insert_default().hourly_price = Some("2.5".into());
+        fleet.apply(&Arc::new(dear));
+        assert_eq!(fleet.used("local", "team").hourly, Decimal::new(25, 1));
+        let limits = of_local(Limits {
+            hourly_in_namespace: Some(Decimal::from(4)),
+            ..Limits::default()
+        });
+        assert!(!fleet.reserve("team", &limits, vec![reserved(1)]));
+        assert!(fleet.reserve("other", &limits, vec![reserved(1)]));
+    }
+
+    #[test]
     fn a_cancelled_reservation_counts_no_more() {
         let fleet = Fleet::default();
         let limits = of_local(Limits {
