@@ -210,7 +210,7 @@ pub fn input(order: &Order, settings: &Settings, found: &Found) -> Result<Value,
 }
 
 /// The bid for each GPU: the lowest that wins times the multiplier, but not above the
-/// recorded price. `None` when even the lowest is above it.
+/// ceiling. `None` when even the lowest is above it.
 pub fn bid(lowest: Decimal, multiplier: Decimal, count: u32, ceiling: Option<Decimal>) -> Option<Decimal> {
     let wanted = (lowest * multiplier).round_dp(4);
     let Some(ceiling) = ceiling else {

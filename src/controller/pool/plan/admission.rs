@@ -232,19 +232,21 @@ fn limit_message(seen: &Observed, name: &str, facts: &ProviderFacts) -> String {
             shown(used.hourly_in_namespace)
         ));
     }
-    if let Some((limit, spent)) = facts.month {
-        which.push(format!(
-            "limits.monthlyCost is {} USD, spent in this month are {}",
-            shown(limit),
-            shown(spent)
-        ));
-    }
-    if let Some((limit, spent)) = facts.month_in_namespace {
-        which.push(format!(
-            "limits.monthlyCostPerNamespace is {} USD, spent in this month in \"{namespace}\" are {}",
-            shown(limit),
-            shown(spent)
-        ));
+    // What is spent grows with every second, and would have the status written with each look.
+    for (month, name, of) in [
+        (facts.month, "limits.monthlyCost", String::new()),
+        (
+            facts.month_in_namespace,
+            "limits.monthlyCostPerNamespace",
+            format!(" in \"{namespace}\""),
+        ),
+    ] {
+        if let Some((limit, _)) = month.filter(|_| month_is_spent(month)) {
+            which.push(format!(
+                "{name} is {} USD, and that is spent{of} in this month (UTC)",
+                shown(limit)
+            ));
+        }
     }
     format!("Provider \"{name}\" has no room: {}.", which.join("; "))
 }
