@@ -273,6 +273,16 @@ impl Bench {
         );
     }
 
+    /// Lets hours pass in which nobody asks anything, for the client and for the cloud.
+    pub async fn pass(&self, time: Duration) {
+        let minute = Duration::from_mins(1);
+        for _ in 0..time.as_secs() / minute.as_secs() {
+            tokio::time::advance(minute).await;
+            self.simulator
+                .advance(i64::try_from(minute.as_secs()).unwrap_or_default());
+        }
+    }
+
     /// What the judge says at the end: nothing is billed, nothing is left, every request
     /// was one that the official description allows.
     ///

@@ -6,6 +6,8 @@
     reason = "helpers of tests fail as tests do"
 )]
 
+mod ledger;
+
 use std::{collections::BTreeSet, path::PathBuf, time::Duration};
 
 use skyward_cloudsim::{Fault, Rule, When};
