@@ -122,6 +122,7 @@ impl<'a> Record<'a> {
                 bootstrapped_at: Some(at),
                 ready_at: Some(at),
                 agent: None,
+                reclaim_at: None,
             }),
             disconnected_since: None,
             runs: Some(0),
