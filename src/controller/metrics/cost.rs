@@ -126,11 +126,7 @@ impl CostMetrics {
             self.pool_hourly.get_or_create(&labels).set(amount(hourly));
         }
         let cost = pool.status.as_ref().and_then(|status| status.cost.clone());
-        let running = unsettled(
-            machines,
-            cost.as_ref().map(|cost| cost.counted.as_slice()),
-            now,
-        );
+        let running = unsettled(machines, cost.as_ref().map(|cost| cost.counted.as_slice()), now);
         if cost.is_none() && running == Cost::default() {
             return;
         }
@@ -156,11 +152,7 @@ impl CostMetrics {
         now: Timestamp,
     ) {
         let cost = provider.status.as_ref().and_then(|status| status.cost.clone());
-        let running = unsettled(
-            machines,
-            cost.as_ref().map(|cost| cost.counted.as_slice()),
-            now,
-        );
+        let running = unsettled(machines, cost.as_ref().map(|cost| cost.counted.as_slice()), now);
         if cost.is_none() && running == Cost::default() {
             return;
         }

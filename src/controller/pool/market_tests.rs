@@ -481,7 +481,10 @@ fn what_a_pool_cost_is_said_once_when_nothing_is_left_of_it() {
         note.contains("0.9 USD in all") && note.contains("0.9 on the spot market"),
         "{note}"
     );
-    assert!(note.contains("on demand it would have been 0.9 USD more"), "{note}");
+    assert!(
+        note.contains("on demand it would have been 0.9 USD more"),
+        "{note}"
+    );
     let last = seen.clone();
     seen.pool.status = decide(&seen).status;
     assert_eq!(said(&seen), Vec::<String>::new(), "and not again");

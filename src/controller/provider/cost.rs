@@ -189,7 +189,11 @@ mod tests {
         assert_eq!(settle(Some(&first), &machines, now), Some(first.clone()));
         let spent = |cost: Option<&ProviderCost>| spent_this_month(cost, &machines, None, now);
         assert_eq!(spent(Some(&first)), Decimal::from(3));
-        assert_eq!(spent(None), Decimal::from(3), "not settled yet, and spent all the same");
+        assert_eq!(
+            spent(None),
+            Decimal::from(3),
+            "not settled yet, and spent all the same"
+        );
         let after = settle(Some(&first), &machines[1..], now).unwrap();
         assert_eq!((after.settled.as_str(), after.counted.len()), ("2", 0));
     }

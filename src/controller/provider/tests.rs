@@ -392,7 +392,10 @@ fn a_changed_secret_is_used_at_once_and_each_version_once() {
     world.look(complete(&[offer("a", 1)]), at(0));
     let due = |world: &World, seen, second| is_due(&world.provider, &world.memory, seen, at(second));
     assert!(!due(&world, None, 1), "nothing happened");
-    assert!(!due(&world, Some("u/7"), 1), "the watch began and shows what was read");
+    assert!(
+        !due(&world, Some("u/7"), 1),
+        "the watch began and shows what was read"
+    );
     assert!(due(&world, Some("u/8"), 1), "rotated");
     assert!(due(&world, Some(""), 1), "deleted");
     // One that was refused is not waited for either, however long the pause has become.
@@ -418,5 +421,9 @@ fn refused_credentials_lose_sight_of_nothing_that_runs() {
     }
     // Whoever deletes the Provider now waits until its machines are gone.
     world.provider.metadata.deletion_timestamp = Some(Time(at(70)));
-    assert!(!world.look(failed(ErrorKind::Credentials), at(70)).remove_finalizer);
+    assert!(
+        !world
+            .look(failed(ErrorKind::Credentials), at(70))
+            .remove_finalizer
+    );
 }
