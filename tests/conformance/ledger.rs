@@ -159,7 +159,8 @@ impl<'a> Record<'a> {
                     self.order = Some(answer.map(|accepted| accepted.id));
                 }
                 Action::Connect { .. } => {
-                    self.connected_at.get_or_insert(self.bench.simulator.clock().now());
+                    self.connected_at
+                        .get_or_insert(self.bench.simulator.clock().now());
                 }
                 Action::Delete => {
                     let machine = seen.machine.reference(CLUSTER);
@@ -313,9 +314,7 @@ fn a_machine_that_halted_never_costs_less_than_its_cloud_bills() {
         let bench = Bench::start(kind, None).await;
         let mut record = Record::new(&bench, Market::OnDemand).await;
         let create = bench.subject.create[&Market::OnDemand];
-        bench
-            .sim
-            .fault(Rule::once(create, Fault::Halts { after: 3_600 }));
+        bench.sim.fault(Rule::once(create, Fault::Halts { after: 3_600 }));
         record.until("it does not run", Record::is_ready).await;
         bench.pass(Duration::from_hours(2)).await;
         record.look().await;
