@@ -40,7 +40,9 @@ pub(crate) async fn run(bench: &Bench) -> anyhow::Result<()> {
     let customer = Customer::open(bench, CLOUD, "bench-orders").await?;
     customer.offers(1).await?;
     after_a_refusal(&customer).await.context("refusal → next order")?;
-    after_a_reclaim(&customer).await.context("reclaim → replacement")?;
+    after_a_reclaim(&customer)
+        .await
+        .context("reclaim → replacement")?;
     many_at_once(&customer).await.context("many machines at once")?;
     customer.close().await
 }
@@ -54,7 +56,9 @@ async fn after_a_refusal(customer: &Customer<'_>) -> anyhow::Result<()> {
         let pool = format!("refused-{number}");
         sim.forget();
         sim.fault(Rule::once("create", Fault::NoCapacity));
-        customer.pool(&pool, 1, json!({"allocation": "on-demand"})).await?;
+        customer
+            .pool(&pool, 1, json!({"allocation": "on-demand"}))
+            .await?;
         let refused = customer.asked("an order that is refused", |entry| entry.fault.is_some());
         let refused = refused.await?.at;
         let ordered = customer.asked("the next order", |entry| entry.effect).await?.at;
@@ -66,7 +70,11 @@ async fn after_a_refusal(customer: &Customer<'_>) -> anyhow::Result<()> {
         ms(percentile(&mut samples, 0.5)),
         "ms",
         "1000",
-        &format!("slowest {:.0} ms; {}", ms(percentile(&mut samples, 1.0)), bare_text(customer.bench, 1).await?),
+        &format!(
+            "slowest {:.0} ms; {}",
+            ms(percentile(&mut samples, 1.0)),
+            bare_text(customer.bench, 1).await?
+        ),
     );
     Ok(())
 }
@@ -80,7 +88,13 @@ async fn after_a_reclaim(customer: &Customer<'_>) -> anyhow::Result<()> {
         let pool = format!("reclaimed-{number}");
         sim.forget();
         let accelerator = json!({"name": "RTX 4090", "count": 1});
-        customer.pool(&pool, 1, json!({"allocation": "spot", "accelerator": accelerator})).await?;
+        customer
+            .pool(
+                &pool,
+                1,
+                json!({"allocation": "spot", "accelerator": accelerator}),
+            )
+            .await?;
         let order = customer.asked("the first order", |entry| entry.effect).await?;
         let machine = order.subject.context("the simulator knows what was ordered")?;
         customer.recorded(&machine).await?;
@@ -114,7 +128,9 @@ async fn many_at_once(customer: &Customer<'_>) -> anyhow::Result<()> {
     never_boot(sim);
     let bare = bare_text(customer.bench, MANY).await?;
     sim.forget();
-    customer.pool("many", MANY, json!({"allocation": "on-demand"})).await?;
+    customer
+        .pool("many", MANY, json!({"allocation": "on-demand"}))
+        .await?;
     let begun = sim.clock().now();
     let ordered = customer.orders(MANY).await?;
     let looks = customer.looks().len();
@@ -163,7 +179,9 @@ async fn bare_text(bench: &Bench, objects: usize) -> anyhow::Result<String> {
         .try_for_each(|()| async { Ok(()) })
         .await?;
     let took = begun.elapsed().as_secs_f64() * 1e3;
-    Ok(format!("{objects} bare objects created and written twice {took:.0} ms"))
+    Ok(format!(
+        "{objects} bare objects created and written twice {took:.0} ms"
+    ))
 }
 
 fn between(from: Timestamp, to: Timestamp) -> Duration {
@@ -191,11 +209,16 @@ impl<'a> Customer<'a> {
                 Account::with_pair(name, &id, &secret),
                 json!({"VERDA_CLIENT_ID": id, "VERDA_CLIENT_SECRET": secret}),
             ),
-            _ => (Account::with_key(name, &secret), json!({"RUNPOD_API_KEY": secret})),
+            _ => (
+                Account::with_key(name, &secret),
+                json!({"RUNPOD_API_KEY": secret}),
+            ),
         };
         sim.world(|world| world.add_account(account));
         let calls = sim.known_calls().into_iter();
-        let orders = calls.filter(|call| call.effect == Effect::Create).map(|call| call.name);
+        let orders = calls
+            .filter(|call| call.effect == Effect::Create)
+            .map(|call| call.name);
         let customer = Self {
             bench,
             orders: orders.collect(),
@@ -203,24 +226,38 @@ impl<'a> Customer<'a> {
             name: name.to_owned(),
         };
         let secret = json!({"metadata": {"name": name}, "stringData": keys});
-        customer.secrets().create(&PostParams::default(), &serde_json::from_value(secret)?).await?;
+        customer
+            .secrets()
+            .create(&PostParams::default(), &serde_json::from_value(secret)?)
+            .await?;
         let provider = json!({
             "apiVersion": "skyward.dev/v1alpha1", "kind": "Provider", "metadata": {"name": name},
             "spec": {"allowedNamespaces": {}, "credentialsSecretRef": {"name": name}, cloud: {}},
         });
-        customer.providers().create(&PostParams::default(), &serde_json::from_value(provider)?).await?;
+        customer
+            .providers()
+            .create(&PostParams::default(), &serde_json::from_value(provider)?)
+            .await?;
         Ok(customer)
     }
 
     /// Takes Provider and Secret away; the Provider goes when its machines are gone.
     pub(crate) async fn close(&self) -> anyhow::Result<()> {
-        self.providers().delete(&self.name, &DeleteParams::default()).await?;
+        self.providers()
+            .delete(&self.name, &DeleteParams::default())
+            .await?;
         let begun = Instant::now();
         while self.providers().get_opt(&self.name).await?.is_some() {
-            anyhow::ensure!(begun.elapsed() < PATIENCE, "Provider \"{}\" does not go", self.name);
+            anyhow::ensure!(
+                begun.elapsed() < PATIENCE,
+                "Provider \"{}\" does not go",
+                self.name
+            );
             sleep(LOOK * 20).await;
         }
-        self.secrets().delete(&self.name, &DeleteParams::default()).await?;
+        self.secrets()
+            .delete(&self.name, &DeleteParams::default())
+            .await?;
         Ok(())
     }
 
@@ -232,7 +269,11 @@ impl<'a> Customer<'a> {
             if status.offers >= least {
                 return Ok(());
             }
-            anyhow::ensure!(begun.elapsed() < PATIENCE, "Provider \"{}\" has few offers: {status:?}", self.name);
+            anyhow::ensure!(
+                begun.elapsed() < PATIENCE,
+                "Provider \"{}\" has few offers: {status:?}",
+                self.name
+            );
             sleep(LOOK * 20).await;
         }
     }
@@ -257,16 +298,22 @@ impl<'a> Customer<'a> {
         self.bench.delete_pool(name).await?;
         let billed = self.sim.meter(|meter| {
             let all = meter.billed_now();
-            all.into_iter().filter(|machine| machine.account == self.name).count()
+            all.into_iter()
+                .filter(|machine| machine.account == self.name)
+                .count()
         });
-        anyhow::ensure!(billed == 0, "{billed} machines are still billed after their Pool is gone");
+        anyhow::ensure!(
+            billed == 0,
+            "{billed} machines are still billed after their Pool is gone"
+        );
         Ok(())
     }
 
     /// What was asked of the cloud and was an order, in its order.
     fn order_log(&self) -> Vec<Entry> {
         let mine = |entry: &Entry| {
-            self.orders.contains(entry.call.as_str()) && entry.account.as_deref().is_none_or(|id| id == self.name)
+            self.orders.contains(entry.call.as_str())
+                && entry.account.as_deref().is_none_or(|id| id == self.name)
         };
         self.sim.requests().into_iter().filter(mine).collect()
     }
@@ -279,7 +326,11 @@ impl<'a> Customer<'a> {
                 return Ok(entry);
             }
             if begun.elapsed() > PATIENCE {
-                bail!("{what} did not come within {} s: {:?}", PATIENCE.as_secs(), self.sim.requests());
+                bail!(
+                    "{what} did not come within {} s: {:?}",
+                    PATIENCE.as_secs(),
+                    self.sim.requests()
+                );
             }
             sleep(LOOK).await;
         }
@@ -289,11 +340,19 @@ impl<'a> Customer<'a> {
     async fn orders(&self, wanted: usize) -> anyhow::Result<Timestamp> {
         let begun = Instant::now();
         loop {
-            let orders: Vec<Entry> = self.order_log().into_iter().filter(|entry| entry.effect).collect();
+            let orders: Vec<Entry> = self
+                .order_log()
+                .into_iter()
+                .filter(|entry| entry.effect)
+                .collect();
             if let (true, Some(last)) = (orders.len() >= wanted, orders.last()) {
                 return Ok(last.at);
             }
-            anyhow::ensure!(begun.elapsed() < PATIENCE, "{} of {wanted} machines were ordered", orders.len());
+            anyhow::ensure!(
+                begun.elapsed() < PATIENCE,
+                "{} of {wanted} machines were ordered",
+                orders.len()
+            );
             sleep(LOOK * 10).await;
         }
     }
@@ -301,20 +360,31 @@ impl<'a> Customer<'a> {
     /// Looks at all machines of the account, since the log was cleared.
     fn looks(&self) -> Vec<Timestamp> {
         let log = self.sim.requests().into_iter();
-        log.filter(|entry| entry.call == LIST).map(|entry| entry.at).collect()
+        log.filter(|entry| entry.call == LIST)
+            .map(|entry| entry.at)
+            .collect()
     }
 
     /// Waits until the machine runs, and a Machine carries its id.
     async fn recorded(&self, id: &str) -> anyhow::Result<()> {
         let begun = Instant::now();
         loop {
-            let runs = self.sim.world(|world| world.machines.get(id).is_some_and(|m| m.phase == Phase::Running));
-            let machines = self.bench.machines().list(&kube::api::ListParams::default()).await?;
+            let runs = self
+                .sim
+                .world(|world| world.machines.get(id).is_some_and(|m| m.phase == Phase::Running));
+            let machines = self
+                .bench
+                .machines()
+                .list(&kube::api::ListParams::default())
+                .await?;
             let known = |machine: &Machine| machine.status.as_ref().is_some_and(|status| status.id == id);
             if runs && machines.items.iter().any(known) {
                 return Ok(());
             }
-            anyhow::ensure!(begun.elapsed() < PATIENCE, "machine {id} does not run, or is not on record");
+            anyhow::ensure!(
+                begun.elapsed() < PATIENCE,
+                "machine {id} does not run, or is not on record"
+            );
             sleep(LOOK * 20).await;
         }
     }

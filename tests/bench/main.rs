@@ -80,7 +80,9 @@ async fn on_a_cluster(wanted: impl Fn(&str) -> bool) -> anyhow::Result<()> {
         }
         // Last: after all that work, not of a fresh process.
         if wanted("memory") {
-            memory::with_everything(&bench).await.context("memory of the controller")?;
+            memory::with_everything(&bench)
+                .await
+                .context("memory of the controller")?;
         }
         anyhow::Ok(())
     }

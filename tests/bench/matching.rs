@@ -51,7 +51,12 @@ pub(crate) fn run() -> anyhow::Result<()> {
     let book = Arc::new(Book::of(offers));
     let sorting = begun.elapsed();
     anyhow::ensure!(book.entries().len() == OFFERS, "an offer is missing");
-    let raw = middle(|| book.entries().iter().filter_map(|entry| entry.price(Market::OnDemand)).min());
+    let raw = middle(|| {
+        book.entries()
+            .iter()
+            .filter_map(|entry| entry.price(Market::OnDemand))
+            .min()
+    });
     let raw = format!("one pass that compares a price {:.2} ms", ms(raw));
     let catalogue: Catalogue = [(PROVIDER.to_owned(), book)].into();
 
@@ -61,11 +66,23 @@ pub(crate) fn run() -> anyhow::Result<()> {
     // As most Pools ask.
     let usual = json!({"provider": PROVIDER, "accelerator": {"name": "rtx-4090", "count": 2}, "vcpus": 8,
         "memoryGB": 64, "region": "region-7", "maxHourlyCost": "20"});
-    one("matching_100000_offers_by_accelerator", &catalogue, usual, true, &raw)?;
+    one(
+        "matching_100000_offers_by_accelerator",
+        &catalogue,
+        usual,
+        true,
+        &raw,
+    )?;
     // Every one is looked at in vain.
     let none = json!({"provider": PROVIDER, "maxHourlyCost": "0.01", "allocation": "cheapest"});
     one("matching_100000_offers_in_vain", &catalogue, none, false, &raw)?;
-    figure("sorting_100000_offers", ms(sorting), "ms", "-", "once after a change, for all Pools");
+    figure(
+        "sorting_100000_offers",
+        ms(sorting),
+        "ms",
+        "-",
+        "once after a change, for all Pools",
+    );
     Ok(())
 }
 
@@ -123,7 +140,9 @@ fn offers() -> anyhow::Result<Vec<Arc<Offer>>> {
     let mut state = 1_u64;
     // A linear congruential generator: what it gives must only be spread.
     let mut next = |below: u64| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         (state >> 33) % below
     };
     (0..OFFERS)

@@ -14,7 +14,7 @@ use kube::{
 };
 use serde_json::json;
 use skyward_api::{Machine, MachinePhase, Pool, Task, task::TaskPhase};
-use skyward_testkit::{Cluster, Clouds, Machines, PROVIDER, install, install_with};
+use skyward_testkit::{Clouds, Cluster, Machines, PROVIDER, install, install_with};
 use tokio::task::JoinHandle;
 
 /// Longest silence of a watch that should speak.

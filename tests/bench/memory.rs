@@ -65,7 +65,8 @@ pub(crate) async fn with_everything(bench: &Bench) -> anyhow::Result<()> {
     for_each(POOLS, |number| async move {
         let provider = provider_name(number % PROVIDERS);
         let gpu = json!({"name": "H100", "count": 1 + number % 8});
-        let spec = json!({"provider": provider, "accelerator": gpu, "suspend": true, "nodes": {"desired": 1}});
+        let spec =
+            json!({"provider": provider, "accelerator": gpu, "suspend": true, "nodes": {"desired": 1}});
         bench.create_pool_of(&pool_name(number), spec).await
     })
     .await?;
@@ -103,7 +104,10 @@ pub(crate) async fn with_everything(bench: &Bench) -> anyhow::Result<()> {
         mib(after.anonymous),
         "MiB",
         "-",
-        &format!("{:.1} MiB are pages of files, which other processes share", mib(after.file)),
+        &format!(
+            "{:.1} MiB are pages of files, which other processes share",
+            mib(after.file)
+        ),
     );
     for customer in customers {
         // Their Pools go with the namespace, and need them no more: they have no machines.

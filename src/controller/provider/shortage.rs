@@ -128,8 +128,16 @@ impl Shortages {
                 .find(|(what, shortage)| shortage.until > now && is_meant(what))
                 .map(|(_, shortage)| shortage)
         };
-        known(offer, &|what| matches!(what, Scarce::Offer { spot: market, .. } if *market == spot))
-            .or_else(|| known(provider, &|what| matches!(what, Scarce::Quota { region: place, .. } if place == region)))
+        known(
+            offer,
+            &|what| matches!(what, Scarce::Offer { spot: market, .. } if *market == spot),
+        )
+        .or_else(|| {
+            known(
+                provider,
+                &|what| matches!(what, Scarce::Quota { region: place, .. } if place == region),
+            )
+        })
     }
 }
 

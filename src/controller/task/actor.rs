@@ -155,7 +155,9 @@ impl Actor {
     /// Whether a change of any session may be about a machine of this Pool: there may be a
     /// thousand Pools without machines, and each change wakes them all.
     fn has_machines(&self) -> bool {
-        self.seen.as_ref().is_none_or(|(_, machines)| !machines.is_empty())
+        self.seen
+            .as_ref()
+            .is_none_or(|(_, machines)| !machines.is_empty())
     }
 
     /// Tells the dispatcher what the caches and sessions show, if that is news.
