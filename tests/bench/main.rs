@@ -52,8 +52,8 @@ async fn main() -> anyhow::Result<()> {
 const CLUSTER: [&str; 6] = ["cold", "tasks", "results", "rest", "clouds", "memory"];
 
 async fn on_a_cluster(wanted: impl Fn(&str) -> bool) -> anyhow::Result<()> {
-    let clouds: &[&str] = if wanted("clouds") || wanted("memory") {
-        &["runpod", "verda"]
+    let clouds = if wanted("clouds") || wanted("memory") {
+        clouds::CLOUDS
     } else {
         &[]
     };

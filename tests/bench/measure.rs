@@ -30,14 +30,14 @@ pub(crate) struct Bench {
 }
 
 impl Bench {
-    /// Installs the operator; with names of clouds, sent to simulators of these.
-    pub(crate) async fn start(clouds: &[&str]) -> anyhow::Result<Self> {
+    /// Installs the operator; with clouds, sent to simulators of these.
+    pub(crate) async fn start(clouds: &[(&str, Machines)]) -> anyhow::Result<Self> {
         let cluster = Cluster::connect().await?;
         let clouds = if clouds.is_empty() {
             install(&cluster).await?;
             None
         } else {
-            let clouds = Clouds::start(&cluster, clouds, Machines::Memory).await?;
+            let clouds = Clouds::start(&cluster, clouds).await?;
             install_with(&cluster, &clouds.operator_values()).await?;
             Some(clouds)
         };
