@@ -88,7 +88,11 @@ impl Shortages {
             && let Some(oldest) = self.all().map(|(_, shortage)| shortage.until).min()
         {
             let mut gone = false;
-            self.retain(|_, shortage| gone || !std::mem::replace(&mut gone, shortage.until == oldest));
+            self.retain(|_, shortage| {
+                let goes = !gone && shortage.until == oldest;
+                gone |= goes;
+                !goes
+            });
         }
         let until = after(now, lasting);
         let known = self.0.entry(what.name().to_owned()).or_default();
