@@ -128,12 +128,16 @@ fn pool_name(number: usize) -> String {
 async fn catalogues(bench: &Bench) -> anyhow::Result<Vec<Customer<'_>>> {
     let clouds = bench.clouds.as_ref().context("no clouds were started")?;
     clouds.sim("verda").world(|world| {
-        let like = world.types.values().find(|kind| kind.gpus > 0).cloned();
+        let like = world
+            .types
+            .values()
+            .find(|kind| kind.gpus > 0)
+            .cloned()
+            .unwrap_or_default();
         for number in world.types.len()..KINDS {
             world.add_type(InstanceType {
-                name: format!("1H100.80S.{number}V"),
-                vcpus: number as u32,
-                ..like.clone().unwrap_or_default()
+                name: format!("{}-{number}", like.name),
+                ..like.clone()
             });
         }
     });
