@@ -1,6 +1,7 @@
 //! What the clouds' JSON has in common: amounts that are numbers here and texts there,
 //! names that must fit somewhere. Pure.
 
+use jiff::Timestamp;
 use rust_decimal::Decimal;
 use serde::{Deserialize, Deserializer, de::Error as _};
 use sha2::{Digest as _, Sha256};
@@ -35,6 +36,16 @@ pub fn decimal(text: &str) -> Option<Decimal> {
         .or_else(|_| Decimal::from_scientific(text))
         .ok()
         .map(|amount: Decimal| amount.normalize())
+}
+
+/// What a bid is multiplied by, as settings have it.
+pub fn factor(written: Option<f64>) -> Option<Decimal> {
+    decimal(&written?.to_string())
+}
+
+/// A moment as clouds write it; `None` for what is none.
+pub fn time(text: Option<&str>) -> Option<Timestamp> {
+    text?.trim().parse().ok()
 }
 
 /// A text as a DNS label of at most 63 characters; one that is too long ends in a digest

@@ -212,12 +212,12 @@ fn change(text: &str, scope: &Scope<'_>) -> &'static str {
     }
 }
 
-fn description(schema: &Value) -> String {
+pub(crate) fn description(schema: &Value) -> String {
     schema["description"].as_str().unwrap_or_default().to_owned()
 }
 
 /// Text for a table cell.
-fn one_line(text: &str) -> String {
+pub(crate) fn one_line(text: &str) -> String {
     text.replace("\n\n- ", "<br>- ")
         .replace("\n- ", "<br>- ")
         .replace('\n', " ")
@@ -225,7 +225,7 @@ fn one_line(text: &str) -> String {
 }
 
 /// The default: what the API server fills in, else what the text says after "Default".
-fn default(schema: &Map<String, Value>, text: &str) -> String {
+pub(crate) fn default(schema: &Map<String, Value>, text: &str) -> String {
     if let Some(default) = schema.get("default") {
         return format!("`{default}`");
     }
@@ -251,7 +251,7 @@ fn type_name(schema: &Map<String, Value>, required: bool) -> String {
     name
 }
 
-fn base_type(schema: &Map<String, Value>) -> String {
+pub(crate) fn base_type(schema: &Map<String, Value>) -> String {
     if schema.contains_key("x-kubernetes-int-or-string") {
         return "integer or string".to_owned();
     }

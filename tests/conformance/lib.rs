@@ -146,7 +146,7 @@ impl Bench {
         let sim = simulator.cloud(kind).clone();
         sim.world(|world| world.add_account(subject.customer.clone()));
         let settings = settings.unwrap_or_else(|| subject.settings.clone());
-        let provider = connect(kind, &simulator, &subject.credentials, settings);
+        let provider = connect(kind, simulator.url(kind), &subject.credentials, settings);
         let clock = tokio::spawn(keep_time(simulator.clone()));
         Self {
             simulator,
@@ -305,13 +305,13 @@ impl Bench {
     }
 }
 
-/// The client of an account at a simulator.
+/// The client of an account at this address.
 ///
 /// # Panics
 /// When the kind is not registered.
 pub fn connect(
     kind: &str,
-    simulator: &Simulator,
+    url: &str,
     credentials: &[(&'static str, String)],
     settings: Value,
 ) -> Arc<dyn Provider> {
@@ -322,7 +322,7 @@ pub fn connect(
     let addresses = cloud
         .endpoints
         .iter()
-        .map(|(name, _)| ((*name).to_owned(), simulator.url(kind).to_owned()));
+        .map(|(name, _)| ((*name).to_owned(), url.to_owned()));
     let secrets = credentials
         .iter()
         .map(|(name, value)| ((*name).to_owned(), Secret::new(value.clone())));

@@ -1,17 +1,16 @@
 //! An order becomes a request to Verda, an instance becomes a machine. Pure.
 
-use jiff::Timestamp;
 use serde_json::{Value, json};
 use skyward_core::{
     Mark, Market, Order, ProviderMachine, ProviderPhase,
-    machine::{Dial, Endpoint, Failure, FailureKind, Rental},
+    machine::{Dial, Endpoint, FailureKind, Rental},
 };
 
 use super::{
     config::Settings,
     wire::{Instance, InstanceType, Tag},
 };
-use crate::wire::{cut, digest, dns_label};
+use crate::wire::{cut, digest, dns_label, time};
 
 /// Longest value of a tag.
 const TAG_VALUE: usize = 127;
@@ -168,22 +167,14 @@ pub fn machine(instance: &Instance) -> Option<ProviderMachine> {
         rental: Rental {
             region: instance.location.clone(),
             hourly_price: instance.price_per_hour.map(|amount| amount.0),
-            billed_since: instance
-                .created_at
-                .as_deref()
-                .and_then(|at| at.parse::<Timestamp>().ok()),
+            billed_since: time(instance.created_at.as_deref()),
             reclaim_at: None,
         },
     })
 }
 
 fn phase(instance: &Instance, reachable: bool) -> ProviderPhase {
-    let failed = |kind, message: &str| {
-        ProviderPhase::Failed(Failure {
-            kind,
-            message: message.to_owned(),
-        })
-    };
+    let failed = ProviderPhase::failed;
     match instance.status.as_str() {
         "running" if reachable => ProviderPhase::Running,
         "running" => ProviderPhase::Starting(Some("waits for its address".to_owned())),

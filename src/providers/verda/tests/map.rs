@@ -1,7 +1,8 @@
-use crate::wire::dec;
 use rstest::rstest;
+use skyward_core::machine::Failure;
 
 use super::*;
+use crate::{fixtures, wire::dec};
 
 const INSTANCES: &str = include_str!("../../tests/fixtures/verda/instances.json");
 
@@ -11,19 +12,9 @@ fn instances() -> Vec<Instance> {
 
 fn order() -> Order {
     Order {
-        mark: Mark {
-            cluster: "c-uid".into(),
-            namespace: "ml".into(),
-            pool: "train".into(),
-            pool_uid: "p-uid".into(),
-            machine: "train-0-1".into(),
-            machine_uid: "m-uid".into(),
-            slot: 0,
-            attempt: 1,
-        },
         instance_type: "1H100.80S.22V".into(),
         region: "FIN-03".into(),
-        ..Order::default()
+        ..fixtures::order()
     }
 }
 
