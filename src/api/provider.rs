@@ -215,7 +215,7 @@ pub enum PullPolicy {
     Always,
     /// When the node has none.
     IfNotPresent,
-    /// Never: the node must have it.
+    /// Not at all: the node must have it.
     Never,
 }
 

@@ -14,6 +14,7 @@ use std::{
 };
 
 use async_trait::async_trait;
+use rust_decimal::Decimal;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 use skyward_core::{
@@ -228,6 +229,25 @@ impl<S: Service> Provider for LookUp<S> {
     }
 }
 
+/// A refusal of an order whose price rose above what was recorded since the offer was read.
+pub fn affordable(price: Option<Decimal>, order: &Order) -> Result<(), ProviderError> {
+    match (price, order.price_ceiling) {
+        (Some(price), Some(ceiling)) if price > ceiling => Err(no_capacity(format!(
+            "its price is {price} USD/h now, above the {ceiling} that was recorded"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// A refusal of an order for what left the catalogue since the offer was read.
+pub fn not_sold(cloud: &str, order: &Order) -> ProviderError {
+    no_capacity(format!("{cloud} sells no {} any more", order.instance_type))
+}
+
+fn no_capacity(message: String) -> ProviderError {
+    ProviderError::new(ErrorKind::NoCapacity, "create the instance", message)
+}
+
 /// Makes what the machines of a Pool share, such as its key: one at a time, so that a Pool of
 /// many machines that are ordered at once has one.
 pub struct Maker {
@@ -270,3 +290,6 @@ impl Maker {
         Ok(id)
     }
 }
+
+#[cfg(test)]
+mod tests;

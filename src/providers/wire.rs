@@ -89,6 +89,17 @@ pub fn cut(text: &str, bytes: usize) -> &str {
     text.get(..end).unwrap_or_default()
 }
 
+/// Whether two public keys are the same; their comments may differ.
+pub fn same_key(one: &str, other: &str) -> bool {
+    let key = |text: &'_ str| {
+        text.split_whitespace()
+            .take(2)
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
+    key(one) == key(other)
+}
+
 /// A text as one word of a POSIX shell.
 pub fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
@@ -140,5 +151,11 @@ mod tests {
         assert_eq!(cut("aé", 2), "a");
         assert_eq!(quoted("it's"), r"'it'\''s'");
         assert_eq!(said(" a\n b.. "), "a b");
+    }
+
+    #[test]
+    fn keys_are_the_same_whatever_is_said_about_them() {
+        assert!(same_key("ssh-ed25519 AAAA pool", " ssh-ed25519 AAAA\n"));
+        assert!(!same_key("ssh-ed25519 AAAA", "ssh-ed25519 AAAB"));
     }
 }

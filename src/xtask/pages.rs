@@ -15,7 +15,7 @@ use skyward_providers::registry;
 
 use crate::{
     output::Output,
-    reference::{base_type, default, description, one_line},
+    reference::{base_type, default, default_sentence, description, one_line},
 };
 
 const END: &str = "<!-- end of settings -->";
@@ -27,7 +27,9 @@ pub(crate) fn generate(output: &mut Output) -> Result<()> {
     for (kind, schema) in kinds()? {
         let path = format!("docs/providers/{kind}.md");
         let Some(page) = output.read(&path)? else {
-            output.problem(format!("{path} is missing; docs/adding-a-provider.md says what it holds"));
+            output.problem(format!(
+                "{path} is missing; docs/adding-a-provider.md says what it holds"
+            ));
             continue;
         };
         match with_table(&page, &kind, &schema) {
@@ -59,7 +61,8 @@ fn kinds() -> Result<Vec<(String, Value)>> {
 /// The page with a new table between its two lines.
 fn with_table(page: &str, kind: &str, schema: &Value) -> Result<String, String> {
     let begin = format!("<!-- settings of {kind}");
-    let lacks = || format!("it needs the lines '{begin} -->' and '{END}' where its table of settings is to be");
+    let lacks =
+        || format!("it needs the lines '{begin} -->' and '{END}' where its table of settings is to be");
     let start = page.find(&begin).ok_or_else(lacks)?;
     let rest = page.get(start..).unwrap_or_default();
     let line = rest.lines().next().unwrap_or_default();
@@ -75,7 +78,9 @@ fn with_table(page: &str, kind: &str, schema: &Value) -> Result<String, String> 
     collect(schema, "", &ours, &mut rows);
     let known = |name: &&&str| !rows.iter().any(|(row, _)| row == **name);
     if let Some(unknown) = ours.iter().find(known) {
-        return Err(format!("there is no setting '{unknown}' that its line could be about"));
+        return Err(format!(
+            "there is no setting '{unknown}' that its line could be about"
+        ));
     }
     let mut table = format!(
         "{line}\n\n| `spec.{kind}.` | type | default | what it does | Python library |\n| --- | --- | --- | --- | --- |\n"
@@ -126,14 +131,19 @@ fn or_dash(text: String) -> String {
 
 /// The text without its sentence about the default, which has a column of its own.
 fn without_default(text: &str) -> String {
-    let sentence = text.find("Default ").or_else(|| text.find("Default: "));
-    let Some(start) = sentence else {
+    let Some(start) = default_sentence(text) else {
         return one_line(text);
     };
     let (before, rest) = text.split_at(start);
-    let end = rest.find(". ").or_else(|| rest.find(".\n")).map_or(rest.len(), |dot| dot + 1);
+    let end = rest
+        .find(". ")
+        .or_else(|| rest.find(".\n"))
+        .map_or(rest.len(), |dot| dot + 1);
     // What the default is followed by in its own sentence is worth reading there.
-    if rest.get(..end).is_some_and(|sentence| sentence.contains(", which")) {
+    if rest
+        .get(..end)
+        .is_some_and(|sentence| sentence.contains(", which"))
+    {
         return one_line(text);
     }
     let after = rest.get(end..).unwrap_or_default();
@@ -172,10 +182,15 @@ mod tests {
         let page = "# X\n<!-- settings of x; not in the Python library: inner.one -->\nold\n<!-- end of settings -->\nmore\n";
         let written = with_table(page, "x", &schema()).unwrap();
         assert!(
-            written.contains("| `diskGB` | integer, 50 to 100 | 100 | Size of the disk. Grows never. | `disk_gb` |\n"),
+            written.contains(
+                "| `diskGB` | integer, 50 to 100 | 100 | Size of the disk. Grows never. | `disk_gb` |\n"
+            ),
             "{written}"
         );
-        assert!(written.contains("| `inner.one` | string | – | A part. | – |\n"), "{written}");
+        assert!(
+            written.contains("| `inner.one` | string | – | A part. | – |\n"),
+            "{written}"
+        );
         assert!(written.starts_with("# X\n") && written.ends_with("<!-- end of settings -->\nmore\n"));
         assert!(!written.contains("old"));
         // Once more changes nothing.
@@ -184,7 +199,11 @@ mod tests {
 
     #[test]
     fn a_page_without_a_place_or_with_a_setting_that_is_gone_is_a_problem() {
-        assert!(with_table("# X\n", "x", &schema()).unwrap_err().contains("end of settings"));
+        assert!(
+            with_table("# X\n", "x", &schema())
+                .unwrap_err()
+                .contains("end of settings")
+        );
         let page = "<!-- settings of x; not in the Python library: gone -->\n<!-- end of settings -->";
         assert!(with_table(page, "x", &schema()).unwrap_err().contains("'gone'"));
     }

@@ -229,7 +229,7 @@ pub(crate) fn default(schema: &Map<String, Value>, text: &str) -> String {
     if let Some(default) = schema.get("default") {
         return format!("`{default}`");
     }
-    let Some(start) = text.find("Default ").or_else(|| text.find("Default: ")) else {
+    let Some(start) = default_sentence(text) else {
         return String::new();
     };
     let rest = text[start + "Default".len()..]
@@ -241,6 +241,14 @@ pub(crate) fn default(schema: &Map<String, Value>, text: &str) -> String {
         .or_else(|| rest.find(", which"))
         .unwrap_or(rest.len());
     one_line(rest[..end].trim_end_matches('.'))
+}
+
+/// Where the sentence about the default begins; lines of a text are broken anywhere.
+pub(crate) fn default_sentence(text: &str) -> Option<usize> {
+    ["Default ", "Default: ", "Default\n"]
+        .iter()
+        .filter_map(|word| text.find(word))
+        .min()
 }
 
 fn type_name(schema: &Map<String, Value>, required: bool) -> String {
@@ -301,6 +309,7 @@ mod tests {
             ("Wait. Default `10s`.", "`10s`"),
             ("Default: `desired`.", "`desired`"),
             ("User. Default `root`, which may install packages.", "`root`"),
+            ("Image of it. Default\n`some:image`. More.", "`some:image`"),
             ("None when left out.", ""),
         ] {
             assert_eq!(default(&none, text), want, "{text}");

@@ -43,7 +43,7 @@ pub struct Subject {
     pub credentials: Vec<(&'static str, String)>,
     /// Settings of the Provider.
     pub settings: Value,
-    /// The call that orders, on each market.
+    /// The call that orders, on each market that there is.
     pub create: BTreeMap<Market, &'static str>,
     /// The call that deletes.
     pub delete: &'static str,
@@ -62,6 +62,13 @@ pub fn subject(kind: &str) -> Option<Subject> {
             ],
             settings: json!({}),
             create: markets("instances.create", "instances.create"),
+            delete: "instances.delete",
+        }),
+        "lambda" => Some(Subject {
+            customer: Customer::with_key(ACCOUNT, &key),
+            credentials: vec![("LAMBDA_API_KEY", key)],
+            settings: json!({}),
+            create: BTreeMap::from([(Market::OnDemand, "instances.create")]),
             delete: "instances.delete",
         }),
         "runpod" => Some(Subject {

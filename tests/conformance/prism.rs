@@ -3,14 +3,15 @@
 //! simulator checks requests itself is no proof, since it and its reading of the
 //! descriptions are ours.
 //!
-//! Prism reports without refusing, so that one life tells all there is; what would be an
-//! error with `--errors` is one here too. Needs SKYWARD_PRISM (its program) and SKYWARD_SPECS
+//! Prism reports without refusing, so that one life tells all there is; what it would refuse
+//! with `--errors`, and paths that it does not know, fail here. Answers are the simulator's,
+//! and checked there. Needs SKYWARD_PRISM (its program) and SKYWARD_SPECS
 //! (the folder of descriptions); `make test` installs the former where there is the latter.
 
 use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
     net::{Ipv4Addr, SocketAddr, TcpStream as Blocking},
-    path::Path,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::{Arc, Mutex},
 };
@@ -26,11 +27,26 @@ use tokio::{
 
 use super::in_virtual_time;
 
-/// What Prism finds, and why it is the description that is wrong.
-const WRONG_DESCRIPTIONS: &[(&str, &str, &str)] = &[];
+/// Requests of a cloud that Prism refuses, what it says about them, and why it is the
+/// description that is wrong.
+const WRONG_DESCRIPTIONS: &[(&str, &str, &str, &str)] = &[
+    (
+        "vastai",
+        "GET /api/v0/users/current/",
+        "route not found",
+        "left out of the corrected subset; the official description has it, without the last slash",
+    ),
+    (
+        "vastai",
+        "DELETE /api/v0/instances/",
+        "non-empty body",
+        "Vast.ai's own tool sends {} here, which its description does not have",
+    ),
+];
 
 #[rstest]
 #[case("verda", "verda.derived.json", None)]
+#[case("lambda", "lambda.json", None)]
 #[case("vastai", "vastai.relaxed.yaml", None)]
 // GraphQL has no description: its one path goes past Prism.
 #[case("runpod", "runpod-rest-v2.json", Some("/graphql"))]
@@ -39,15 +55,14 @@ fn prism_finds_nothing_wrong_with_the_requests_of_a_whole_life(
     #[case] description: &str,
     #[case] past: Option<&'static str>,
 ) {
-    let (Some(program), Some(folder)) = (std::env::var_os("SKYWARD_PRISM"), folder()) else {
-        eprintln!("skipped: SKYWARD_PRISM and SKYWARD_SPECS do not name Prism and the descriptions");
+    let Some((program, folder)) = given() else {
         return;
     };
     let description = folder.join(description);
     in_virtual_time(async || {
         let mut bench = Bench::start(kind, None).await;
         let upstream: SocketAddr = bench.simulator.url(kind)["http://".len()..].parse().unwrap();
-        let prism = Prism::start(Path::new(&program), &description, upstream);
+        let prism = Prism::start(&program, &description, upstream);
         let relay = Relay::start(prism.address, upstream, past).await;
         bench.provider = connect(
             kind,
@@ -58,16 +73,28 @@ fn prism_finds_nothing_wrong_with_the_requests_of_a_whole_life(
         live(kind, &bench).await;
         let (requests, violations) = relay.said();
         assert!(requests > 8, "{kind}: only {requests} requests came to Prism");
-        let violations: Vec<String> = violations
-            .into_iter()
-            .filter(|found| {
-                !WRONG_DESCRIPTIONS
-                    .iter()
-                    .any(|(cloud, text, _)| *cloud == kind && found.contains(text))
+        let wrong = |found: &String| {
+            WRONG_DESCRIPTIONS.iter().any(|(cloud, request, says, _)| {
+                *cloud == kind && found.starts_with(request) && found.contains(says)
             })
-            .collect();
+        };
+        let violations: Vec<String> = violations.into_iter().filter(|found| !wrong(found)).collect();
         assert!(violations.is_empty(), "{kind}: {violations:#?}");
     });
+}
+
+/// Prism's program, and the folder of descriptions.
+#[expect(
+    clippy::print_stderr,
+    reason = "tests have no subscriber, and must tell that they test less"
+)]
+fn given() -> Option<(PathBuf, PathBuf)> {
+    let program = std::env::var_os("SKYWARD_PRISM").filter(|path| !path.is_empty());
+    let both = program.map(PathBuf::from).zip(folder());
+    if both.is_none() {
+        eprintln!("skipped: SKYWARD_PRISM and SKYWARD_SPECS do not name Prism and the descriptions");
+    }
+    both
 }
 
 /// All that the contract has, on each market that REST sells on.
@@ -83,15 +110,13 @@ async fn live(kind: &str, bench: &Bench) {
         assert!(refused.is_empty(), "{kind}: {refused:?}");
         // A second time, of what is gone.
         let again = skyward_conformance::machine(&order, Some(&running.id));
-        assert_eq!(bench.provider.delete(&again).await.unwrap(), Deletion::Gone, "{kind}");
+        assert_eq!(
+            bench.provider.delete(&again).await.unwrap(),
+            Deletion::Gone,
+            "{kind}"
+        );
     }
-    assert!(
-        bench
-            .provider
-            .capabilities()
-            .markets
-            .contains(&Market::OnDemand)
-    );
+    assert!(bench.provider.capabilities().markets.contains(&Market::OnDemand));
     bench.judge(kind);
 }
 
@@ -115,7 +140,13 @@ impl Prism {
         let address = free.local_addr().unwrap();
         drop(free);
         let mut process = Command::new(program)
-            .args(["proxy", "--host", "127.0.0.1", "--port", &address.port().to_string()])
+            .args([
+                "proxy",
+                "--host",
+                "127.0.0.1",
+                "--port",
+                &address.port().to_string(),
+            ])
             .arg(description)
             .arg(format!("http://{upstream}"))
             .stdout(Stdio::piped())
@@ -207,11 +238,23 @@ async fn pass(
         let text = String::from_utf8_lossy(&answer);
         let head = text.split("\r\n\r\n").next().unwrap_or_default();
         let found = head.lines().find_map(|line| line.strip_prefix("sl-violations: "));
-        if let Some(found) = found {
+        for found in found.map(of_requests).unwrap_or_default() {
             said.violations.push(format!("{line}: {found}"));
         }
     }
     let _ = stream.write_all(&answer).await;
+}
+
+/// What is said about the request among the violations of a header.
+fn of_requests(header: &str) -> Vec<String> {
+    // What is too long for a header is cut, and no JSON then.
+    let Ok(all) = serde_json::from_str::<Vec<serde_json::Value>>(header) else {
+        return vec![header.to_owned()];
+    };
+    all.iter()
+        .filter(|found| found["location"][0] == "request")
+        .map(ToString::to_string)
+        .collect()
 }
 
 /// All of a request: its head, and as much as it says.

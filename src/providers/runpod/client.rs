@@ -141,13 +141,19 @@ impl Client {
     /// Data centers.
     pub async fn data_centers(&self) -> Result<Vec<DataCenter>, ProviderError> {
         let call = Call::get("list the data centers", "/v2/catalog/datacenters");
-        self.rest.read::<DataCenters>(call).await.map(|body| body.data_centers)
+        self.rest
+            .read::<DataCenters>(call)
+            .await
+            .map(|body| body.data_centers)
     }
 
     /// Stored registry credentials.
     pub async fn registries(&self) -> Result<Vec<Registry>, ProviderError> {
         let call = Call::get("list the registry credentials", "/v2/registries");
-        self.rest.read::<Registries>(call).await.map(|body| body.registries)
+        self.rest
+            .read::<Registries>(call)
+            .await
+            .map(|body| body.registries)
     }
 
     /// What one GPU of each kind costs on the spot market of a cloud.

@@ -51,7 +51,8 @@ impl Client {
 
     /// The account.
     pub async fn user(&self) -> Result<User, ProviderError> {
-        self.rest.read(Call::get("look at the account", "/api/v0/users/current/"))
+        self.rest
+            .read(Call::get("look at the account", "/api/v0/users/current/"))
             .await
     }
 

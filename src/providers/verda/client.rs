@@ -61,12 +61,15 @@ impl Client {
 
     /// Every machine of the project.
     pub async fn instances(&self) -> Result<Vec<Instance>, ProviderError> {
-        self.rest.read(Call::get("list the instances", "/v1/instances")).await
+        self.rest
+            .read(Call::get("list the instances", "/v1/instances"))
+            .await
     }
 
     /// One machine; an unknown id is an answer here.
     pub async fn instance(&self, id: &str) -> Result<Option<Instance>, ProviderError> {
-        self.rest.find(Call::get("look at the instance", "/v1/instances/{id}").with(id))
+        self.rest
+            .find(Call::get("look at the instance", "/v1/instances/{id}").with(id))
             .await
     }
 
@@ -114,25 +117,31 @@ impl Client {
 
     /// Kinds of machines with their prices.
     pub async fn types(&self) -> Result<Vec<InstanceType>, ProviderError> {
-        self.rest.read(Call::get("list the instance types", "/v1/instance-types").query("currency", "usd"))
+        self.rest
+            .read(Call::get("list the instance types", "/v1/instance-types").query("currency", "usd"))
             .await
     }
 
     /// What is in stock on one market.
     pub async fn availability(&self, spot: bool) -> Result<Vec<Availability>, ProviderError> {
         let call = Call::get("read the stock", "/v1/instance-availability");
-        self.rest.read(call.query("is_spot", if spot { "true" } else { "false" }))
+        self.rest
+            .read(call.query("is_spot", if spot { "true" } else { "false" }))
             .await
     }
 
     /// Locations.
     pub async fn locations(&self) -> Result<Vec<Location>, ProviderError> {
-        self.rest.read(Call::get("list the locations", "/v1/locations")).await
+        self.rest
+            .read(Call::get("list the locations", "/v1/locations"))
+            .await
     }
 
     /// Keys of the project.
     pub async fn keys(&self) -> Result<Vec<SshKey>, ProviderError> {
-        self.rest.read(Call::get("list the SSH keys", "/v1/ssh-keys")).await
+        self.rest
+            .read(Call::get("list the SSH keys", "/v1/ssh-keys"))
+            .await
     }
 
     /// Adds a key. A second one of the same name does no harm: both are returned by name.
@@ -200,7 +209,8 @@ impl Client {
 
     /// Disks that belong to no machine.
     pub async fn detached_volumes(&self) -> Result<Vec<Volume>, ProviderError> {
-        self.rest.read(Call::get("list the volumes", "/v1/volumes").query("status", "detached"))
+        self.rest
+            .read(Call::get("list the volumes", "/v1/volumes").query("status", "detached"))
             .await
     }
 

@@ -27,8 +27,9 @@ use tokio::time::Instant;
 use crate::{
     http::{Batched, Http, Setup},
     lookup::{self, Listed, Maker, Service},
+    marks,
     registry::{Connected, Kind},
-    wire::digest,
+    wire::{digest, same_key},
 };
 use client::{Acted, Client};
 use config::Settings;
@@ -129,51 +130,34 @@ impl Verda {
             .types
             .recent(PRICE_AGE, Self::OPERATION, || self.client.types())
             .await?;
-        let refuse = |message: String| {
-            Err(ProviderError::new(
-                ErrorKind::NoCapacity,
-                "create the instance",
-                message,
-            ))
-        };
-        let Some(kind) = types
+        let kind = types
             .iter()
             .find(|kind| kind.instance_type == order.instance_type)
-        else {
-            return refuse(format!("Verda sells no {} any more", order.instance_type));
-        };
+            .ok_or_else(|| lookup::not_sold("Verda", order))?;
         let price = match order.market {
             Market::OnDemand => Some(kind.price_per_hour.0),
             Market::Spot => kind.spot_price.map(|price| price.0),
         };
-        match (price, order.price_ceiling) {
-            (Some(price), Some(ceiling)) if price > ceiling => refuse(format!(
-                "its price is {price} USD/h now, above the {ceiling} that was recorded"
-            )),
-            _ => Ok(kind.clone()),
-        }
+        lookup::affordable(price, order)?;
+        Ok(kind.clone())
     }
 
     /// Id of the key of the order's Pool.
     async fn key(&self, order: &Order, since: Instant) -> Result<String, ProviderError> {
-        let name = map::key_name(&order.mark.cluster, &order.mark.pool_uid);
+        let name = marks::pool_name(&order.mark.cluster, &order.mark.pool_uid);
         let keys = self.keys.fresh(Self::OPERATION, || self.client.keys()).await?;
-        // Comments may differ, the key itself may not.
-        let same = |key: &str| {
-            key.split_whitespace()
-                .take(2)
-                .eq(order.authorized_key.split_whitespace().take(2))
-        };
-        if let Some(found) = keys.iter().find(|key| key.name == name && same(&key.key)) {
+        let same = |key: &&wire::SshKey| key.name == name && same_key(&key.key, &order.authorized_key);
+        if let Some(found) = keys.iter().find(same) {
             return Ok(found.id.clone());
         }
         let memory = format!("{name}/{}", digest(&order.authorized_key, 12));
-        self.made.make(
-            memory,
-            since,
-            self.client.add_key(&name, order.authorized_key.trim()),
-        )
-        .await
+        self.made
+            .make(
+                memory,
+                since,
+                self.client.add_key(&name, order.authorized_key.trim()),
+            )
+            .await
     }
 
     /// Id of the start-up script of the order.
@@ -182,8 +166,11 @@ impl Verda {
             return Ok(None);
         }
         let text = format!("#!/bin/sh\n{}", order.boot_script);
-        let name = map::script_name(&order.mark.cluster, &order.mark.pool_uid, &text);
-        let scripts = self.scripts.fresh(Self::OPERATION, || self.client.scripts()).await?;
+        let name = marks::content_name(&order.mark.cluster, &order.mark.pool_uid, &text);
+        let scripts = self
+            .scripts
+            .fresh(Self::OPERATION, || self.client.scripts())
+            .await?;
         if let Some(found) = scripts.iter().find(|script| script.name == name) {
             return Ok(Some(found.id.clone()));
         }
@@ -287,7 +274,7 @@ impl Service for Verda {
 
     async fn shared(&self, cluster: &str) -> Result<Vec<Leftover>, ProviderError> {
         let named = |kind, id: &str, name: &str| {
-            map::pool_of(cluster, name).map(|pool_uid| Leftover {
+            marks::pool_of(cluster, name).map(|pool_uid| Leftover {
                 kind,
                 id: id.to_owned(),
                 region: String::new(),

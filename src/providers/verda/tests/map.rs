@@ -31,14 +31,6 @@ fn the_mark_comes_back_as_it_went() {
 }
 
 #[test]
-fn a_name_that_fits_no_tag_is_cut_and_the_uids_stay() {
-    let mut order = order();
-    order.mark.pool = "ü".repeat(100);
-    let tags = tags(&order.mark);
-    assert!(tags.iter().all(|(_, value)| value.len() <= TAG_VALUE));
-}
-
-#[test]
 fn an_order_on_demand_and_one_for_spot() {
     let mut order = order();
     let body_of = |order: &Order| body(order, &Settings::default(), "img", "key", None);
@@ -134,15 +126,4 @@ fn the_newest_image_that_the_machine_supports(
     }))
     .unwrap();
     assert_eq!(image(&kind), expected);
-}
-
-#[test]
-fn shared_things_tell_their_pool_by_name() {
-    let key = key_name("c-uid", "p-uid");
-    let script = script_name("c-uid", "p-uid", "sleep 1");
-    assert_eq!(pool_of("c-uid", &key).as_deref(), Some("p-uid"));
-    assert_eq!(pool_of("c-uid", &script).as_deref(), Some("p-uid"));
-    assert_eq!(pool_of("another", &key), None);
-    assert_eq!(pool_of("c-uid", "laptop"), None);
-    assert_ne!(script, script_name("c-uid", "p-uid", "sleep 2"));
 }
