@@ -110,7 +110,7 @@ fn collect(schema: &Value, prefix: &str, ours: &[&str], rows: &mut Vec<(String, 
             "| `{path}` | {} | {} | {} | {} |",
             base_type(schema),
             or_dash(default_of(schema, field)),
-            without_default(&description(field)),
+            with_values(without_default(&description(field)), schema),
             if ours.contains(&path.as_str()) {
                 "–".to_owned()
             } else {
@@ -123,6 +123,22 @@ fn collect(schema: &Value, prefix: &str, ours: &[&str], rows: &mut Vec<(String, 
 
 fn default_of(schema: &Map<String, Value>, field: &Value) -> String {
     default(schema, &description(field))
+}
+
+/// The text with the values of an enumeration, where it does not explain them.
+fn with_values(text: String, schema: &Map<String, Value>) -> String {
+    let values = schema.get("enum").and_then(Value::as_array);
+    let names: Vec<String> = values
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .map(|name| format!("`{name}`"))
+        .collect();
+    if names.is_empty() || text.contains("<br>- ") {
+        text
+    } else {
+        format!("{text} One of {}.", names.join(", "))
+    }
 }
 
 fn or_dash(text: String) -> String {
@@ -173,6 +189,7 @@ mod tests {
     fn schema() -> Value {
         json!({ "properties": {
             "diskGB": { "type": "integer", "minimum": 50, "maximum": 100, "description": "Size of the disk. Default 100. Grows never." },
+            "kind": { "type": "string", "enum": ["a", "b"], "description": "Which." },
             "inner": { "type": "object", "properties": { "one": { "type": "string", "description": "A part." } } },
         } })
     }
@@ -189,6 +206,10 @@ mod tests {
         );
         assert!(
             written.contains("| `inner.one` | string | – | A part. | – |\n"),
+            "{written}"
+        );
+        assert!(
+            written.contains("| `kind` | enumeration | – | Which. One of `a`, `b`. | `kind` |\n"),
             "{written}"
         );
         assert!(written.starts_with("# X\n") && written.ends_with("<!-- end of settings -->\nmore\n"));

@@ -126,6 +126,11 @@ pub(super) fn launch(visit: &mut Visit<'_>) -> Result<Answer, Refusal> {
             env: BTreeMap::new(),
             ssh: SshWay::Direct,
             metadata: false,
+            // `A10 (24 GB PCIe)` is an `NVIDIA A10` to its driver.
+            gpus: vec![
+                format!("NVIDIA {}", kind.gpu.split(" (").next().unwrap_or_default());
+                kind.gpus as usize
+            ],
         },
         detail: json!({ "key": key, "hostname": hostname }),
     });
