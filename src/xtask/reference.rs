@@ -245,7 +245,7 @@ pub(crate) fn default(schema: &Map<String, Value>, text: &str) -> String {
 
 /// Where the sentence about the default begins; lines of a text are broken anywhere.
 pub(crate) fn default_sentence(text: &str) -> Option<usize> {
-    ["Default ", "Default: ", "Default\n"]
+    ["Default ", "Default:", "Default\n"]
         .iter()
         .filter_map(|word| text.find(word))
         .min()
