@@ -20,7 +20,7 @@ ifneq (,$(findstring command,$(origin CONTEXT)))
 export SKYWARD_CONTEXT := $(CONTEXT)
 endif
 unexport KUBECONFIG CONTEXT
-export CLUSTER REGISTRY KEEP MINUTES SEED ROUNDS
+export CLUSTER REGISTRY KEEP MINUTES SEED ROUNDS PROFILE ONLY
 
 ##@ Try it
 
@@ -51,7 +51,7 @@ e2e: ## Only what needs a cluster: control-plane and end-to-end tests
 	@hack/test.sh e2e
 
 .PHONY: bench
-bench: tools ## Benchmarks on a cluster: `name value unit bar raw-limit` lines (ONLY=cold,tasks,…)
+bench: tools ## Benchmarks on a cluster: `name value unit bar raw-limit` lines (ONLY=cold,tasks,… PROFILE=dev)
 	@hack/bench.sh
 
 .PHONY: soak
@@ -65,7 +65,7 @@ generate: ## Write crds/, the chart's copies, reference pages and the agent's pr
 	@cargo xtask generate
 
 .PHONY: build
-build: ## Operator, kubectl plugin and the static agent
+build: ## Operator, kubectl plugin and the static agent (PROFILE=release: fully optimised)
 	@hack/build.sh
 
 .PHONY: images

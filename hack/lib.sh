@@ -16,12 +16,22 @@ SKYWARD_STATE=${SKYWARD_STATE:-$SKYWARD_CACHE/cluster}
 SKYWARD_BIN_DIR=$SKYWARD_CACHE/bin
 SKYWARD_IMAGES=$SKYWARD_CACHE/images
 SKYWARD_LOG_DIR=${SKYWARD_LOG_DIR:-$SKYWARD_CACHE/log}
-# What `cargo` builds, and where `hack/build.sh` leaves it.
+# How `cargo` builds operator and plugin, and where it leaves them. Demo and tests share
+# one profile, so that nothing is compiled twice; what people install, and what the
+# benchmarks measure, is PROFILE=release.
+PROFILE=${PROFILE:-dev}
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$SKYWARD_CACHE/target}
-SKYWARD_TARGET_BIN=$CARGO_TARGET_DIR/debug
+case $PROFILE in
+  dev) SKYWARD_TARGET_BIN=$CARGO_TARGET_DIR/debug ;;
+  release) SKYWARD_TARGET_BIN=$CARGO_TARGET_DIR/release ;;
+  *)
+    printf 'error: PROFILE is %s; it can be dev or release\n' "$PROFILE" >&2
+    exit 1
+    ;;
+esac
 AGENT_TARGET=$(uname -m)-unknown-linux-gnu
 SKYWARD_AGENT=$CARGO_TARGET_DIR/$AGENT_TARGET/agent/skyward-agent
-export AGENT_TARGET SKYWARD_TARGET_BIN SKYWARD_AGENT
+export PROFILE AGENT_TARGET SKYWARD_TARGET_BIN SKYWARD_AGENT
 export SKYWARD_ROOT SKYWARD_CACHE SKYWARD_STATE SKYWARD_BIN_DIR SKYWARD_IMAGES SKYWARD_LOG_DIR
 mkdir -p "$SKYWARD_BIN_DIR" "$SKYWARD_IMAGES" "$SKYWARD_LOG_DIR"
 

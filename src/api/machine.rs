@@ -29,6 +29,12 @@ use crate::{offer::Architecture, shared::Accelerator};
     printcolumn(name = "Step", type_ = "string", json_path = ".status.step"),
     printcolumn(name = "Market", type_ = "string", json_path = ".spec.market"),
     printcolumn(name = "$/h", type_ = "string", json_path = ".spec.hourlyPrice"),
+    printcolumn(
+        name = "Paid $/h",
+        type_ = "string",
+        json_path = ".status.hourlyPrice",
+        priority = 1
+    ),
     printcolumn(name = "Offer", type_ = "string", json_path = ".spec.offer", priority = 1),
     printcolumn(
         name = "Address",
@@ -72,9 +78,15 @@ pub struct MachineSpec {
     pub region: String,
     /// On which market it was ordered.
     pub market: Market,
-    /// Price in USD per hour, frozen when it was ordered, as a decimal.
+    /// Price of the Offer in USD per hour, frozen when it was ordered, as a decimal.
     #[schemars(length(max = 32))]
     pub hourly_price: String,
+    /// Most that the order may come to cost in USD per hour: on demand `hourlyPrice`; on the
+    /// spot market `maxHourlyCost` of the Pool, else the Offer's price on demand, but never
+    /// less than `hourlyPrice`. No bid is raised to it: it only bounds what is bid.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 32))]
+    pub price_ceiling: Option<String>,
     /// The Offer's price on demand when it was ordered; what the machine would have cost
     /// without the spot market.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -208,9 +220,18 @@ pub struct MachineStatus {
     /// When the provider accepted the order.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accepted_at: Option<Time>,
+    /// Price in USD per hour that its provider named at launch; it is billed at this, and at
+    /// `spec.hourlyPrice` where the provider names none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 32))]
+    pub hourly_price: Option<String>,
     /// Since when it is billed, as the provider says; else since `acceptedAt`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub billed_since: Option<Time>,
+    /// Until when it is billed, where its provider bills no more once its end is ordered;
+    /// else until `goneAt`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub billed_until: Option<Time>,
     /// When the cloud will take it back, once it said so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reclaim_at: Option<Time>,

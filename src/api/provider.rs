@@ -149,6 +149,11 @@ pub struct Limits {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 32), regex(pattern = r"^[0-9]+(\.[0-9]+)?$"))]
     pub monthly_cost: Option<String>,
+    /// USD that the machines of each namespace may cost in a calendar month (UTC). When it is
+    /// spent no more are ordered for that namespace; those that run go on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 32), regex(pattern = r"^[0-9]+(\.[0-9]+)?$"))]
+    pub monthly_cost_per_namespace: Option<String>,
 }
 
 /// How Pods of the Container provider look. `binary`, `network` and `container_prefix`
@@ -330,6 +335,10 @@ pub struct ProviderCost {
     #[serde(default)]
     #[schemars(length(max = 40))]
     pub settled_this_month: String,
+    /// That by namespace: of the 1000 that spent most.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 1000, "additionalProperties" = {"type": "string", "maxLength": 40}))]
+    pub settled_this_month_by_namespace: BTreeMap<String, String>,
     /// UIDs of machines that are settled and whose records still exist, so that none counts
     /// twice.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -45,6 +45,8 @@ pub mod reason {
     pub const POOL_STALLED: &str = "PoolStalled";
     /// Pool: its last machine and its key are gone.
     pub const POOL_DESTROYED: &str = "PoolDestroyed";
+    /// Pool: no machine of it is left and none is wanted; what it cost in all.
+    pub const COST_FINAL: &str = "CostFinal";
     /// Pool: a Machine was recorded and is ordered.
     pub const MACHINE_ORDERED: &str = "MachineOrdered";
     /// Pool: a Machine takes the place of a failed or lost one.

@@ -12,6 +12,7 @@ pub mod config;
 pub mod context;
 pub mod events;
 pub mod fence;
+pub mod guard;
 pub mod health;
 pub mod keys;
 pub mod lease;

@@ -4,8 +4,11 @@
 //! of Pools, in what is read from the caches when somebody asks. Nothing here may be
 //! made of a message.
 
+mod cost;
+
 use std::time::Duration;
 
+use jiff::Timestamp;
 use prometheus_client::{
     encoding::text::encode,
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
@@ -41,6 +44,7 @@ pub struct Metrics {
     invalid_objects: Family<Labels, Counter>,
     orphans_deleted: Counter,
     leader: Gauge,
+    cost: cost::CostMetrics,
 }
 
 fn seconds() -> Histogram {
@@ -74,8 +78,10 @@ impl Default for Metrics {
             invalid_objects: Family::default(),
             orphans_deleted: Counter::default(),
             leader: Gauge::default(),
+            cost: cost::CostMetrics::default(),
         };
         let r = &mut this.registry;
+        this.cost.register(r);
         r.register("reconciles", "Reconciles, by kind", this.reconciles.clone());
         r.register_with_unit(
             "reconcile",
@@ -264,6 +270,7 @@ impl Metrics {
 
     /// Sets what is read from the caches; called when somebody asks for the metrics.
     pub fn observe(&self, context: &Context) {
+        self.cost.observe(context, Timestamp::now());
         self.machines.clear();
         self.sessions.clear();
         for phase in MACHINE_PHASES {
@@ -388,6 +395,9 @@ mod tests {
             sessions,
         ] {
             family.get_or_create(&Vec::new()).set(1);
+        }
+        for family in metrics.cost.families() {
+            family.get_or_create(&Vec::new()).set(1.0);
         }
         let text = metrics.render();
         let mut there: Vec<String> = text

@@ -1,9 +1,11 @@
 //! What machines cost. Pure: decimals, times and billing steps in, decimals out.
 //!
 //! A machine is billed from the moment its provider names (or, where none does, from the
-//! moment it accepted the order) until it is gone, in whole steps of that provider and at
-//! least for its minimum. Price and steps are those of the moment of the order, which
-//! stand in the record of the machine.
+//! moment it accepted the order) until it is gone or bills no more, in whole steps of that
+//! provider and at least for its minimum. The price is what the provider named at launch,
+//! else that of the order; both and the steps stand in the record of the machine and never
+//! change. A machine that halted costs its full price here until it is gone, although most
+//! clouds then bill its disk alone: this ledger never claims less than the bill will.
 
 use std::time::Duration;
 
@@ -34,10 +36,11 @@ impl Tariff {
     pub fn of(machine: &Machine) -> Self {
         let spec = &machine.spec;
         let decimal = |text: &str| text.parse::<Decimal>().unwrap_or_default();
-        let hourly = decimal(&spec.hourly_price);
+        let hourly = decimal(hourly_price(machine));
+        let listed = decimal(&spec.hourly_price);
         Self {
             hourly,
-            on_demand: spec.on_demand_price.as_deref().map_or(hourly, decimal),
+            on_demand: spec.on_demand_price.as_deref().map_or(listed, decimal),
             market: spec.market,
             step: Duration::from_secs(u64::from(spec.billing_step_seconds.unwrap_or(1))),
             minimum: Duration::from_secs(u64::from(spec.billing_minimum_seconds.unwrap_or(0))),
@@ -124,13 +127,29 @@ pub fn billed_since(machine: &Machine) -> Option<Timestamp> {
     Some(since.0)
 }
 
+/// Until when a machine was billed; `None` while it still is.
+pub fn billed_until(machine: &Machine) -> Option<Timestamp> {
+    let status = machine.status.as_ref()?;
+    let until = status.billed_until.as_ref().or(status.gone_at.as_ref())?;
+    Some(until.0)
+}
+
+/// USD per hour that a machine is billed at: what its provider named at launch, else what
+/// was recorded with the order.
+pub fn hourly_price(machine: &Machine) -> &str {
+    let named = machine
+        .status
+        .as_ref()
+        .and_then(|status| status.hourly_price.as_ref());
+    named.unwrap_or(&machine.spec.hourly_price)
+}
+
 /// What a machine has cost until now, or in all when it is gone.
 pub fn so_far(machine: &Machine, now: Timestamp) -> Cost {
     let Some(from) = billed_since(machine) else {
         return Cost::default();
     };
-    let gone = machine.status.as_ref().and_then(|status| status.gone_at.as_ref());
-    Tariff::of(machine).cost(from, gone.map_or(now, |time| time.0))
+    Tariff::of(machine).cost(from, billed_until(machine).unwrap_or(now))
 }
 
 /// An amount for people and statuses: cents and fractions of them, no trailing zeros.
@@ -193,6 +212,34 @@ mod tests {
         assert_eq!(tariff(60, 0).next_step(at(0), at(10)), Duration::from_secs(50));
         assert_eq!(tariff(1, 60).next_step(at(0), at(10)), Duration::from_secs(50));
         assert_eq!(tariff(1, 0).next_step(at(0), at(10)), Duration::from_secs(1));
+    }
+
+    fn machine(status: serde_json::Value) -> Machine {
+        let mut machine: Machine = serde_json::from_value(serde_json::json!({
+            "apiVersion": "skyward.dev/v1alpha1", "kind": "Machine", "metadata": { "name": "m" },
+            "spec": { "pool": "p", "poolUid": "u", "slot": 0, "attempt": 1, "provider": "a", "offer": "o",
+                "instanceType": "x", "market": "Spot", "hourlyPrice": "1", "onDemandPrice": "3",
+                "token": "t", "templateHash": "h" },
+        }))
+        .unwrap();
+        machine.status = Some(serde_json::from_value(status).unwrap());
+        machine
+    }
+
+    #[test]
+    fn what_the_provider_named_at_launch_is_billed_and_not_what_was_offered() {
+        let mut status = serde_json::json!({ "acceptedAt": "2026-11-21T10:00:00Z" });
+        let now = "2026-11-21T12:00:00Z".parse().unwrap();
+        let offered = so_far(&machine(status.clone()), now);
+        assert_eq!((offered.spot, offered.savings), (Decimal::TWO, Decimal::from(4)));
+        status["hourlyPrice"] = "1.5".into();
+        let named = so_far(&machine(status.clone()), now);
+        assert_eq!((named.spot, named.savings), (Decimal::from(3), Decimal::from(3)));
+        status["billedSince"] = "2026-11-21T11:00:00Z".into();
+        status["goneAt"] = "2026-11-21T11:40:00Z".into();
+        assert_eq!(so_far(&machine(status.clone()), now).spot, Decimal::ONE);
+        status["billedUntil"] = "2026-11-21T11:20:00Z".into();
+        assert_eq!(so_far(&machine(status), now).spot, Decimal::new(5, 1));
     }
 
     #[test]

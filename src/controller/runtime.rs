@@ -17,7 +17,6 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{
     Api, Client, Resource, ResourceExt,
     api::ListParams,
-    core::DeserializeGuard,
     runtime::{
         WatchStreamExt,
         reflector::{ObjectRef, Store as Cache, store, store::Writer},
@@ -41,6 +40,7 @@ use crate::{
     context::{Accounts, Caches, Context, ProviderFactory},
     events::{self, EventSpec, Events},
     fence::Fence,
+    guard::Guarded,
     health::{self, Health},
     lease, logs, machine,
     metrics::Metrics,
@@ -485,7 +485,7 @@ fn watch<K>(
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
 {
-    let api: Api<DeserializeGuard<K>> = Api::all(client.clone());
+    let api: Api<Guarded<K>> = Api::all(client.clone());
     let metrics = metrics.clone();
     let kind = K::kind(&()).into_owned();
     async move {
@@ -537,11 +537,11 @@ where
 
 /// Takes the guard off, and what nobody reads; a malformed object is skipped and counted.
 fn readable<K: Resource<DynamicType = ()>>(
-    event: Event<DeserializeGuard<K>>,
+    event: Event<Guarded<K>>,
     kind: &str,
     metrics: &Metrics,
 ) -> Option<Event<K>> {
-    let read = |guard: DeserializeGuard<K>| match guard.0 {
+    let read = |guard: Guarded<K>| match guard.0 {
         Ok(mut object) => {
             let meta = object.meta_mut();
             meta.managed_fields = None;
@@ -579,7 +579,7 @@ mod tests {
     fn a_malformed_object_is_skipped_and_the_next_is_read() {
         let metrics = Metrics::default();
         let read = |json: serde_json::Value| {
-            let guard: DeserializeGuard<Pool> = serde_json::from_value(json).unwrap();
+            let guard: Guarded<Pool> = serde_json::from_str(&json.to_string()).unwrap();
             readable(Event::Apply(guard), "Pool", &metrics)
         };
         let meta = serde_json::json!({ "name": "a", "namespace": "b" });

@@ -59,7 +59,8 @@ pub struct Order {
     pub region: String,
     /// Market.
     pub market: Market,
-    /// Highest price in USD per hour.
+    /// Highest price in USD per hour. Where a bid is what is paid it only bounds the bid,
+    /// which is made from the market's price at the time of the order.
     pub price_ceiling: Option<Decimal>,
     /// Accelerators: canonical name and count.
     pub accelerator: Option<(String, u32)>,

@@ -143,6 +143,8 @@ pub struct Capabilities {
     pub billing_step: Duration,
     /// Least time that is billed for each machine.
     pub billing_minimum: Duration,
+    /// Which part of a machine's life is billed.
+    pub billed_time: BilledTime,
     /// Whether machines of one Pool reach each other by their private addresses.
     pub connected: bool,
     /// Whether an order can carry a boot script.
@@ -171,6 +173,7 @@ impl Capabilities {
             stop_command: None,
             billing_step: Duration::from_secs(1),
             billing_minimum: Duration::ZERO,
+            billed_time: BilledTime::Existing,
             connected: false,
             boot_script: false,
             host_keys: HostKeys::FirstContact,
@@ -179,6 +182,15 @@ impl Capabilities {
             hidden_environment: &[],
         }
     }
+}
+
+/// Which part of a machine's life is billed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BilledTime {
+    /// From the order until it is gone, or nobody says otherwise.
+    Existing,
+    /// From when it runs until its end is ordered.
+    Running,
 }
 
 /// What carries the mark of a machine.

@@ -129,7 +129,9 @@ impl Session {
         let mut refused_since: Option<Instant> = None;
         loop {
             let spec = self.spec.borrow().clone();
-            let why = match self.connect(&spec).await {
+            // What a session goes through on its way is in boxes: a session that is Ready
+            // would otherwise hold room for all of it as long as it lives.
+            let why = match Box::pin(self.connect(&spec)).await {
                 Ok(connection) => {
                     refused_since = None;
                     let readied = self.readied;
@@ -180,7 +182,7 @@ impl Session {
             .await
             .map_err(|e| unreachable(e.to_string()))?;
         // The library reads each packet in two pieces: a buffer halves the system calls.
-        let mut stream = BufReader::with_capacity(8 * 1024, stream);
+        let mut stream = BufReader::with_capacity(4 * 1024, stream);
         // A permit is held only while there is work to do: a port that is open and silent
         // must not keep other machines waiting.
         let greeting = timeout(self.shared.patience.greeting, stream.fill_buf()).await;
@@ -219,7 +221,7 @@ impl Session {
         loop {
             let attached = tokio::select! {
                 why = connection.lost() => Err(Interruption::Lost(why)),
-                attached = self.attach(spec, &connection) => attached,
+                attached = Box::pin(self.attach(spec, &connection)) => attached,
             };
             let interruption = match attached {
                 Ok(attached) => {
@@ -486,10 +488,8 @@ async fn keep_lease(
     let mut first = true;
     loop {
         let lease = spec.borrow_and_update().lease;
-        let next = match agent
-            .renew_lease(lease.instance_timeout, lease.orphan_timeout)
-            .await
-        {
+        let renewal = Box::pin(agent.renew_lease(lease.instance_timeout, lease.orphan_timeout));
+        let next = match renewal.await {
             // It was just begun with: that it is still the other one has another reason.
             Ok(reply) if outdated.is_some() && reply.running == 0 && !first => {
                 return Interruption::AgentGone("it is idle, so its agent is replaced by a newer one".into());

@@ -42,8 +42,9 @@ const DRAIN: Duration = Duration::from_millis(250);
 /// Pause between signs of life on a silent connection; three without an answer end it.
 const KEEPALIVE: Duration = Duration::from_secs(15);
 
-/// Input that is on its way to the machine at once.
-const PIECE: usize = 32 * 1024;
+/// Input that is on its way to the machine at once. The library's buffers stay as large as
+/// the largest piece for as long as the connection lives.
+const PIECE: usize = 8 * 1024;
 
 type Channel = russh::Channel<client::Msg>;
 type WriteHalf = russh::ChannelWriteHalf<client::Msg>;
@@ -263,17 +264,15 @@ impl Connection {
         // A command that ends without reading its input never opens the window again, so
         // feeding must not be waited for.
         let feed = async {
-            // A piece at a time, and only when the one before is on its way: the library
-            // keeps whatever it is given at once in a buffer that never shrinks again.
-            let before = self.lost.written();
-            let mut sent = 0;
+            // A piece at a time, and the next when the network has taken it: the library keeps
+            // whatever it is given at once in a buffer that never shrinks again. Counted anew
+            // for each piece, since what goes out is more than the pieces.
             while let Some(piece) = input.next().await {
-                let start = sent;
-                sent += piece.len() as u64;
+                let taken = self.lost.written() + piece.len() as u64;
                 if channel.data_bytes(piece).await.is_err() {
                     break;
                 }
-                self.lost.wait_written(before + start).await;
+                self.lost.wait_written(taken).await;
             }
             let _ = channel.eof().await;
             std::future::pending::<()>().await;

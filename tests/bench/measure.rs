@@ -14,6 +14,7 @@ use kube::{
 };
 use serde_json::json;
 use skyward_api::{Machine, MachinePhase, Pool, Task, task::TaskPhase};
+use skyward_testkit::{Clouds, Cluster, Machines, PROVIDER, install, install_with};
 use tokio::task::JoinHandle;
 
 /// Longest silence of a watch that should speak.
@@ -23,22 +24,42 @@ const PATIENCE: Duration = Duration::from_secs(120);
 pub(crate) struct Bench {
     pub(crate) client: Client,
     pub(crate) namespace: String,
+    /// Simulated clouds, where some are wanted.
+    pub(crate) clouds: Option<Clouds>,
+    cluster: Cluster,
 }
 
 impl Bench {
-    pub(crate) async fn start() -> anyhow::Result<Self> {
-        let cluster = skyward_testkit::Cluster::connect().await?;
-        skyward_testkit::install(&cluster).await?;
+    /// Installs the operator; with clouds, sent to simulators of these.
+    pub(crate) async fn start(clouds: &[(&str, Machines)]) -> anyhow::Result<Self> {
+        let cluster = Cluster::connect().await?;
+        let clouds = if clouds.is_empty() {
+            install(&cluster).await?;
+            None
+        } else {
+            let clouds = Clouds::start(&cluster, clouds).await?;
+            install_with(&cluster, &clouds.operator_values()).await?;
+            Some(clouds)
+        };
         let client = cluster.client.clone();
         let namespace = format!("bench-{}", std::process::id());
         let object = serde_json::from_value(json!({"metadata": {"name": namespace}}))?;
         Api::<Namespace>::all(client.clone())
             .create(&PostParams::default(), &object)
             .await?;
-        Ok(Self { client, namespace })
+        Ok(Self {
+            client,
+            namespace,
+            clouds,
+            cluster,
+        })
     }
 
+    /// Leaves an operator that asks the clouds themselves, and nothing of ours for long.
     pub(crate) async fn finish(&self) -> anyhow::Result<()> {
+        if self.clouds.is_some() {
+            install_with(&self.cluster, &[]).await?;
+        }
         Api::<Namespace>::all(self.client.clone())
             .delete(&self.namespace, &DeleteParams::default())
             .await
@@ -59,13 +80,19 @@ impl Bench {
     }
 
     /// Creates a Pool of the container provider.
-    pub(crate) async fn create_pool(&self, name: &str, nodes: u32, concurrency: u32) -> anyhow::Result<Pool> {
+    pub(crate) async fn create_pool(&self, name: &str, nodes: u32, concurrency: u32) -> anyhow::Result<()> {
+        let worker = json!({"concurrency": concurrency});
+        let spec = json!({"provider": PROVIDER, "nodes": {"desired": nodes}, "worker": worker});
+        self.create_pool_of(name, spec).await
+    }
+
+    /// Creates a Pool.
+    pub(crate) async fn create_pool_of(&self, name: &str, spec: serde_json::Value) -> anyhow::Result<()> {
         let pool = serde_json::from_value(json!({
-            "apiVersion": "skyward.dev/v1alpha1", "kind": "Pool", "metadata": {"name": name},
-            "spec": {"provider": skyward_testkit::PROVIDER, "nodes": {"desired": nodes},
-                     "worker": {"concurrency": concurrency}},
+            "apiVersion": "skyward.dev/v1alpha1", "kind": "Pool", "metadata": {"name": name}, "spec": spec,
         }))?;
-        Ok(self.pools().create(&PostParams::default(), &pool).await?)
+        self.pools().create(&PostParams::default(), &pool).await?;
+        Ok(())
     }
 
     /// Waits until so many Machines of the Pool are Ready.

@@ -1,12 +1,18 @@
 //! What the controller costs when nothing happens, and after much has happened.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use anyhow::Context as _;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::json;
+use skyward_cloudsim::core::market::InstanceType;
+use skyward_testkit::controller_memory;
 
-use crate::measure::{Bench, figure};
+use crate::{
+    clouds::Customer,
+    measure::{Bench, figure},
+};
 
 /// Writes to our objects in a minute without work, a Pool of two machines being Ready.
 pub(crate) async fn at_rest(bench: &Bench) -> anyhow::Result<()> {
@@ -37,39 +43,132 @@ pub(crate) async fn at_rest(bench: &Bench) -> anyhow::Result<()> {
     bench.delete_pool("rest").await
 }
 
-/// Resident memory of the controller with 10,000 finished Tasks that it saw pass.
-pub(crate) async fn finished_tasks(bench: &Bench) -> anyhow::Result<()> {
-    let tasks = bench.tasks();
-    let before = skyward_testkit::controller_memory(&bench.client).await?;
-    stream::iter(0..10_000)
-        .map(|i| {
-            let tasks = tasks.clone();
-            async move {
-                let name = format!("old-{i}");
-                let task = Bench::task(&name, "no-such-pool", json!({"command": ["true"]}))?;
-                tasks.create(&PostParams::default(), &task).await?;
-                let patch = json!({"status": {"phase": "Succeeded", "attempt": 1, "restarts": 0,
-                    "interruptions": 0, "mode": "command/one", "done": "1/1", "reason": "Succeeded"}});
-                tasks
-                    .patch_status(&name, &PatchParams::default(), &Patch::Merge(&patch))
-                    .await?;
-                anyhow::Ok(())
-            }
-        })
-        .buffer_unordered(16)
-        .try_for_each(|()| async { Ok(()) })
-        .await?;
-    tokio::time::sleep(Duration::from_secs(5)).await;
-    let after = skyward_testkit::controller_memory(&bench.client).await?;
+/// Providers, kinds of machines at each of their clouds, and Offers of each Provider: the
+/// most that one may have.
+const PROVIDERS: usize = 20;
+const KINDS: usize = 125;
+const OFFERS: u32 = 500;
+const POOLS: usize = 1_000;
+const TASKS: usize = 50_000;
+/// Requests at once.
+const CLIENTS: usize = 16;
+/// A controller that has written nothing for so long has settled.
+const QUIET: Duration = Duration::from_secs(10);
+/// Longest wait for that.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// Resident memory of the controller with 10,000 Offers, 1,000 Pools that are off, and 50,000
+/// finished Tasks that it saw pass.
+pub(crate) async fn with_everything(bench: &Bench) -> anyhow::Result<()> {
+    let before = controller_memory(&bench.client).await?;
+    let customers = catalogues(bench).await?;
+    for_each(POOLS, |number| async move {
+        let provider = provider_name(number % PROVIDERS);
+        let gpu = json!({"name": "H100", "count": 1 + number % 8});
+        let spec =
+            json!({"provider": provider, "accelerator": gpu, "suspend": true, "nodes": {"desired": 1}});
+        bench.create_pool_of(&pool_name(number), spec).await
+    })
+    .await?;
+    settled(bench).await?;
+    let without_tasks = controller_memory(&bench.client).await?;
+    let tasks = &bench.tasks();
+    for_each(TASKS, |number| async move {
+        let name = format!("old-{number}");
+        let task = Bench::task(&name, &pool_name(number % POOLS), json!({"command": ["true"]}))?;
+        tasks.create(&PostParams::default(), &task).await?;
+        let patch = json!({"status": {"phase": "Succeeded", "attempt": 1, "restarts": 0,
+            "interruptions": 0, "mode": "command/one", "done": "1/1", "reason": "Succeeded"}});
+        tasks
+            .patch_status(&name, &PatchParams::default(), &Patch::Merge(&patch))
+            .await?;
+        Ok(())
+    })
+    .await?;
+    settled(bench).await?;
+    let after = controller_memory(&bench.client).await?;
+    let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
     figure(
-        "controller_memory_10000_finished",
-        after as f64 / f64::from(1 << 20),
+        "controller_memory",
+        mib(after.whole),
         "MiB",
-        "64",
-        &format!("before {:.1} MiB", before as f64 / f64::from(1 << 20)),
+        "96",
+        &format!(
+            "{:.1} MiB without Offers, Pools and Tasks, {:.1} MiB without the Tasks",
+            mib(before.whole),
+            mib(without_tasks.whole)
+        ),
     );
-    tasks
-        .delete_collection(&DeleteParams::default(), &ListParams::default())
-        .await?;
+    figure(
+        "controller_memory_anonymous",
+        mib(after.anonymous),
+        "MiB",
+        "-",
+        &format!(
+            "{:.1} MiB are pages of files, which other processes share",
+            mib(after.file)
+        ),
+    );
+    for customer in customers {
+        // Their Pools go with the namespace, and need them no more: they have no machines.
+        customer.close().await?;
+    }
     Ok(())
+}
+
+fn provider_name(number: usize) -> String {
+    format!("bench-catalogue-{number}")
+}
+
+fn pool_name(number: usize) -> String {
+    format!("memory-{number}")
+}
+
+/// Accounts at a cloud that sells many kinds of machines.
+async fn catalogues(bench: &Bench) -> anyhow::Result<Vec<Customer<'_>>> {
+    let clouds = bench.clouds.as_ref().context("no clouds were started")?;
+    clouds.sim("verda").world(|world| {
+        let like = world
+            .types
+            .values()
+            .find(|kind| kind.gpus > 0)
+            .cloned()
+            .unwrap_or_default();
+        for number in world.types.len()..KINDS {
+            world.add_type(InstanceType {
+                name: format!("{}-{number}", like.name),
+                ..like.clone()
+            });
+        }
+    });
+    let mut customers = Vec::new();
+    for number in 0..PROVIDERS {
+        customers.push(Customer::open(bench, "verda", &provider_name(number)).await?);
+    }
+    for customer in &customers {
+        customer.offers(OFFERS).await?;
+    }
+    Ok(customers)
+}
+
+/// Does it for each number, some at a time.
+async fn for_each<F>(count: usize, one: impl Fn(usize) -> F) -> anyhow::Result<()>
+where
+    F: Future<Output = anyhow::Result<()>>,
+{
+    let all = stream::iter(0..count).map(one).buffer_unordered(CLIENTS);
+    all.try_for_each(|()| async { Ok(()) }).await
+}
+
+/// Waits until nobody has written to our objects for a while.
+async fn settled(bench: &Bench) -> anyhow::Result<()> {
+    let begun = Instant::now();
+    loop {
+        let before = bench.writes().await?;
+        tokio::time::sleep(QUIET).await;
+        if bench.writes().await? == before {
+            return Ok(());
+        }
+        anyhow::ensure!(begun.elapsed() < PATIENCE, "the controller does not come to rest");
+    }
 }

@@ -203,13 +203,8 @@ impl Bench {
 
     /// How many machines there are, on the bill already or not.
     pub fn machines(&self) -> usize {
-        self.sim.world(|world| {
-            world
-                .machines
-                .values()
-                .filter(|machine| machine.exists())
-                .count()
-        })
+        self.sim
+            .world(|world| world.machines.values().filter(|machine| machine.exists()).count())
     }
 
     /// Orders a machine and waits until it runs, as a controller would: what passes is
@@ -250,27 +245,38 @@ impl Bench {
         );
     }
 
-    /// Deletes a machine until it is gone, and returns what its Pool shared.
+    /// Deletes a machine until it is gone, and returns what its Pool shared: the last one's
+    /// end, for that is when it can be returned. Answers with what was refused.
     ///
     /// # Panics
     /// When that does not happen within twenty minutes.
     pub async fn bring_down(&self, order: &Order, id: Option<&String>) -> Vec<ProviderError> {
+        let mut refused = self.end(order, id).await;
+        let pool = pool();
+        refused.extend(self.until_gone(async || self.provider.release(&pool).await).await);
+        refused
+    }
+
+    /// Deletes a machine until it is gone. Answers with what was refused.
+    ///
+    /// # Panics
+    /// When that does not happen within twenty minutes.
+    pub async fn end(&self, order: &Order, id: Option<&String>) -> Vec<ProviderError> {
+        let machine = machine(order, id);
+        self.until_gone(async || self.provider.delete(&machine).await)
+            .await
+    }
+
+    async fn until_gone(
+        &self,
+        step: impl AsyncFn() -> Result<Deletion, ProviderError>,
+    ) -> Vec<ProviderError> {
         let mut refused = Vec::new();
-        let (mut deleted, mut released) = (false, false);
         for _ in 0..240 {
-            let step = if deleted {
-                self.provider.release(&pool()).await
-            } else {
-                self.provider.delete(&machine(order, id)).await
-            };
-            match step {
-                Ok(Deletion::Gone) if deleted => released = true,
-                Ok(Deletion::Gone) => deleted = true,
+            match step().await {
+                Ok(Deletion::Gone) => return refused,
                 Ok(Deletion::InProgress) => {}
                 Err(error) => refused.push(error),
-            }
-            if released {
-                return refused;
             }
             sleep(Duration::from_secs(5)).await;
         }
@@ -278,6 +284,16 @@ impl Bench {
             "not gone within twenty minutes: {refused:?}, {:#?}",
             self.sim.requests().last()
         );
+    }
+
+    /// Lets hours pass in which nobody asks anything, for the client and for the cloud.
+    pub async fn pass(&self, time: Duration) {
+        let minute = Duration::from_mins(1);
+        for _ in 0..time.as_secs() / minute.as_secs() {
+            tokio::time::advance(minute).await;
+            self.simulator
+                .advance(i64::try_from(minute.as_secs()).unwrap_or_default());
+        }
     }
 
     /// What the judge says at the end: nothing is billed, nothing is left, every request

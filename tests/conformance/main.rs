@@ -6,6 +6,7 @@
     reason = "helpers of tests fail as tests do"
 )]
 
+mod ledger;
 mod prism;
 
 use std::{collections::BTreeSet, path::PathBuf, time::Duration};
@@ -187,8 +188,9 @@ fn p2_many_machines_ordered_at_once_are_as_many_and_share_what_they_share() {
         }
         assert_eq!(bench.machines(), 3 - short, "{kind}");
         for order in &orders {
-            bench.bring_down(order, None).await;
+            bench.end(order, None).await;
         }
+        bench.bring_down(&orders[0], None).await;
         bench.judge(kind);
     });
 }

@@ -1,7 +1,7 @@
 //! Simulated clouds beside the cluster: they listen on the node, so that the operator's Pod
 //! reaches them, and their machines are Pods with OpenSSH.
 
-use std::{net::SocketAddr, path::PathBuf, sync::Arc};
+use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, sync::Arc};
 
 use anyhow::Context as _;
 use k8s_openapi::api::core::v1::{Namespace, Node};
@@ -12,8 +12,12 @@ use kube::{
 };
 use serde_json::json;
 use skyward_cloudsim::{
-    BootPlan, Builder, Sim, Simulator,
-    backend::pods::{Pods, Settings, clear},
+    Account, BootPlan, Builder, Sim, Simulator,
+    backend::{
+        Backend,
+        memory::Memory,
+        pods::{Pods, Settings, clear},
+    },
 };
 use tokio::sync::oneshot;
 
@@ -39,8 +43,7 @@ pub struct Clouds {
 
 /// What the thread of the clouds needs.
 struct Plan {
-    names: Vec<String>,
-    machines: Machines,
+    clouds: Vec<(String, Machines)>,
     image: String,
     host: String,
     kubeconfig: PathBuf,
@@ -48,14 +51,16 @@ struct Plan {
 
 impl Clouds {
     /// Starts these clouds. What an earlier program left of their machines goes first.
-    pub async fn start(cluster: &Cluster, names: &[&str], machines: Machines) -> Result<Self> {
+    pub async fn start(cluster: &Cluster, clouds: &[(&str, Machines)]) -> Result<Self> {
         let host = node_address(cluster).await?;
-        if machines == Machines::Pods {
+        if clouds.iter().any(|(_, machines)| *machines == Machines::Pods) {
             prepare_namespace(cluster).await?;
         }
         let plan = Plan {
-            names: names.iter().map(|name| (*name).to_owned()).collect(),
-            machines,
+            clouds: clouds
+                .iter()
+                .map(|(name, machines)| ((*name).to_owned(), *machines))
+                .collect(),
             image: std::env::var(NODE_IMAGE).context("SKYWARD_NODE_IMAGE is not set; run `make test`")?,
             host: host.clone(),
             kubeconfig: cluster.kubeconfig.clone(),
@@ -85,6 +90,36 @@ impl Clouds {
         self.simulator.cloud(cloud)
     }
 
+    /// Opens an account at a cloud. What a Secret must hold to use it, in the name of that
+    /// holder.
+    pub fn open_account(&self, cloud: &str, account: &str, holder: &str) -> BTreeMap<String, String> {
+        let (id, secret) = (format!("id-{holder}"), format!("secret-{holder}"));
+        let pair = || Account::with_pair(account, &id, &secret);
+        let key = || Account::with_key(account, &secret);
+        let (opened, keys) = match cloud {
+            "verda" => (
+                pair(),
+                vec![
+                    ("VERDA_CLIENT_ID", id.clone()),
+                    ("VERDA_CLIENT_SECRET", secret.clone()),
+                ],
+            ),
+            "aws" => (
+                pair(),
+                vec![
+                    ("AWS_ACCESS_KEY_ID", id.clone()),
+                    ("AWS_SECRET_ACCESS_KEY", secret.clone()),
+                ],
+            ),
+            "runpod" => (key(), vec![("RUNPOD_API_KEY", secret.clone())]),
+            _ => (key(), vec![("VAST_API_KEY", secret.clone())]),
+        };
+        self.sim(cloud).world(|world| world.add_account(opened));
+        keys.into_iter()
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect()
+    }
+
     /// `--set` values of the chart that send the operator to these clouds.
     pub fn operator_values(&self) -> Vec<String> {
         let mut values = Vec::new();
@@ -111,19 +146,27 @@ impl Plan {
     async fn start(self) -> Result<Simulator> {
         let everywhere = SocketAddr::from(([0, 0, 0, 0], 0));
         let mut builder = Builder::new();
-        for name in &self.names {
+        for (name, _) in &self.clouds {
             let cloud = skyward_cloudsim::cloud(name).with_context(|| {
                 format!("there is no simulator of {name}, or SKYWARD_SPECS does not name its description")
             })?;
             builder = builder.cloud_at(cloud, everywhere);
         }
-        if self.machines == Machines::Pods {
+        let clouds = self.clouds.into_iter();
+        let of_pods: Vec<String> = clouds
+            .filter(|(_, machines)| *machines == Machines::Pods)
+            .map(|(name, _)| name)
+            .collect();
+        if !of_pods.is_empty() {
             let kubeconfig = Kubeconfig::read_from(&self.kubeconfig)?;
             let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
             let client = Client::try_from(config)?;
             clear(client.clone(), NAMESPACE).await?;
             let (image, host) = (self.image, self.host);
-            builder = builder.backend(move |site| {
+            builder = builder.backend(move |site| -> Arc<dyn Backend> {
+                if !of_pods.iter().any(|name| name == site.cloud) {
+                    return Arc::new(Memory::new(site.reports));
+                }
                 let settings = Settings {
                     cloud: site.cloud,
                     namespace: NAMESPACE.to_owned(),

@@ -20,7 +20,7 @@ pub use cluster::{Cluster, Output};
 pub use index::{PackageIndex, package_index};
 pub use install::{NODE_IMAGE, OPERATOR_NAMESPACE, PROVIDER, install, install_with, operator_values};
 pub use process::{
-    controller_memory, controller_pid, kill_controller, pids_in_pod, wait_controller_replaced,
+    Memory, controller_memory, controller_pid, kill_controller, pids_in_pod, wait_controller_replaced,
 };
 pub use space::Space;
 

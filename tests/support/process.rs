@@ -79,18 +79,30 @@ pub async fn wait_controller_replaced(client: &Client, old: u32) -> Result<u32> 
     bail!("no new controller process within 120 s of the old one's end")
 }
 
-/// Resident memory of the controller in bytes.
-pub async fn controller_memory(client: &Client) -> Result<u64> {
+/// Resident memory of a process, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Memory {
+    /// All of it.
+    pub whole: u64,
+    /// What is its own.
+    pub anonymous: u64,
+    /// Pages of files, the program first of all: shared, and given back when others need room.
+    pub file: u64,
+}
+
+/// Resident memory of the controller.
+pub async fn controller_memory(client: &Client) -> Result<Memory> {
     let pid = controller_pid(client).await?;
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let line = status
-        .lines()
-        .find(|l| l.starts_with("VmRSS:"))
-        .context("VmRSS is missing")?;
-    let kib: u64 = line
-        .split_whitespace()
-        .nth(1)
-        .context("VmRSS has no value")?
-        .parse()?;
-    Ok(kib * 1024)
+    let part = |name: &str| {
+        let line = status.lines().find(|line| line.starts_with(name));
+        let kib = line.and_then(|line| line.split_whitespace().nth(1));
+        let kib: u64 = kib.with_context(|| format!("{name} is missing"))?.parse()?;
+        anyhow::Ok(kib * 1024)
+    };
+    Ok(Memory {
+        whole: part("VmRSS:")?,
+        anonymous: part("RssAnon:")?,
+        file: part("RssFile:")?,
+    })
 }

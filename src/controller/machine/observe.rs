@@ -9,7 +9,10 @@ use skyward_api::{
     Duration as Lasting, Machine, MachineStatus, Pool, Provider as ProviderObject, machine::MachineSpec,
     provider::HostKeyPolicy,
 };
-use skyward_core::{Deletion, MachineRef, Mark, ProviderError, ProviderMachine, machine::Endpoint};
+use skyward_core::{
+    Deletion, MachineRef, Mark, ProviderError, ProviderMachine, ProviderPhase, machine::Endpoint,
+    provider::BilledTime,
+};
 use skyward_remote::{
     MachineKey,
     sessions::{SessionState, Stage},
@@ -57,6 +60,10 @@ pub struct Observed {
     pub poll_interval: Duration,
     /// How long the provider's answers may lag.
     pub settle_time: Duration,
+    /// Which part of its life is billed.
+    pub billed_time: BilledTime,
+    /// When this process last saw that it did not run yet.
+    pub starting_at: Option<Timestamp>,
     /// Waits of the Pool.
     pub waits: Waits,
 }
@@ -178,6 +185,8 @@ pub struct Memory {
     pub disconnected_since: Option<Timestamp>,
     /// Not to be ordered again before.
     pub order_not_before: Option<Timestamp>,
+    /// When it was last seen that it did not run yet.
+    pub starting_at: Option<Timestamp>,
     /// The Pool's key, once read.
     pub key: Option<PoolKey>,
     /// The session as last asked for.
@@ -240,6 +249,7 @@ pub async fn observe(
     };
     // A failed machine is never asked about again, one that is gone cannot answer.
     let ask = facts.finalizer && !facts.has_failed();
+    let asked_at = Timestamp::now();
     let provider = match client.as_ref().filter(|_| ask) {
         None => Answer::Unknown(None),
         Some(client) => {
@@ -251,6 +261,11 @@ pub async fn observe(
             }
         }
     };
+    if let Answer::There(found) = &provider
+        && matches!(found.phase, ProviderPhase::Starting(_))
+    {
+        memory.starting_at = Some(asked_at);
+    }
     let session = context.sessions.state(&facts.session_key());
     let connected = session.as_ref().is_some_and(|state| state.stage == Stage::Ready);
     if connected || facts.status.ready_at.is_none() {
@@ -292,6 +307,8 @@ pub async fn observe(
             .is_some_and(|client| client.provider.changes().is_some()),
         poll_interval: capabilities.map_or(Duration::from_secs(5), |c| c.poll_interval),
         settle_time: capabilities.map_or(Duration::ZERO, |c| c.settle_time),
+        billed_time: capabilities.map_or(BilledTime::Existing, |c| c.billed_time),
+        starting_at: memory.starting_at,
         waits,
     }
 }

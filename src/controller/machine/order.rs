@@ -64,7 +64,12 @@ pub fn order(machine: &MachineFacts, pool: &PoolSpec, parts: OrderParts<'_>) -> 
             RecordedMarket::OnDemand => Market::OnDemand,
             RecordedMarket::Spot => Market::Spot,
         },
-        price_ceiling: spec.hourly_price.parse().ok(),
+        price_ceiling: spec
+            .price_ceiling
+            .as_ref()
+            .unwrap_or(&spec.hourly_price)
+            .parse()
+            .ok(),
         accelerator: spec
             .accelerator
             .as_ref()

@@ -7,6 +7,7 @@
 pub mod deletion;
 pub mod liveness;
 pub mod progress;
+pub mod rental;
 pub mod status;
 
 use std::time::Duration;

@@ -83,6 +83,8 @@ pub(crate) fn world() -> Observed {
         tells_changes: true,
         poll_interval: Duration::from_secs(2),
         settle_time: Duration::ZERO,
+        billed_time: skyward_core::provider::BilledTime::Existing,
+        starting_at: None,
         waits: Waits::of(None),
     }
 }

@@ -16,7 +16,7 @@ use rust_decimal::Decimal;
 use skyward_api::{Machine, machine::Market, pool::Place};
 use tokio::time::Instant;
 
-use crate::board::Key;
+use crate::{board::Key, money};
 
 /// The Machines of all Pools.
 #[derive(Default)]
@@ -255,7 +255,7 @@ fn used(inner: &Inner, provider: &str, namespace: &str) -> Used {
     let mut used = Used::default();
     for machine in inner.pools.values().flat_map(BTreeMap::values) {
         if machine.spec.provider == provider {
-            let hourly = machine.spec.hourly_price.parse().unwrap_or_default();
+            let hourly = money::hourly_price(machine).parse().unwrap_or_default();
             used.add(hourly, machine.metadata.namespace.as_deref() == Some(namespace));
         }
     }
@@ -348,6 +348,24 @@ mod tests {
         });
         assert!(fleet.reserve("a", &limits, vec![reserved(0), reserved(1)]));
         assert!(!fleet.reserve("b", &limits, vec![reserved(0)]));
+    }
+
+    #[test]
+    fn a_machine_counts_with_what_it_really_costs_once_that_is_known() {
+        let fleet = Fleet::default();
+        let mut dear = machine("m-0").as_ref().clone();
+        dear.spec.hourly_price = "2".into();
+        fleet.apply(&Arc::new(dear.clone()));
+        assert_eq!(fleet.used("local", "team").hourly, Decimal::TWO);
+        dear.status.get_or_insert_default().hourly_price = Some("2.5".into());
+        fleet.apply(&Arc::new(dear));
+        assert_eq!(fleet.used("local", "team").hourly, Decimal::new(25, 1));
+        let limits = of_local(Limits {
+            hourly_in_namespace: Some(Decimal::from(4)),
+            ..Limits::default()
+        });
+        assert!(!fleet.reserve("team", &limits, vec![reserved(1)]));
+        assert!(fleet.reserve("other", &limits, vec![reserved(1)]));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use jiff::Timestamp;
+use rstest::rstest;
 use rust_decimal::Decimal;
 use serde_json::{Value, json};
 use skyward_api::{
@@ -14,11 +15,12 @@ use skyward_api::{
 
 use super::{
     fleet::Limits,
-    observe::{AccountFacts, Bill, Failure, MachineFacts, Observed},
+    observe::{AccountFacts, Bill, Failure, Leftovers, MachineFacts, Observed},
     plan::{Action, Plan, Why, audit::audit, plan},
     tests::{at, provider, ready, world},
 };
 use crate::{
+    events,
     money::Tariff,
     provider::{
         offers::{Book, tests::offer},
@@ -147,6 +149,7 @@ fn the_record_of_a_machine_says_what_was_chosen_and_what_it_costs() {
     );
     assert_eq!((order.market, order.hourly_price.as_str()), (Market::Spot, "0.5"));
     assert_eq!(order.on_demand_price.as_deref(), Some("2"));
+    assert_eq!(order.price_ceiling.as_deref(), Some("2"));
     assert_eq!((order.disk_gb, order.billing_step_seconds), (Some(77), Some(60)));
     assert_eq!(order.settings.as_ref().unwrap()["tier"], "x");
     assert_eq!(
@@ -409,4 +412,100 @@ fn a_spent_budget_returns_all_machines_and_a_new_period_goes_on() {
     let plan = decide(&next);
     assert_eq!(orders(&plan).len(), 2, "what was spent before counts no more");
     assert_eq!(plan.status.cost.unwrap().spent_before_period, "5");
+}
+
+#[rstest]
+#[case::on_demand_it_is_the_price(json!({ "allocation": "on-demand", "maxHourlyCost": "9" }), "3", "1", "3")]
+#[case::on_the_spot_market_what_it_costs_on_demand(json!({ "allocation": "spot" }), "3", "1", "3")]
+#[case::or_what_the_pool_is_willing_to_pay(json!({ "allocation": "spot", "maxHourlyCost": "2.50" }), "3", "1", "2.5")]
+#[case::even_above_the_price_on_demand(json!({ "allocation": "spot", "maxHourlyCost": "4" }), "3", "1", "4")]
+#[case::but_never_below_the_price_itself(json!({ "allocation": "spot" }), "1", "2", "2")]
+fn the_ceiling_of_an_order_is_what_the_user_is_willing_to_pay(
+    #[case] mut pool: Value,
+    #[case] on_demand: &str,
+    #[case] spot: &str,
+    #[case] ceiling: &str,
+) {
+    pool["provider"] = "a".into();
+    let offer = json!({ "onDemandPrice": on_demand, "spotPrice": spot });
+    let plan = decide(&market(pool, &[("a", "a-1", offer)]));
+    assert_eq!(orders(&plan)[0].price_ceiling.as_deref(), Some(ceiling));
+}
+
+#[test]
+fn a_month_that_is_spent_stops_orders_of_its_provider_and_of_its_namespace() {
+    let spent = |limit: i64, spent: i64| Some((Decimal::from(limit), Decimal::from(spent)));
+    for (total, here, limit) in [
+        (spent(100, 100), spent(50, 10), "limits.monthlyCost is 100 USD"),
+        (
+            spent(100, 60),
+            spent(50, 50),
+            "limits.monthlyCostPerNamespace is 50 USD",
+        ),
+    ] {
+        let mut seen = market(json!({ "provider": "a" }), &[("a", "a-1", price("1"))]);
+        let facts = seen.providers.get_mut("a").unwrap();
+        (facts.month, facts.month_in_namespace) = (total, here);
+        let plan = decide(&seen);
+        assert!(orders(&plan).is_empty());
+        let (why, message) = stalled(&plan).unwrap();
+        assert_eq!(why, reason::LIMIT_REACHED);
+        assert!(message.contains(limit), "{message}");
+        let facts = seen.providers.get_mut("a").unwrap();
+        (facts.month, facts.month_in_namespace) = (spent(100, 60), spent(50, 10));
+        assert_eq!(orders(&decide(&seen)).len(), 1);
+    }
+}
+
+#[test]
+fn what_a_pool_cost_is_said_once_when_nothing_is_left_of_it() {
+    let said = |seen: &Observed| -> Vec<String> {
+        decide(seen)
+            .events
+            .into_iter()
+            .filter(|event| event.reason == events::reason::COST_FINAL)
+            .map(|event| event.note)
+            .collect()
+    };
+    let mut seen = market(
+        json!({ "provider": "a", "nodes": { "desired": 0 } }),
+        &[("a", "a-1", price("1"))],
+    );
+    seen.machines = vec![billed(0, "3.6", NOW - 1000, Some(NOW - 100))];
+    seen.pool.status = decide(&seen).status;
+    assert_eq!(said(&seen), Vec::<String>::new(), "its record is still there");
+    seen.machines.clear();
+    let notes = said(&seen);
+    let [note] = &notes[..] else { panic!("{notes:?}") };
+    assert!(
+        note.contains("0.9 USD in all") && note.contains("0.9 on the spot market"),
+        "{note}"
+    );
+    assert!(
+        note.contains("on demand it would have been 0.9 USD more"),
+        "{note}"
+    );
+    let last = seen.clone();
+    seen.pool.status = decide(&seen).status;
+    assert_eq!(said(&seen), Vec::<String>::new(), "and not again");
+    seen = last;
+    seen.pool.spec.nodes.desired = 1;
+    assert_eq!(said(&seen), Vec::<String>::new(), "another machine follows");
+    seen.pool.deleting_since = Some(at(NOW));
+    seen.leftovers = Leftovers::Known(Vec::new());
+    assert_eq!(said(&seen).len(), 1);
+}
+
+#[test]
+fn a_machine_that_is_gone_costs_nothing_more_an_hour() {
+    let mut seen = market(json!({ "provider": "a" }), &[("a", "a-1", price("1"))]);
+    let costs = |hourly: &str, machine: MachineFacts| MachineFacts {
+        hourly_price: hourly.into(),
+        ..machine
+    };
+    seen.machines = vec![
+        costs("3.6", billed(0, "3.6", NOW - 1000, Some(NOW - 100))),
+        costs("1.5", billed(1, "1.5", NOW - 500, None)),
+    ];
+    assert_eq!(decide(&seen).status.hourly_cost, "1.5");
 }

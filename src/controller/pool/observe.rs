@@ -85,6 +85,8 @@ pub struct ProviderFacts {
     /// Most that it may cost in a month, and what was spent in this one, in USD; `None`
     /// without such a limit.
     pub month: Option<(Decimal, Decimal)>,
+    /// The same of the Pool's namespace.
+    pub month_in_namespace: Option<(Decimal, Decimal)>,
     /// Smallest unit of time that it bills, in seconds.
     pub billing_step_seconds: u32,
     /// Least time that it bills, in seconds.
@@ -175,7 +177,7 @@ pub struct Bill {
     pub tariff: Tariff,
     /// Since when.
     pub since: Timestamp,
-    /// Until when, once it is gone.
+    /// Until when, once it is gone; where ending costs nothing that is before it was.
     pub gone_at: Option<Timestamp>,
 }
 
@@ -393,12 +395,12 @@ pub fn machine_facts(machine: &Machine, hashes: &[String], load: Option<&PoolLoa
         ready_at: status.ready_at.as_ref().map(|time| time.0),
         failure,
         address: status.private_address.clone(),
-        hourly_price: machine.spec.hourly_price.clone(),
+        hourly_price: money::hourly_price(machine).to_owned(),
         reclaimed: status.reclaim_at.is_some(),
         bill: money::billed_since(machine).map(|since| Bill {
             tariff: Tariff::of(machine),
             since,
-            gone_at: status.gone_at.as_ref().map(|time| time.0),
+            gone_at: status.gone_at.as_ref().and_then(|_| money::billed_until(machine)),
         }),
         place: Place {
             provider: machine.spec.provider.clone(),
@@ -482,20 +484,28 @@ fn provider_facts(
                     .and_then(|cost| cost.parse().ok()),
             }),
         used: context.fleet.used(name, namespace),
-        month: provider.as_ref().and_then(|provider| {
-            let limit = provider
-                .spec
-                .limits
-                .as_ref()?
-                .monthly_cost
-                .as_ref()?
-                .parse()
-                .ok()?;
-            let cost = provider.status.as_ref().and_then(|status| status.cost.as_ref());
-            let machines = context.fleet.of_provider(name);
-            Some((limit, spent_this_month(cost, &machines, Timestamp::now())))
-        }),
+        month: month(context, provider.as_deref(), None),
+        month_in_namespace: month(context, provider.as_deref(), Some(namespace)),
     }
+}
+
+/// The limit for a month, of a Provider or of one namespace at it, and what is spent of it.
+fn month(
+    context: &Context,
+    provider: Option<&ProviderObject>,
+    namespace: Option<&str>,
+) -> Option<(Decimal, Decimal)> {
+    let provider = provider?;
+    let limits = provider.spec.limits.as_ref()?;
+    let limit = match namespace {
+        None => limits.monthly_cost.as_ref(),
+        Some(_) => limits.monthly_cost_per_namespace.as_ref(),
+    };
+    let limit = limit?.parse().ok()?;
+    let cost = provider.status.as_ref().and_then(|status| status.cost.as_ref());
+    let machines = context.fleet.of_provider(&provider.name_any());
+    let spent = spent_this_month(cost, &machines, namespace, Timestamp::now());
+    Some((limit, spent))
 }
 
 fn namespace_facts(namespaces: &Cache<PartialObjectMeta<Namespace>>, name: &str) -> NamespaceFacts {

@@ -287,6 +287,7 @@ pub fn plan(seen: &Observed, now: Timestamp) -> Plan {
     if seen.pool.deleting_since.is_some() {
         cleanup::plan(&mut draft);
         status::plan_deleting(&mut draft);
+        cost::announce(&mut draft);
         return draft.finish();
     }
     if !seen.pool.finalizer {
@@ -325,6 +326,7 @@ pub fn plan(seen: &Observed, now: Timestamp) -> Plan {
         );
     }
     status::plan(&mut draft);
+    cost::announce(&mut draft);
     draft.finish()
 }
 

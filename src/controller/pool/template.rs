@@ -1,6 +1,10 @@
 //! What a Pool asks of each of its machines: names, digest, and the record to create.
 
-use skyward_api::{machine::MachineSpec, pool::PoolSpec};
+use rust_decimal::Decimal;
+use skyward_api::{
+    machine::{MachineSpec, Market},
+    pool::PoolSpec,
+};
 
 use super::{
     choice::{Choice, Wish, wishes},
@@ -50,7 +54,8 @@ pub fn machine_name(pool: &str, pool_uid: &str, slot: u32, attempt: u32) -> Stri
     format!("{}-{uid}-{slot}-{attempt}", stem.trim_end_matches('-'))
 }
 
-/// The record of a machine that will be ordered. The price is frozen here.
+/// The record of a machine that will be ordered. The price is frozen here, and with it how
+/// far it may move until the order: acting on the record needs no choice.
 pub fn machine_spec(
     pool: &PoolFacts,
     provider: &ProviderFacts,
@@ -71,6 +76,7 @@ pub fn machine_spec(
         region: offer.spec().region.clone(),
         market: choice.market,
         hourly_price: choice.price.normalize().to_string(),
+        price_ceiling: Some(price_ceiling(choice).normalize().to_string()),
         on_demand_price: offer.spec().on_demand_price.clone(),
         billing_step_seconds: Some(provider.billing_step_seconds.max(1)),
         billing_minimum_seconds: Some(provider.billing_minimum_seconds),
@@ -83,6 +89,16 @@ pub fn machine_spec(
         token: format!("{}-{slot}-{attempt}", pool.uid),
         template_hash: template_hash(&pool.spec, wish),
     }
+}
+
+/// What the user is willing to pay. A price on demand is as it was read; one of the spot
+/// market moves, and as long as it is below what the same costs on demand it is worth it.
+fn price_ceiling(choice: &Choice<'_>) -> Decimal {
+    let willing = match choice.market {
+        Market::OnDemand => None,
+        Market::Spot => choice.wish.max_hourly_cost.or(choice.offer.on_demand),
+    };
+    willing.map_or(choice.price, |most| most.max(choice.price))
 }
 
 #[cfg(test)]

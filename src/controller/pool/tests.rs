@@ -84,6 +84,7 @@ pub(crate) fn provider() -> ProviderFacts {
         limits: Limits::default(),
         used: Used::default(),
         month: None,
+        month_in_namespace: None,
         billing_step_seconds: 1,
         billing_minimum_seconds: 0,
     }

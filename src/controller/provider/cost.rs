@@ -1,17 +1,24 @@
-//! What the machines of a Provider cost: those that are gone are settled once, by month.
-//! Pure.
+//! What the machines of a Provider cost: those that are gone are settled once, by month and
+//! namespace. Pure.
 //!
 //! As with a Pool, a Machine's record stays until its cost is counted here, and its UID
 //! stays here until its record is gone.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use jiff::{Timestamp, tz::TimeZone};
 use kube::ResourceExt;
 use rust_decimal::Decimal;
 use skyward_api::{Machine, provider::ProviderCost};
 
-use crate::money::{Tariff, billed_since, shown};
+use crate::money::{Tariff, billed_since, billed_until, shown};
+
+/// Most namespaces that a Provider remembers the month's spending of.
+const NAMESPACES: usize = 1000;
 
 /// The cost as it is to be recorded; `None` while nothing was ever spent.
 pub(super) fn settle(
@@ -24,10 +31,15 @@ pub(super) fn settle(
     if cost.month != month {
         cost.month.clone_from(&month);
         "0".clone_into(&mut cost.settled_this_month);
+        cost.settled_this_month_by_namespace.clear();
     }
     let there: BTreeSet<String> = machines.iter().filter_map(|machine| machine.uid()).collect();
     cost.counted.retain(|uid| there.contains(uid));
-    let decimal = |text: &str| text.parse::<Decimal>().unwrap_or_default();
+    let mut by_namespace: BTreeMap<String, Decimal> = cost
+        .settled_this_month_by_namespace
+        .iter()
+        .map(|(namespace, amount)| (namespace.clone(), decimal(amount)))
+        .collect();
     let mut settled = decimal(&cost.settled);
     let mut this_month = decimal(&cost.settled_this_month);
     let mut savings = decimal(&cost.savings_vs_on_demand);
@@ -38,16 +50,17 @@ pub(super) fn settle(
             continue;
         };
         let tariff = Tariff::of(machine);
-        match gone_at(machine) {
-            None => hourly += tariff.hourly,
-            Some(gone) if !cost.counted.contains(&uid) => {
-                let whole = tariff.cost(since, gone);
-                settled += whole.total();
-                savings += whole.savings;
-                this_month += tariff.cost(since.max(month_start(now)), gone).total();
-                cost.counted.push(uid);
-            }
-            Some(_) => {}
+        if !is_gone(machine) {
+            hourly += tariff.hourly;
+        } else if !cost.counted.contains(&uid) {
+            let whole = tariff.cost(since, billed_until(machine).unwrap_or(now));
+            settled += whole.total();
+            savings += whole.savings;
+            let in_month = in_this_month(machine, now);
+            this_month += in_month;
+            let namespace = machine.namespace().unwrap_or_default();
+            *by_namespace.entry(namespace).or_default() += in_month;
+            cost.counted.push(uid);
         }
     }
     if old.is_none() && hourly.is_zero() && settled.is_zero() {
@@ -57,26 +70,77 @@ pub(super) fn settle(
     cost.settled = exact(settled);
     cost.settled_this_month = exact(this_month);
     cost.savings_vs_on_demand = exact(savings);
+    cost.settled_this_month_by_namespace = largest(by_namespace);
     Some(cost)
 }
 
-/// What was and is being spent in this month, in USD.
-pub fn spent_this_month(cost: Option<&ProviderCost>, machines: &[Arc<Machine>], now: Timestamp) -> Decimal {
-    let settled = cost
-        .filter(|cost| cost.month == month(now))
-        .and_then(|cost| cost.settled_this_month.parse::<Decimal>().ok())
-        .unwrap_or_default();
-    let running: Decimal = machines
-        .iter()
-        .filter(|machine| gone_at(machine).is_none())
-        .filter_map(|machine| Some((machine, billed_since(machine)?)))
-        .map(|(machine, since)| Tariff::of(machine).cost(since.max(month_start(now)), now).total())
-        .sum();
-    settled + running
+/// The namespaces that spent most: a status has its bounds.
+fn largest(by_namespace: BTreeMap<String, Decimal>) -> BTreeMap<String, String> {
+    let mut all: Vec<(String, Decimal)> = by_namespace
+        .into_iter()
+        .filter(|(_, amount)| !amount.is_zero())
+        .collect();
+    all.sort_by_key(|(_, amount)| Reverse(*amount));
+    all.truncate(NAMESPACES);
+    all.into_iter()
+        .map(|(namespace, amount)| (namespace, exact(amount)))
+        .collect()
 }
 
-fn gone_at(machine: &Machine) -> Option<Timestamp> {
-    machine.status.as_ref()?.gone_at.as_ref().map(|time| time.0)
+/// What a machine cost in this month, in USD, until now or until it was gone.
+fn in_this_month(machine: &Machine, now: Timestamp) -> Decimal {
+    let Some(since) = billed_since(machine) else {
+        return Decimal::ZERO;
+    };
+    let from = since.max(month_start(now));
+    let until = billed_until(machine).unwrap_or(now);
+    if until <= from && from > since {
+        // It was over before the month began.
+        return Decimal::ZERO;
+    }
+    Tariff::of(machine).cost(from, until).total()
+}
+
+/// What was and is being spent in this month, in USD: in all namespaces, or in one.
+pub fn spent_this_month(
+    cost: Option<&ProviderCost>,
+    machines: &[Arc<Machine>],
+    namespace: Option<&str>,
+    now: Timestamp,
+) -> Decimal {
+    let this_month = cost.filter(|cost| cost.month == month(now));
+    let settled = this_month.map_or(Decimal::ZERO, |cost| match namespace {
+        None => decimal(&cost.settled_this_month),
+        Some(namespace) => cost
+            .settled_this_month_by_namespace
+            .get(namespace)
+            .map_or(Decimal::ZERO, |amount| decimal(amount)),
+    });
+    // One that is gone counts here until its settled cost does.
+    let counted = |machine: &Machine| {
+        is_gone(machine)
+            && machine
+                .uid()
+                .is_some_and(|uid| cost.is_some_and(|cost| cost.counted.contains(&uid)))
+    };
+    let unsettled: Decimal = machines
+        .iter()
+        .filter(|machine| namespace.is_none() || machine.metadata.namespace.as_deref() == namespace)
+        .filter(|machine| !counted(machine))
+        .map(|machine| in_this_month(machine, now))
+        .sum();
+    settled + unsettled
+}
+
+fn decimal(text: &str) -> Decimal {
+    text.parse().unwrap_or_default()
+}
+
+fn is_gone(machine: &Machine) -> bool {
+    machine
+        .status
+        .as_ref()
+        .is_some_and(|status| status.gone_at.is_some())
 }
 
 fn exact(amount: Decimal) -> String {
@@ -123,7 +187,13 @@ mod tests {
         let first = settle(None, &machines, now).unwrap();
         assert_eq!((first.hourly.as_str(), first.settled.as_str()), ("2", "2"));
         assert_eq!(settle(Some(&first), &machines, now), Some(first.clone()));
-        assert_eq!(spent_this_month(Some(&first), &machines, now), Decimal::from(3));
+        let spent = |cost: Option<&ProviderCost>| spent_this_month(cost, &machines, None, now);
+        assert_eq!(spent(Some(&first)), Decimal::from(3));
+        assert_eq!(
+            spent(None),
+            Decimal::from(3),
+            "not settled yet, and spent all the same"
+        );
         let after = settle(Some(&first), &machines[1..], now).unwrap();
         assert_eq!((after.settled.as_str(), after.counted.len()), ("2", 0));
     }
@@ -142,13 +212,50 @@ mod tests {
             "2026-11-01T00:00:00Z",
             Some("2026-12-01T00:30:00Z"),
         )];
-        assert_eq!(spent_this_month(Some(&november), &[], now), Decimal::ZERO);
+        assert_eq!(spent_this_month(Some(&november), &[], None, now), Decimal::ZERO);
         let december = settle(Some(&november), &machines, now).unwrap();
         assert_eq!(
             (december.month.as_str(), december.settled_this_month.as_str()),
             ("2026-12", "1")
         );
         assert!(december.settled.parse::<Decimal>().unwrap() > Decimal::from(1_000));
+    }
+
+    #[test]
+    fn a_month_is_known_by_namespace_whether_settled_or_not() {
+        let now = at("2026-11-21T12:00:00Z");
+        let of = |namespace: &str, uid: &str, gone_at: Option<&str>| {
+            let mut machine = machine(uid, "2026-11-21T10:00:00Z", gone_at).as_ref().clone();
+            machine.metadata.namespace = Some(namespace.into());
+            Arc::new(machine)
+        };
+        let machines = [
+            of("blue", "b", Some("2026-11-21T11:00:00Z")),
+            of("red", "r", Some("2026-11-21T10:30:00Z")),
+            of("red", "runs", None),
+        ];
+        let settled = settle(None, &machines, now).unwrap();
+        for cost in [None, Some(&settled)] {
+            let spent = |namespace| spent_this_month(cost, &machines, Some(namespace), now);
+            assert_eq!(
+                [spent("blue"), spent("red"), spent("green")],
+                [Decimal::TWO, Decimal::from(5), Decimal::ZERO]
+            );
+        }
+        let next_month = settle(Some(&settled), &[], at("2026-12-01T00:00:00Z")).unwrap();
+        assert!(next_month.settled_this_month_by_namespace.is_empty());
+    }
+
+    #[test]
+    fn a_machine_that_was_gone_before_the_month_is_no_part_of_it() {
+        let machines = [machine(
+            "old",
+            "2026-11-01T00:00:00Z",
+            Some("2026-11-30T23:00:00Z"),
+        )];
+        let settled = settle(None, &machines, at("2026-12-01T00:00:01Z")).unwrap();
+        assert_eq!(settled.settled_this_month, "0");
+        assert_ne!(settled.settled, "0");
     }
 
     #[test]

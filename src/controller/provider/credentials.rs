@@ -1,5 +1,5 @@
 //! The Secret with the credentials of an account: read anew before each look at the
-//! account, so that a rotated one is used without a restart.
+//! account. [`super::rotation`] says when it changed, so that a rotated one is used at once.
 
 use std::time::Duration;
 
@@ -8,6 +8,8 @@ use kube::{Api, Client};
 use skyward_api::Provider as ProviderObject;
 use skyward_core::{Credentials, ErrorKind, ProviderError, Secret};
 use tokio::time::timeout;
+
+use super::rotation;
 
 /// Longest wait for the API server.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -58,11 +60,7 @@ pub(super) async fn read(
             ));
         }
     };
-    let version = format!(
-        "{}/{}",
-        secret.metadata.uid.as_deref().unwrap_or_default(),
-        secret.metadata.resource_version.as_deref().unwrap_or_default()
-    );
+    let version = rotation::version(&secret);
     let mut keys = Vec::new();
     for (key, value) in secret.data.unwrap_or_default() {
         let text = String::from_utf8(value.0).map_err(|_| {

@@ -11,6 +11,7 @@ pub mod cost;
 mod credentials;
 pub mod offers;
 mod plan;
+mod rotation;
 pub mod shortage;
 
 use std::{
@@ -40,6 +41,7 @@ use crate::{
     wake::{Changed, Failures},
 };
 use plan::{Answer, Memory, Observed, Plan};
+use rotation::Rotated;
 
 /// Providers looked at at the same time.
 const CONCURRENCY: u16 = 8;
@@ -78,6 +80,7 @@ impl Error {
 struct Controller {
     context: Context,
     memory: Mutex<BTreeMap<String, Memory>>,
+    rotated: Rotated,
     failures: Failures<String>,
 }
 
@@ -92,14 +95,18 @@ pub async fn run(context: Context) {
     let controller = Arc::new(Controller {
         context: context.clone(),
         memory: Mutex::default(),
+        rotated: Rotated::default(),
         failures: Failures::default(),
     });
+    let noting = controller.clone();
+    let rotated = rotation::watch(context.client.clone(), &context.config.namespace)
+        .flat_map(move |seen| stream::iter(noting.rotated(&seen)));
     let waking = controller.clone();
     let then = changes
         .stream()
         .flat_map(move |change| stream::iter(waking.concerned(&change)));
     let queue = first
-        .chain(then)
+        .chain(stream::select(then, rotated))
         .take_until(context.shutdown.clone().cancelled_owned())
         .map(Ok::<ObjectRef<ProviderObject>, std::convert::Infallible>);
     applier(
@@ -154,6 +161,16 @@ impl Controller {
         }
     }
 
+    /// Providers whose credentials are others now.
+    fn rotated(&self, seen: &rotation::Seen) -> Vec<ObjectRef<ProviderObject>> {
+        let providers = self.context.caches.providers.state();
+        self.rotated
+            .note(seen, providers.iter().map(AsRef::as_ref))
+            .iter()
+            .map(|name| ObjectRef::new(name))
+            .collect()
+    }
+
     /// The object is gone. Its account stays while machines need it to be deleted.
     fn forget(&self, name: &str) {
         self.memory
@@ -177,9 +194,10 @@ impl Controller {
 
     async fn look(&self, provider: &ProviderObject) -> Result<Action, Error> {
         let name = provider.name_any();
-        let memory = self.recall(&name, &provider.uid().unwrap_or_default());
-        let answer = if plan::due_in(provider, &memory, Timestamp::now()).is_zero() {
-            self.ask(provider).await
+        let mut memory = self.recall(&name, &provider.uid().unwrap_or_default());
+        let secret = self.rotated.take(&name);
+        let answer = if plan::is_due(provider, &memory, secret.as_deref(), Timestamp::now()) {
+            self.ask(provider, &mut memory.secret).await
         } else {
             Answer::NotAsked
         };
@@ -245,8 +263,9 @@ impl Controller {
             .insert(name.to_owned(), memory);
     }
 
-    /// Asks the account who it is and what it offers.
-    async fn ask(&self, object: &ProviderObject) -> Answer {
+    /// Asks the account who it is and what it offers; notes the version of the Secret that
+    /// this was done with.
+    async fn ask(&self, object: &ProviderObject, asked_with: &mut String) -> Answer {
         let late = |operation| {
             ProviderError::new(
                 ErrorKind::Transient,
@@ -255,6 +274,9 @@ impl Controller {
             )
         };
         let read = credentials::read(&self.context.client, &self.context.config.namespace, object).await;
+        if let Ok(read) = &read {
+            asked_with.clone_from(&read.version);
+        }
         let (provider, secret) = match read.and_then(|read| Ok((self.client(object, &read)?, read.version))) {
             Ok(connected) => connected,
             Err(error) => return Answer::Failed(error),

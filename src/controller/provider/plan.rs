@@ -49,6 +49,8 @@ pub(super) struct Memory {
     pub asked_at: Option<Timestamp>,
     /// Calls that failed in a row.
     pub failures: u32,
+    /// Version of the Secret that they were made with; `""` without one.
+    pub secret: String,
     /// Why the last one failed.
     pub problem: Option<ProviderError>,
     /// The account as the cloud names it.
@@ -138,6 +140,12 @@ pub(super) fn refresh_every(spec: &ProviderSpec) -> Duration {
 /// How often the status tells a new `refreshedAt` and nothing else.
 fn tell_every(spec: &ProviderSpec) -> Duration {
     skyward_api::Duration::or(spec.refresh_interval.as_ref(), REFRESH)
+}
+
+/// Whether the account is asked now: when it is time, or when its Secret is another one than
+/// it was asked with. `secret` is the version that the watch just saw.
+pub(super) fn is_due(provider: &Provider, memory: &Memory, secret: Option<&str>, now: Timestamp) -> bool {
+    secret.is_some_and(|version| version != memory.secret) || due_in(provider, memory, now).is_zero()
 }
 
 /// How long until the account is asked again; zero when it is due now.

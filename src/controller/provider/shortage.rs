@@ -41,6 +41,14 @@ pub enum Scarce {
 }
 
 impl Scarce {
+    /// The name by which it is looked up.
+    fn name(&self) -> &str {
+        match self {
+            Self::Offer { offer, .. } => offer,
+            Self::Quota { provider, .. } => provider,
+        }
+    }
+
     /// The offer of a machine.
     pub fn offer(machine: &MachineSpec) -> Self {
         Self::Offer {
@@ -67,26 +75,43 @@ pub struct Shortage {
     pub why: String,
 }
 
-/// What could not be had lately.
+/// What could not be had lately, by the name of the Offer or Provider: each of a hundred
+/// thousand offers is looked up here.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Shortages(BTreeMap<Scarce, Shortage>);
+pub struct Shortages(BTreeMap<String, Vec<(Scarce, Shortage)>>);
 
 impl Shortages {
     /// Remembers a refusal; what has passed is forgotten.
     pub fn remember(&mut self, what: Scarce, why: String, now: Timestamp, lasting: Duration) {
-        self.0.retain(|_, shortage| shortage.until > now);
-        if self.0.len() >= MOST
-            && !self.0.contains_key(&what)
-            && let Some(oldest) = self
-                .0
-                .iter()
-                .min_by_key(|(_, shortage)| shortage.until)
-                .map(|(what, _)| what.clone())
+        self.retain(|known, shortage| shortage.until > now && *known != what);
+        if self.len() >= MOST
+            && let Some(oldest) = self.all().map(|(_, shortage)| shortage.until).min()
         {
-            self.0.remove(&oldest);
+            let mut gone = false;
+            self.retain(|_, shortage| {
+                let goes = !gone && shortage.until == oldest;
+                gone |= goes;
+                !goes
+            });
         }
         let until = after(now, lasting);
-        self.0.insert(what, Shortage { until, why });
+        let known = self.0.entry(what.name().to_owned()).or_default();
+        known.push((what, Shortage { until, why }));
+    }
+
+    fn retain(&mut self, mut stays: impl FnMut(&Scarce, &Shortage) -> bool) {
+        self.0.retain(|_, known| {
+            known.retain(|(what, shortage)| stays(what, shortage));
+            !known.is_empty()
+        });
+    }
+
+    fn all(&self) -> impl Iterator<Item = &(Scarce, Shortage)> {
+        self.0.values().flatten()
+    }
+
+    fn len(&self) -> usize {
+        self.0.values().map(Vec::len).sum()
     }
 
     /// Why this offer is not worth a try now, if it is not.
@@ -101,16 +126,22 @@ impl Shortages {
         if self.0.is_empty() {
             return None;
         }
-        let known = |what: &Scarce| self.0.get(what).filter(|shortage| shortage.until > now);
-        let offer = Scarce::Offer {
-            offer: offer.to_owned(),
-            spot,
+        let known = |name: &str, is_meant: &dyn Fn(&Scarce) -> bool| {
+            let mut known = self.0.get(name)?.iter();
+            known
+                .find(|(what, shortage)| shortage.until > now && is_meant(what))
+                .map(|(_, shortage)| shortage)
         };
-        let quota = Scarce::Quota {
-            provider: provider.to_owned(),
-            region: region.to_owned(),
-        };
-        known(&offer).or_else(|| known(&quota))
+        known(
+            offer,
+            &|what| matches!(what, Scarce::Offer { spot: market, .. } if *market == spot),
+        )
+        .or_else(|| {
+            known(
+                provider,
+                &|what| matches!(what, Scarce::Quota { region: place, .. } if place == region),
+            )
+        })
     }
 }
 
@@ -183,11 +214,11 @@ mod tests {
         let mut known = Shortages::default();
         known.remember(offer("old", false), String::new(), at(0), REMEMBERED);
         known.remember(offer("new", false), String::new(), at(1_000), REMEMBERED);
-        assert_eq!(known.0.len(), 1);
+        assert_eq!(known.len(), 1);
         for n in 0..MOST {
             known.remember(offer(&n.to_string(), false), String::new(), at(1_001), REMEMBERED);
         }
-        assert_eq!(known.0.len(), MOST);
+        assert_eq!(known.len(), MOST);
         assert!(
             known.of("new", "", "", false, at(1_002)).is_none(),
             "the oldest went"

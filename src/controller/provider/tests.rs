@@ -384,3 +384,46 @@ fn credentials_of_another_account_are_not_used_while_machines_are_at_the_first()
         "nothing was known"
     );
 }
+
+#[test]
+fn a_changed_secret_is_used_at_once_and_each_version_once() {
+    let mut world = World::new();
+    world.memory.secret = "u/7".into();
+    world.look(complete(&[offer("a", 1)]), at(0));
+    let due = |world: &World, seen, second| is_due(&world.provider, &world.memory, seen, at(second));
+    assert!(!due(&world, None, 1), "nothing happened");
+    assert!(
+        !due(&world, Some("u/7"), 1),
+        "the watch began and shows what was read"
+    );
+    assert!(due(&world, Some("u/8"), 1), "rotated");
+    assert!(due(&world, Some(""), 1), "deleted");
+    // One that was refused is not waited for either, however long the pause has become.
+    world.look(failed(ErrorKind::Credentials), at(2));
+    assert!(!due(&world, None, 3) && due(&world, Some("u/9"), 3));
+}
+
+#[test]
+fn refused_credentials_lose_sight_of_nothing_that_runs() {
+    let mut world = World::new();
+    world.machines = 3;
+    world.look(complete(&[offer("a", 1)]), at(0));
+    // Also by a process that begins only now, and has never seen the account answer.
+    for restarted in [false, true] {
+        if restarted {
+            world.memory = Memory::default();
+        }
+        let plan = world.look(failed(ErrorKind::Credentials), at(60));
+        assert!(!plan.remove_finalizer);
+        let status = world.provider.status.clone().unwrap();
+        assert_eq!((status.machines, status.account.as_str()), (3, "cluster-uid"));
+        assert_eq!(world.ready().1, reason::CREDENTIALS_REFUSED);
+    }
+    // Whoever deletes the Provider now waits until its machines are gone.
+    world.provider.metadata.deletion_timestamp = Some(Time(at(70)));
+    assert!(
+        !world
+            .look(failed(ErrorKind::Credentials), at(70))
+            .remove_finalizer
+    );
+}

@@ -116,7 +116,8 @@ impl Actor {
                 },
                 () = self.changed.notified() => self.look(),
                 result = self.sessions.changed() => match result {
-                    Ok(()) => self.look(),
+                    Ok(()) if self.has_machines() => self.look(),
+                    Ok(()) => {}
                     // The sessions are shut down: so are we, in a moment.
                     Err(_) => break,
                 },
@@ -149,6 +150,14 @@ impl Actor {
         if let Some(load) = self.dispatcher.load() {
             self.hands.context.board.publish(&self.key, load);
         }
+    }
+
+    /// Whether a change of any session may be about a machine of this Pool: there may be a
+    /// thousand Pools without machines, and each change wakes them all.
+    fn has_machines(&self) -> bool {
+        self.seen
+            .as_ref()
+            .is_none_or(|(_, machines)| !machines.is_empty())
     }
 
     /// Tells the dispatcher what the caches and sessions show, if that is news.

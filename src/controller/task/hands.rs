@@ -151,7 +151,7 @@ impl Hands {
                 Event::FollowEnded { place, connection }
             }
             Effect::Start(order) => {
-                let result = self.start(&pool, &order).await;
+                let result = self.start(&pool, &order).await.map(Box::new);
                 let StartOrder { run, connection, .. } = *order;
                 Event::Started {
                     run,
@@ -167,7 +167,7 @@ impl Hands {
                 why,
             } => {
                 let result = match self.agent_on(&pool, &machine, connection) {
-                    Ok(agent) => agent.stop(&run.to_string(), grace, why).await,
+                    Ok(agent) => agent.stop(&run.to_string(), grace, why).await.map(Box::new),
                     Err(error) => Err(error),
                 };
                 Event::Stopped {

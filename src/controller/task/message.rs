@@ -111,7 +111,7 @@ pub(crate) struct Collected {
     pub(crate) reason: &'static str,
 }
 
-/// Something happened.
+/// Something happened. Each dispatcher has queues with room for some, so it is small.
 #[derive(Debug)]
 pub(crate) enum Event {
     /// A Task was added or changed, as the watch shows it.
@@ -149,7 +149,7 @@ pub(crate) enum Event {
         /// Over which connection.
         connection: u64,
         /// What the agent said.
-        result: Result<RunState, StartError>,
+        result: Result<Box<RunState>, StartError>,
     },
     /// Answer to [`Effect::Stop`].
     Stopped {
@@ -158,7 +158,7 @@ pub(crate) enum Event {
         /// Over which connection.
         connection: u64,
         /// What the agent said.
-        result: Result<RunState, AgentError>,
+        result: Result<Box<RunState>, AgentError>,
     },
     /// Answer to [`Effect::Forget`].
     Forgotten {
@@ -329,4 +329,16 @@ pub(crate) struct CollectOrder {
     pub(crate) refs: Vec<EnvFrom>,
     /// Those Secrets, if they were read for this attempt.
     pub(crate) resolved: Option<Arc<Resolved>>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thousand_pools_without_work_cost_little() {
+        // A queue takes memory for 32 events as soon as it exists, and each Pool has two.
+        let queues = 2 * 32 * size_of::<Event>();
+        assert!(queues <= 8 * 1024, "{queues} bytes for each Pool");
+    }
 }

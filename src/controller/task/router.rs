@@ -10,7 +10,6 @@ use std::{
 use futures::StreamExt;
 use kube::{
     Api,
-    core::DeserializeGuard,
     runtime::{WatchStreamExt, reflector::ObjectRef, watcher},
 };
 use skyward_api::Task;
@@ -18,6 +17,7 @@ use tokio::time::MissedTickBehavior;
 
 use crate::{
     board::Key,
+    guard::Guarded,
     task::{
         actor::Handle,
         hands::Hands,
@@ -35,7 +35,7 @@ const PRUNE: Duration = Duration::from_secs(30);
 /// Routes until shutdown.
 pub(crate) async fn run(hands: Arc<Hands>, changes: Arc<Wakeups<Changed>>) {
     let context = hands.context.clone();
-    let api: Api<DeserializeGuard<Task>> = Api::all(context.client.clone());
+    let api: Api<Guarded<Task>> = Api::all(context.client.clone());
     let mut watch = watcher(api, watcher::Config::default().fields(ACTIVE))
         .default_backoff()
         .boxed();
@@ -103,7 +103,7 @@ impl Router {
         &self.dispatchers[key]
     }
 
-    async fn on_watch(&mut self, event: watcher::Event<DeserializeGuard<Task>>) {
+    async fn on_watch(&mut self, event: watcher::Event<Guarded<Task>>) {
         match event {
             watcher::Event::Init => self.listing = Some(HashSet::new()),
             watcher::Event::InitApply(task) | watcher::Event::Apply(task) => self.on_task(task).await,
@@ -116,7 +116,7 @@ impl Router {
         }
     }
 
-    async fn on_task(&mut self, task: DeserializeGuard<Task>) {
+    async fn on_task(&mut self, task: Guarded<Task>) {
         let entry = match &task.0 {
             Ok(task) => Entry::of(task),
             Err(invalid) => {
@@ -208,7 +208,7 @@ impl Router {
     }
 }
 
-fn uid_of(task: &DeserializeGuard<Task>) -> Option<Uid> {
+fn uid_of(task: &Guarded<Task>) -> Option<Uid> {
     let uid = match &task.0 {
         Ok(task) => task.metadata.uid.as_deref(),
         Err(invalid) => invalid.metadata.uid.as_deref(),

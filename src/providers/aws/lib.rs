@@ -50,7 +50,7 @@ use placement::Placement;
 use skyward_core::{
     Accepted, Account, Capabilities, CredentialKey, Deletion, ErrorKind, Leftover, MachineRef, Market, Offer,
     Order, PoolScope, Provider, ProviderError, ProviderMachine, Scope,
-    provider::{HostKeys, Idempotency, Marking, ReclaimNotice, SelfStop},
+    provider::{BilledTime, HostKeys, Idempotency, Marking, ReclaimNotice, SelfStop},
 };
 use tokio::time::Instant;
 
@@ -144,6 +144,8 @@ pub fn connect(account: Account<Settings>) -> Result<Arc<dyn Provider>, Provider
             stop_command: None,
             billing_step: Duration::from_secs(1),
             billing_minimum: Duration::from_secs(60),
+            // Neither `pending` nor `shutting-down` is on the bill.
+            billed_time: BilledTime::Running,
             connected: true,
             boot_script: true,
             host_keys: HostKeys::FirstContact,

@@ -3,6 +3,10 @@
 //!
 //! A caller gets an answer that was asked for *after* it came, never an older one: what
 //! it did before it came is in there, as far as the cloud's list is up to date.
+//!
+//! A look may take less time than a caller needs until its next one. Then two hundred
+//! machines on their way would look almost without a pause, and the cloud would refuse what
+//! matters as well. So there is a budget: some looks at once, and then one each [`PACE`].
 
 use std::{
     future::Future,
@@ -16,8 +20,13 @@ use std::{
 use skyward_core::{ErrorKind, ProviderError};
 use tokio::{
     sync::Semaphore,
-    time::{Instant, timeout},
+    time::{Instant, sleep_until, timeout},
 };
+
+/// Between two looks, once the budget is spent.
+const PACE: Duration = Duration::from_millis(200);
+/// Looks at once that the budget allows after a time of rest.
+const AT_ONCE: u32 = 20;
 
 type Shared<T> = Result<Arc<T>, ProviderError>;
 
@@ -28,6 +37,8 @@ pub struct Batched<T> {
     /// for both.
     next: AtomicU64,
     turn: Semaphore,
+    /// When all looks so far will be paid for: each costs one [`PACE`].
+    paid_at: Mutex<Option<Instant>>,
 }
 
 struct Look<T> {
@@ -42,6 +53,7 @@ impl<T> Default for Batched<T> {
             latest: Mutex::new(None),
             next: AtomicU64::new(0),
             turn: Semaphore::new(1),
+            paid_at: Mutex::new(None),
         }
     }
 }
@@ -93,6 +105,10 @@ impl<T> Batched<T> {
                 "others look at it and do not come to an end",
             ));
         };
+        if let Some(at) = self.not_before(Instant::now()) {
+            // Whoever comes meanwhile looks with us.
+            sleep_until(at).await;
+        }
         let (number, began) = (self.number(), Instant::now());
         let found = look().await.map(Arc::new);
         *self.latest.lock().unwrap_or_else(PoisonError::into_inner) = Some(Look {
@@ -105,6 +121,15 @@ impl<T> Batched<T> {
 
     fn number(&self) -> u64 {
         self.next.fetch_add(1, Ordering::SeqCst)
+    }
+
+    /// Takes one look from the budget: until when it has to wait, if it does.
+    fn not_before(&self, now: Instant) -> Option<Instant> {
+        let mut paid_at = self.paid_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let paid = paid_at.map_or(now, |at| at.max(now)) + PACE;
+        *paid_at = Some(paid);
+        let ahead = paid.duration_since(now).checked_sub(PACE * AT_ONCE)?;
+        (!ahead.is_zero()).then(|| now + ahead)
     }
 
     fn latest(&self, will_do: impl Fn(&Look<T>) -> bool) -> Option<Shared<T>> {
@@ -146,5 +171,44 @@ mod tests {
             one().await
         });
         assert_eq!((first, second), (Ok(3), Ok(4)));
+    }
+
+    /// How many looks it takes when so many callers look so often, and a look takes no time.
+    async fn looks(callers: usize, times: usize) -> usize {
+        let batched: Batched<()> = Batched::default();
+        let looks = AtomicU32::new(0);
+        let one = |number: usize| {
+            let (batched, looks) = (&batched, &looks);
+            async move {
+                for _ in 0..times {
+                    let look = || async {
+                        looks.fetch_add(1, Ordering::SeqCst);
+                        Ok(())
+                    };
+                    batched.fresh(Duration::from_secs(30), look).await.unwrap();
+                    // What it does with the answer.
+                    tokio::time::sleep(Duration::from_millis(5 + number as u64 % 11)).await;
+                }
+            }
+        };
+        futures::future::join_all((0..callers).map(one)).await;
+        looks.into_inner() as usize
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_crowd_that_looks_again_and_again_keeps_to_its_budget_and_does_not_wait_long() {
+        let began = Instant::now();
+        let looks = looks(200, 50).await;
+        let took = began.elapsed();
+        let most = AT_ONCE as u128 + took.as_millis() / PACE.as_millis() + 1;
+        assert!(looks as u128 <= most, "{looks} looks in {took:?}");
+        assert!(took <= PACE * 52, "each looked 50 times: {took:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_few_looks_wait_for_nothing() {
+        let began = Instant::now();
+        assert_eq!(looks(1, AT_ONCE as usize).await, AT_ONCE as usize);
+        assert!(began.elapsed() < PACE * 2, "{:?}", began.elapsed());
     }
 }

@@ -87,7 +87,7 @@ pub struct Settings {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_clock: Option<CpuClock>,
     /// A spot machine is bid for at the lowest price that wins times this, but never above
-    /// the price that was recorded. Default 1. A machine with exactly the lowest is lost
+    /// the `priceCeiling` of the Machine. Default 1. A machine with exactly the lowest is lost
     /// easily: 1.1 is better.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1.0, max = 10.0))]

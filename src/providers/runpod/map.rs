@@ -209,7 +209,7 @@ pub fn input(order: &Order, settings: &Settings, found: &Found) -> Result<Value,
 }
 
 /// The bid for each GPU: the lowest that wins times the multiplier, but not above the
-/// recorded price. `None` when even the lowest is above it.
+/// ceiling. `None` when even the lowest is above it.
 pub fn bid(lowest: Decimal, multiplier: Decimal, count: u32, ceiling: Option<Decimal>) -> Option<Decimal> {
     let wanted = (lowest * multiplier).round_dp(4);
     let Some(ceiling) = ceiling else {
@@ -255,7 +255,8 @@ pub fn machine(pod: &Pod) -> Option<ProviderMachine> {
             region: pod.data_center_id.clone(),
             // 0 is what a stopped pod shows, while its disks are still billed.
             hourly_price: pod.cost.map(|cost| cost.0).filter(|cost| !cost.is_zero()),
-            billed_since: time(pod.started_at.as_deref()).or_else(|| time(pod.created_at.as_deref())),
+            // It starts anew whenever it is resumed, and may have cost before.
+            billed_since: time(pod.created_at.as_deref()).or_else(|| time(pod.started_at.as_deref())),
             reclaim_at: None,
         },
     })

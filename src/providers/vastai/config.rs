@@ -45,7 +45,7 @@ pub struct Settings {
     #[schemars(length(max = 128), regex(pattern = "^[A-Za-z]{2}(,[A-Za-z]{2})*$"))]
     pub geolocation: Option<String>,
     /// A machine for bids is bid for at the lowest price that wins times this, but never
-    /// above the price that was recorded. Default 1.2.
+    /// above the `priceCeiling` of the Machine. Default 1.2.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1.0, max = 10.0))]
     pub bid_multiplier: Option<f64>,

@@ -167,7 +167,7 @@ pub fn price(ask: &Ask, market: Market, multiplier: Decimal) -> Option<Decimal> 
 }
 
 /// The bid for a machine: the lowest that wins times the multiplier, but not above the
-/// recorded price, from which the disk is already taken. `None` when even the lowest is.
+/// ceiling, from which the disk is already taken. `None` when even the lowest is.
 pub fn bid(lowest: Decimal, multiplier: Decimal, most: Option<Decimal>) -> Option<Decimal> {
     // The API's own bounds.
     let (least, highest) = (Decimal::new(1, 3), Decimal::from(128));

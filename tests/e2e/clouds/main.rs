@@ -16,7 +16,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 use skyward_api::{Pool, Provider};
-use skyward_cloudsim::{Account, CredentialState, Sim};
+use skyward_cloudsim::{CredentialState, Sim};
 use skyward_testkit::{Clouds, Cluster, Machines, OPERATOR_NAMESPACE, Result, Space};
 use tokio::{
     sync::{OnceCell, RwLock, RwLockReadGuard},
@@ -40,7 +40,8 @@ fn names() -> Vec<&'static str> {
 async fn clouds(cluster: &Cluster) -> Result<&'static Clouds> {
     CLOUDS
         .get_or_try_init(|| async {
-            let clouds = Clouds::start(cluster, &names(), Machines::Pods).await?;
+            let names: Vec<_> = names().into_iter().map(|name| (name, Machines::Pods)).collect();
+            let clouds = Clouds::start(cluster, &names).await?;
             skyward_testkit::install_with(cluster, &clouds.operator_values()).await?;
             anyhow::Ok(clouds)
         })
@@ -73,30 +74,7 @@ impl Customer {
             .fold(7_u64, |sum, byte| sum * 31 % 899_999_999 + u64::from(byte));
         // AWS knows twelve digits.
         let account = format!("{:012}", 100_000_000_000 + number);
-        let (id, secret) = (format!("id-{story}"), format!("secret-{story}"));
-        let (customer, keys) = match cloud {
-            "verda" => (
-                Account::with_pair(&account, &id, &secret),
-                vec![("VERDA_CLIENT_ID", id), ("VERDA_CLIENT_SECRET", secret)],
-            ),
-            "aws" => (
-                Account::with_pair(&account, &id, &secret),
-                vec![("AWS_ACCESS_KEY_ID", id), ("AWS_SECRET_ACCESS_KEY", secret)],
-            ),
-            "runpod" => (
-                Account::with_key(&account, &secret),
-                vec![("RUNPOD_API_KEY", secret)],
-            ),
-            _ => (
-                Account::with_key(&account, &secret),
-                vec![("VAST_API_KEY", secret)],
-            ),
-        };
-        sim.world(|world| world.add_account(customer));
-        let keys = keys
-            .into_iter()
-            .map(|(name, value)| (name.to_owned(), value))
-            .collect();
+        let keys = clouds.open_account(cloud, &account, story);
         Self {
             cloud,
             sim,

@@ -118,8 +118,8 @@ async fn what_the_cloud_keeps_for_itself_is_not_even_in_the_agents_environment()
         .arg(folder.path())
         .env("CLOUD_KEY", "canary")
         .env("CLOUD_ID", "kept")
-        .status();
-    assert!(started.unwrap().success());
+        .output();
+    assert!(started.unwrap().status.success());
     let agents = processes_with(&folder.path().to_string_lossy());
     let environments: Vec<String> = agents
         .iter()

@@ -15,7 +15,7 @@ use skyward_api::{
 };
 use skyward_core::{Deletion, ProviderPhase};
 
-use super::{Action, Next, Plan, status};
+use super::{Action, Next, Plan, rental, status};
 use crate::{
     events::{self, EventSpec},
     machine::observe::{Account, Answer, Observed},
@@ -104,6 +104,7 @@ pub(super) fn plan(seen: &Observed, now: Timestamp) -> Plan {
     match &seen.account {
         Account::Ready { .. } => {
             plan.reasons.push("its provider is asked to delete it".to_owned());
+            remember(seen, now, &mut plan);
             plan.actions.push(Action::Delete);
             plan.next = Next::Again;
         }
@@ -126,6 +127,24 @@ pub(super) fn plan(seen: &Observed, now: Timestamp) -> Plan {
         Account::Gone => provider_gone(seen, now, &mut plan),
     }
     plan
+}
+
+/// What the bill will say comes on record before the machine ends: after a lost answer to
+/// its order this is the first that is heard of it.
+fn remember(seen: &Observed, now: Timestamp, plan: &mut Plan) {
+    let Answer::There(there) = &seen.provider else {
+        return;
+    };
+    let old = &seen.machine.status;
+    let mut new = old.clone();
+    if new.id.is_empty() {
+        new.id = cut(&there.id, 256);
+    }
+    new.accepted_at.get_or_insert(Time(now));
+    rental::record(seen, now, &mut new);
+    if new != *old {
+        plan.status = Some(Box::new(new));
+    }
 }
 
 /// The Provider was removed by force: nobody can be asked, and waiting for ever helps
@@ -304,6 +323,7 @@ fn mark(
     }
     let old = &seen.machine.status;
     let mut new = old.clone();
+    rental::record(seen, now, &mut new);
     new.phase = Some(phase);
     new.step.clear();
     let reported = match &seen.provider {

@@ -13,7 +13,7 @@ use skyward_api::{
 use skyward_core::machine::{Dial, Endpoint};
 use skyward_remote::sessions::Stage;
 
-use super::{Found, Plan};
+use super::{Found, Plan, rental};
 use crate::{
     events::{self, EventSpec},
     machine::observe::Observed,
@@ -75,9 +75,7 @@ fn facts(seen: &Observed, now: Timestamp, found: &Found, new: &mut MachineStatus
         new.ssh_user = cut(&endpoint.user, 64);
         new.running_at.get_or_insert(Time(now));
     }
-    if let Some(since) = found.rental.billed_since {
-        new.billed_since = Some(Time(since));
-    }
+    rental::record(seen, now, new);
     if let Some(at) = reclaim_at(seen, found.rental.reclaim_at) {
         new.reclaim_at = Some(Time(at));
     }

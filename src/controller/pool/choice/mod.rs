@@ -210,7 +210,7 @@ pub fn fits<'a>(request: &Request<'a>, wish: &Wish, offer: &Entry) -> Result<Fit
     }
     let (mut sold, mut affordable) = (false, false);
     let mut short = None;
-    for market in markets(request, wish, offer) {
+    for market in markets(request, wish, offer).into_iter().flatten() {
         let Some(price) = offer.price(market) else {
             continue;
         };
@@ -255,18 +255,18 @@ pub fn fits<'a>(request: &Request<'a>, wish: &Wish, offer: &Entry) -> Result<Fit
 }
 
 /// Markets in the order in which they are tried for one Offer.
-fn markets(request: &Request<'_>, wish: &Wish, offer: &Entry) -> Vec<Market> {
-    if let Some(market) = request.market {
-        return vec![market];
+fn markets(request: &Request<'_>, wish: &Wish, offer: &Entry) -> [Option<Market>; 2] {
+    use Market::{OnDemand, Spot};
+    if request.market.is_some() {
+        return [request.market, None];
     }
     match wish.allocation {
-        Allocation::OnDemand => vec![Market::OnDemand],
-        Allocation::Spot => vec![Market::Spot],
-        Allocation::SpotIfAvailable => vec![Market::Spot, Market::OnDemand],
-        Allocation::Cheapest => match (offer.spot, offer.on_demand) {
-            (Some(spot), Some(on_demand)) if on_demand < spot => vec![Market::OnDemand, Market::Spot],
-            _ => vec![Market::Spot, Market::OnDemand],
-        },
+        Allocation::OnDemand => [Some(OnDemand), None],
+        Allocation::Spot => [Some(Spot), None],
+        Allocation::Cheapest if matches!((offer.spot, offer.on_demand), (Some(spot), Some(on_demand)) if on_demand < spot) => {
+            [Some(OnDemand), Some(Spot)]
+        }
+        Allocation::SpotIfAvailable | Allocation::Cheapest => [Some(Spot), Some(OnDemand)],
     }
 }
 

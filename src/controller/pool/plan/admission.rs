@@ -176,7 +176,8 @@ pub(crate) fn usable(seen: &Observed, taken: &BTreeMap<String, (u32, Decimal)>) 
             let used = facts.used.with(machines, hourly);
             let usable = match refusal(seen, name, facts) {
                 Some(block) => Usable::No(block.message),
-                None if facts.month.is_some_and(|(limit, spent)| spent >= limit)
+                None if month_is_spent(facts.month)
+                    || month_is_spent(facts.month_in_namespace)
                     || facts.limits.passed_by(used, 1, Decimal::ZERO) =>
                 {
                     Usable::Full(limit_message(seen, name, facts))
@@ -186,6 +187,10 @@ pub(crate) fn usable(seen: &Observed, taken: &BTreeMap<String, (u32, Decimal)>) 
             (name.clone(), usable)
         })
         .collect()
+}
+
+fn month_is_spent(month: Option<(Decimal, Decimal)>) -> bool {
+    month.is_some_and(|(limit, spent)| spent >= limit)
 }
 
 /// What one more machine may cost per hour.
@@ -227,12 +232,21 @@ fn limit_message(seen: &Observed, name: &str, facts: &ProviderFacts) -> String {
             shown(used.hourly_in_namespace)
         ));
     }
-    if let Some((limit, spent)) = facts.month {
-        which.push(format!(
-            "limits.monthlyCost is {} USD, spent in this month are {}",
-            shown(limit),
-            shown(spent)
-        ));
+    // What is spent grows with every second, and would have the status written with each look.
+    for (month, name, of) in [
+        (facts.month, "limits.monthlyCost", String::new()),
+        (
+            facts.month_in_namespace,
+            "limits.monthlyCostPerNamespace",
+            format!(" in \"{namespace}\""),
+        ),
+    ] {
+        if let Some((limit, _)) = month.filter(|_| month_is_spent(month)) {
+            which.push(format!(
+                "{name} is {} USD, and that is spent{of} in this month (UTC)",
+                shown(limit)
+            ));
+        }
     }
     format!("Provider \"{name}\" has no room: {}.", which.join("; "))
 }

@@ -15,7 +15,10 @@ use skyward_api::{
 };
 
 use super::{Block, Draft, Why, after, elapsed};
-use crate::money::{Cost, shown};
+use crate::{
+    events::{self, EventSpec},
+    money::{Cost, shown},
+};
 
 /// Longest time between two looks at a budget.
 const LOOK: Duration = Duration::from_mins(1);
@@ -72,6 +75,35 @@ fn settled(cost: &PoolCost) -> Cost {
         on_demand: decimal(&cost.on_demand),
         savings: decimal(&cost.savings_vs_on_demand),
     }
+}
+
+/// Says what the Pool cost, once no machine is left and none is wanted.
+pub(crate) fn announce(draft: &mut Draft<'_>) {
+    let pool = &draft.seen.pool;
+    let over = pool.deleting_since.is_some() || draft.wanted() == 0;
+    let last_is_gone = draft.seen.machines.is_empty() && pool.status.machines > 0;
+    let Some(cost) = draft.status.cost.as_ref().filter(|_| over && last_is_gone) else {
+        return;
+    };
+    let all = settled(cost);
+    if all.total().is_zero() {
+        return;
+    }
+    let since = cost.since.as_ref().map_or(pool.created_at, |time| time.0);
+    let note = format!(
+        "Its machines cost {} USD in all since {since:.0}: {} on the spot market, {} on demand; {}",
+        shown(all.total()),
+        shown(all.spot),
+        shown(all.on_demand),
+        match all.savings {
+            saved if saved.is_sign_negative() =>
+                format!("on demand it would have been {} USD less", shown(-saved)),
+            saved => format!("on demand it would have been {} USD more", shown(saved)),
+        }
+    );
+    draft
+        .events
+        .push(EventSpec::normal(events::reason::COST_FINAL, "Settle", note));
 }
 
 /// Ends what a spent budget pays no more.

@@ -208,6 +208,7 @@ fn write(draft: &mut Draft<'_>, counts: &Counts, conditions: &[Condition]) {
     status.hourly_cost = seen
         .machines
         .iter()
+        .filter(|machine| machine.bill.as_ref().is_none_or(|bill| bill.gone_at.is_none()))
         .filter_map(|machine| machine.hourly_price.parse::<Decimal>().ok())
         .sum::<Decimal>()
         .normalize()

@@ -225,7 +225,10 @@ impl Dispatcher {
                     .machines
                     .get(&run.place)
                     .map_or(&run.machine, |machine| &machine.name);
-                *load.runs.entry(name.to_string()).or_default() += 1;
+                match load.runs.get_mut(&**name) {
+                    Some(runs) => *runs += 1,
+                    None => drop(load.runs.insert(name.to_string(), 1)),
+                }
             }
         }
         for (run, unclaimed) in &self.unclaimed {
@@ -235,14 +238,23 @@ impl Dispatcher {
                 *load.runs.entry(machine.name.to_string()).or_default() += 1;
             }
         }
-        for task in self.tasks.values() {
-            match &task.stage {
-                Stage::Waiting(_) => load.queued += u32::from(!task.entry.suspend),
-                Stage::Placing(_) | Stage::Running(_) => load.running += 1,
-                Stage::Ending(_) => {}
+        (load.queued, load.running) = self.counts();
+        Some(load)
+    }
+
+    /// How many Tasks wait and how many run. This is asked after each event, so it must not
+    /// take longer for each Task that waits.
+    fn counts(&self) -> (u32, u32) {
+        let mut running = 0;
+        let mut last = None;
+        // Whatever is being placed or runs has at least one run, and those are sorted by Task.
+        for uid in self.runs.keys().map(|id| &id.uid) {
+            if last.replace(uid) != Some(uid) {
+                let stage = self.tasks.get(uid).map(|task| &task.stage);
+                running += u32::from(matches!(stage, Some(Stage::Placing(_) | Stage::Running(_))));
             }
         }
-        Some(load)
+        (self.queue.len() as u32, running)
     }
 
     /// Whether it wants to be told that time passes.

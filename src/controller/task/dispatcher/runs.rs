@@ -154,7 +154,7 @@ impl Dispatcher {
         &mut self,
         id: &RunId,
         connection: u64,
-        result: Result<RunState, StartError>,
+        result: Result<Box<RunState>, StartError>,
         now: Timestamp,
     ) {
         let Some(run) = self.runs.get_mut(id) else { return };
@@ -163,7 +163,7 @@ impl Dispatcher {
             run.start = None;
         }
         match result {
-            Ok(state) => self.on_state(id, state, now),
+            Ok(state) => self.on_state(id, *state, now),
             // Another connection has taken over; its answer counts.
             Err(_) if !current => {}
             Err(StartError::Agent(AgentError::Disconnected(_) | AgentError::Busy(_))) => {
@@ -246,12 +246,12 @@ impl Dispatcher {
         &mut self,
         id: &RunId,
         connection: u64,
-        result: Result<RunState, AgentError>,
+        result: Result<Box<RunState>, AgentError>,
         now: Timestamp,
     ) {
         let Some(run) = self.runs.get_mut(id) else { return };
         match result {
-            Ok(state) => self.on_state(id, state, now),
+            Ok(state) => self.on_state(id, *state, now),
             Err(AgentError::NotFound) => {
                 // It was never started there: the agent keeps what it started until we forget it.
                 if run.discard {

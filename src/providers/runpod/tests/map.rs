@@ -140,6 +140,8 @@ fn a_pod_is_a_machine_and_what_is_not_ours_is_none() {
     assert_eq!(machine.mark, order(GPU).mark);
     assert_eq!(machine.phase, ProviderPhase::Running);
     assert_eq!(machine.rental.hourly_price, Some(dec("0.69")));
+    // It costs from its order, not only from its first start.
+    assert_eq!(machine.rental.billed_since, "2026-11-20T10:00:00Z".parse().ok());
     assert_eq!(machine.rental.region.as_deref(), Some("EU-RO-1"));
     assert_eq!(machine.private_address.as_deref(), Some("10.2.3.4"));
     assert_eq!(

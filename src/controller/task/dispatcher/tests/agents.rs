@@ -114,7 +114,7 @@ impl World {
                 self.answers.push_back(Event::Started {
                     run,
                     connection,
-                    result: result.map_err(StartError::Agent),
+                    result: result.map(Box::new).map_err(StartError::Agent),
                 });
             }
             Effect::Stop {
@@ -143,7 +143,7 @@ impl World {
                 self.answers.push_back(Event::Stopped {
                     run,
                     connection,
-                    result,
+                    result: result.map(Box::new),
                 });
             }
             Effect::Collect(order) => {

@@ -217,6 +217,15 @@ impl World {
     }
 
     fn check(&self) {
+        let mut counted = (0, 0);
+        for task in self.dispatcher.tasks.values() {
+            match &task.stage {
+                Stage::Waiting(_) => counted.0 += u32::from(!task.entry.suspend),
+                Stage::Placing(_) | Stage::Running(_) => counted.1 += 1,
+                Stage::Ending(_) => {}
+            }
+        }
+        assert_eq!(self.dispatcher.counts(), counted, "Tasks that wait, and that run");
         let Some(pool) = &self.pool else { return };
         for (place, machine) in &self.machines {
             let active = machine.runs.values().filter(|run| run.finished.is_none()).count();

@@ -1,0 +1,147 @@
+//! One object that is not what we think must never blind a watch or a list.
+//!
+//! What the API server shows is kept as text until it is known where the object ends, and
+//! then read once. (`DeserializeGuard` of kube does the same by way of a tree of values that
+//! it builds, copies and reads: several times the work for each event of a Task.)
+
+use std::borrow::Cow;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource;
+use serde::{Deserialize, Deserializer, de::DeserializeOwned, de::Error as _};
+use serde_json::value::RawValue;
+
+/// An object, or why it cannot be understood.
+#[derive(Clone, Debug)]
+pub struct Guarded<K>(pub Result<K, Invalid>);
+
+/// An object that cannot be understood.
+#[derive(Clone, Debug)]
+pub struct Invalid {
+    /// Why.
+    pub error: String,
+    /// Which.
+    pub metadata: ObjectMeta,
+}
+
+/// What every object has.
+#[derive(Deserialize)]
+struct Head {
+    #[serde(default)]
+    metadata: ObjectMeta,
+}
+
+impl<'de, K: DeserializeOwned> Deserialize<'de> for Guarded<K> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = Box::<RawValue>::deserialize(deserializer)?;
+        let error = match serde_json::from_str(text.get()) {
+            Ok(object) => return Ok(Self(Ok(object))),
+            Err(error) => error.to_string(),
+        };
+        // Without so much as a name there is nothing to be said of it.
+        let Head { metadata } = serde_json::from_str(text.get()).map_err(D::Error::custom)?;
+        Ok(Self(Err(Invalid { error, metadata })))
+    }
+}
+
+impl<K: Resource> Resource for Guarded<K> {
+    type DynamicType = K::DynamicType;
+    type Scope = K::Scope;
+
+    fn kind(dt: &Self::DynamicType) -> Cow<'_, str> {
+        K::kind(dt)
+    }
+
+    fn group(dt: &Self::DynamicType) -> Cow<'_, str> {
+        K::group(dt)
+    }
+
+    fn version(dt: &Self::DynamicType) -> Cow<'_, str> {
+        K::version(dt)
+    }
+
+    fn plural(dt: &Self::DynamicType) -> Cow<'_, str> {
+        K::plural(dt)
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        match &self.0 {
+            Ok(object) => object.meta(),
+            Err(invalid) => &invalid.metadata,
+        }
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        match &mut self.0 {
+            Ok(object) => object.meta_mut(),
+            Err(invalid) => &mut invalid.metadata,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::{ObjectList, WatchEvent};
+    use skyward_api::Pool;
+
+    use super::*;
+
+    fn object(provider: &str) -> String {
+        format!(
+            r#"{{"apiVersion":"skyward.dev/v1alpha1","kind":"Pool","metadata":{{"name":"a","namespace":"b"}},"spec":{{"provider":{provider}}}}}"#
+        )
+    }
+
+    /// Its provider, or its name where it cannot be understood.
+    fn read(guarded: Guarded<Pool>) -> Result<Option<String>, Option<String>> {
+        match guarded.0 {
+            Ok(pool) => Ok(pool.spec.provider),
+            Err(invalid) => {
+                assert!(invalid.error.contains("expected a string"), "{}", invalid.error);
+                Err(invalid.metadata.name)
+            }
+        }
+    }
+
+    #[test]
+    fn a_line_of_a_watch_is_read_or_says_which_object_it_is() {
+        for (provider, expected) in [
+            (r#""local""#, Ok(Some("local".to_owned()))),
+            ("7", Err(Some("a".to_owned()))),
+        ] {
+            let line = format!(r#"{{"type":"MODIFIED","object":{}}}"#, object(provider));
+            let event: WatchEvent<Guarded<Pool>> = serde_json::from_str(&line).unwrap();
+            let WatchEvent::Modified(guarded) = event else {
+                panic!("{event:?}")
+            };
+            assert_eq!(guarded.meta().name.as_deref(), Some("a"));
+            assert_eq!(read(guarded), expected);
+        }
+    }
+
+    #[test]
+    fn other_lines_of_a_watch_are_read_as_well() {
+        let bookmark = r#"{"type":"BOOKMARK","object":{"apiVersion":"v1","kind":"Pool","metadata":{"resourceVersion":"7"}}}"#;
+        let expired = r#"{"type":"ERROR","object":{"kind":"Status","status":"Failure","code":410,"message":"too old","reason":"Expired"}}"#;
+        assert!(matches!(
+            serde_json::from_str(bookmark).unwrap(),
+            WatchEvent::<Guarded<Pool>>::Bookmark(found) if found.metadata.resource_version == "7"
+        ));
+        assert!(matches!(
+            serde_json::from_str(expired).unwrap(),
+            WatchEvent::<Guarded<Pool>>::Error(status) if status.code == 410
+        ));
+    }
+
+    #[test]
+    fn one_malformed_object_does_not_spoil_a_list() {
+        let list = format!(
+            r#"{{"apiVersion":"skyward.dev/v1alpha1","kind":"PoolList","metadata":{{"resourceVersion":"9"}},"items":[{},{}]}}"#,
+            object("7"),
+            object(r#""local""#)
+        );
+        let list: ObjectList<Guarded<Pool>> = serde_json::from_str(&list).unwrap();
+        let found: Vec<_> = list.items.into_iter().map(read).collect();
+        assert_eq!(found, [Err(Some("a".to_owned())), Ok(Some("local".to_owned()))]);
+    }
+}

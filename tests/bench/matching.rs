@@ -1,0 +1,175 @@
+//! What it takes to choose among a hundred thousand offers: the same `choose` that a Pool's
+//! plan calls, in this process. No cluster, no I/O.
+
+use std::{
+    collections::BTreeMap,
+    hint::black_box,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use anyhow::Context as _;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use skyward_api::{Offer, machine::Market, pool::PoolSpec};
+use skyward_controller::{
+    pool::choice::{Catalogue, Request, Usable, choose, wishes},
+    provider::{
+        offers::Book,
+        shortage::{REMEMBERED, Scarce, Shortages},
+    },
+};
+
+use crate::measure::{figure, ms, percentile};
+
+const OFFERS: usize = 100_000;
+/// Looks at all of them; the figure is the middle one.
+const LOOKS: usize = 101;
+const BAR: &str = "5";
+const PROVIDER: &str = "market";
+
+/// Names of accelerators as clouds write them; every fifth offer has none.
+const ACCELERATORS: [(&str, f64); 12] = [
+    ("H100", 80.0),
+    ("H200", 141.0),
+    ("A100", 80.0),
+    ("L40S", 48.0),
+    ("RTX 4090", 24.0),
+    ("RTX 3090", 24.0),
+    ("B200", 180.0),
+    ("L4", 24.0),
+    ("T4", 16.0),
+    ("RTX A6000", 48.0),
+    ("V100", 16.0),
+    ("MI300X", 192.0),
+];
+
+/// Prints what one choice takes, for three Pools, and what one look at the prices takes.
+pub(crate) fn run() -> anyhow::Result<()> {
+    let offers = offers()?;
+    let begun = Instant::now();
+    let book = Arc::new(Book::of(offers));
+    let sorting = begun.elapsed();
+    anyhow::ensure!(book.entries().len() == OFFERS, "an offer is missing");
+    let raw = middle(|| {
+        book.entries()
+            .iter()
+            .filter_map(|entry| entry.price(Market::OnDemand))
+            .min()
+    });
+    let raw = format!("one pass that compares a price {:.2} ms", ms(raw));
+    let catalogue: Catalogue = [(PROVIDER.to_owned(), book)].into();
+
+    // Nothing cuts it short: each fits, is ranked, and is looked up among what was refused.
+    let all = json!({"provider": PROVIDER, "selection": "available", "allocation": "cheapest"});
+    one("matching_100000_offers", &catalogue, all, true, &raw)?;
+    // As most Pools ask.
+    let usual = json!({"provider": PROVIDER, "accelerator": {"name": "rtx-4090", "count": 2}, "vcpus": 8,
+        "memoryGB": 64, "region": "region-7", "maxHourlyCost": "20"});
+    one(
+        "matching_100000_offers_by_accelerator",
+        &catalogue,
+        usual,
+        true,
+        &raw,
+    )?;
+    // Every one is looked at in vain.
+    let none = json!({"provider": PROVIDER, "maxHourlyCost": "0.01", "allocation": "cheapest"});
+    one("matching_100000_offers_in_vain", &catalogue, none, false, &raw)?;
+    figure(
+        "sorting_100000_offers",
+        ms(sorting),
+        "ms",
+        "-",
+        "once after a change, for all Pools",
+    );
+    Ok(())
+}
+
+fn one(name: &str, catalogue: &Catalogue, pool: Value, fits: bool, raw: &str) -> anyhow::Result<()> {
+    let pool: PoolSpec = serde_json::from_value(pool)?;
+    let wishes = wishes(&pool);
+    let providers = BTreeMap::from([(PROVIDER.to_owned(), Usable::Yes(None))]);
+    let shortages = refused(catalogue);
+    let request = Request {
+        selection: pool.selection.unwrap_or_default(),
+        providers: &providers,
+        connected: false,
+        pinned: None,
+        shortages: &shortages,
+        now: Timestamp::UNIX_EPOCH,
+        market: None,
+    };
+    let found = choose(&wishes, catalogue, &request);
+    anyhow::ensure!(found.is_some() == fits, "the choice of {name} is {found:?}");
+    let took = middle(|| choose(&wishes, catalogue, &request));
+    figure(name, ms(took), "ms", BAR, raw);
+    Ok(())
+}
+
+/// The hundred cheapest were refused a moment ago.
+fn refused(catalogue: &Catalogue) -> Shortages {
+    let mut shortages = Shortages::default();
+    let cheapest = catalogue.values().flat_map(|book| book.entries()).take(100);
+    for entry in cheapest {
+        for spot in [true, false] {
+            let what = Scarce::Offer {
+                offer: entry.name().to_owned(),
+                spot,
+            };
+            shortages.remember(what, "sold out".to_owned(), Timestamp::UNIX_EPOCH, REMEMBERED);
+        }
+    }
+    shortages
+}
+
+/// How long it takes, as a rule.
+fn middle<T>(mut look: impl FnMut() -> T) -> Duration {
+    let mut samples: Vec<Duration> = (0..LOOKS)
+        .map(|_| {
+            let begun = Instant::now();
+            black_box(look());
+            begun.elapsed()
+        })
+        .collect();
+    percentile(&mut samples, 0.5)
+}
+
+/// As many offers, the same in each run.
+fn offers() -> anyhow::Result<Vec<Arc<Offer>>> {
+    let mut state = 1_u64;
+    // A linear congruential generator: what it gives must only be spread.
+    let mut next = |below: u64| {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % below
+    };
+    (0..OFFERS)
+        .map(|number| {
+            let count = 1 << next(4);
+            let cents = 10 + next(4_000) * count;
+            let accelerator = (next(5) > 0).then(|| {
+                let (name, memory) = ACCELERATORS[next(ACCELERATORS.len() as u64) as usize];
+                json!({"name": name, "count": count, "memoryGB": memory})
+            });
+            let money = |cents: u64| format!("{}.{:02}", cents / 100, cents % 100);
+            let spec = serde_json::from_value(json!({
+                "provider": PROVIDER,
+                "id": format!("offer-{number}"),
+                "instanceType": format!("type-{}", next(900)),
+                "region": format!("region-{}", next(30)),
+                "accelerator": accelerator,
+                "vcpus": 4 * count,
+                "memoryGB": 32 * count,
+                "architecture": "x86_64",
+                "onDemandPrice": money(cents),
+                "spotPrice": (next(2) == 0).then(|| money(cents / 2 + 1)),
+                "availability": if next(3) == 0 { "Unknown" } else { "Yes" },
+                "connected": next(2) == 0,
+            }))
+            .context("a made-up offer")?;
+            Ok(Arc::new(Offer::new(&format!("{PROVIDER}-offer-{number}"), spec)))
+        })
+        .collect()
+}

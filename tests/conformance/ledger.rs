@@ -1,0 +1,327 @@
+//! The ledger against the judge: what the controller's own plan puts on record of a
+//! machine's price and time, beside what the simulator's meter charged for it.
+//!
+//! Client, orders, plans and money are the real ones; only the cluster is missing, so a
+//! [`Record`] holds the Machine object and does what its plan says.
+
+use std::{sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+use rust_decimal::Decimal;
+use serde_json::{Value, json};
+use skyward_api::{Machine, Pool, labels, provider::HostKeyPolicy};
+use skyward_cloudsim::{Fault, Rule, When};
+use skyward_conformance::{ACCOUNT, Bench, CLUSTER, KEY, mark, pool, price};
+use skyward_controller::{
+    machine::{
+        observe::{Account, Answer, Observed, Waits, machine_facts},
+        order::{OrderParts, order},
+        plan::{Action, Next, plan},
+    },
+    money,
+};
+use skyward_core::{Deletion, Market, Offer, ProviderError, ProviderPhase, offer::Availability};
+use skyward_remote::sessions::{SessionState, Stage};
+use tokio::time::sleep;
+
+use crate::for_each;
+
+/// How long machines run: long enough for the time between two looks to be below what the
+/// ledger may be off.
+const LIFE: Duration = Duration::from_hours(6);
+
+/// A Machine's record, and what its controller remembers of it.
+struct Record<'a> {
+    bench: &'a Bench,
+    machine: Machine,
+    pool: Arc<Pool>,
+    starting_at: Option<Timestamp>,
+    order_not_before: Option<Timestamp>,
+    connected_at: Option<Timestamp>,
+    order: Option<Result<String, ProviderError>>,
+    deletion: Option<Result<Deletion, ProviderError>>,
+    let_go: bool,
+}
+
+impl<'a> Record<'a> {
+    /// That of a machine which was just planned, from the first offer of this market.
+    async fn new(bench: &'a Bench, market: Market) -> Self {
+        let offers = bench.provider.offers().await.unwrap();
+        let offer = offers
+            .iter()
+            .find(|offer| offer.availability != Availability::No && price(offer, market).is_some())
+            .unwrap();
+        let mark = mark(0);
+        let machine = json!({
+            "apiVersion": "skyward.dev/v1alpha1", "kind": "Machine",
+            "metadata": {
+                "name": mark.machine, "namespace": mark.namespace, "uid": mark.machine_uid,
+                "creationTimestamp": bench.simulator.clock().now(), "finalizers": [labels::FINALIZER],
+            },
+            "spec": spec(bench, offer, market),
+        });
+        // Its cost is counted as soon as it is known: the records that count are tried elsewhere.
+        let pool = json!({
+            "apiVersion": "skyward.dev/v1alpha1", "kind": "Pool",
+            "metadata": { "name": mark.pool, "namespace": mark.namespace, "uid": mark.pool_uid, "generation": 1 },
+            "spec": { "provider": "cloud" },
+            "status": { "cost": { "counted": [mark.machine_uid] } },
+        });
+        Self {
+            bench,
+            machine: serde_json::from_value(machine).unwrap(),
+            pool: Arc::new(serde_json::from_value(pool).unwrap()),
+            starting_at: None,
+            order_not_before: None,
+            connected_at: None,
+            order: None,
+            deletion: None,
+            let_go: false,
+        }
+    }
+
+    fn now(&self) -> Timestamp {
+        self.bench.simulator.clock().now()
+    }
+
+    async fn observe(&mut self) -> Observed {
+        let facts = machine_facts(&self.machine);
+        let asked_at = self.now();
+        let provider = if facts.has_failed() {
+            Answer::Unknown(None)
+        } else {
+            match self.bench.provider.get(&facts.reference(CLUSTER)).await {
+                Ok(Some(found)) => Answer::There(Box::new(found)),
+                Ok(None) => Answer::Absent,
+                Err(error) => Answer::Unknown(Some(error.to_string())),
+            }
+        };
+        if let Answer::There(found) = &provider
+            && matches!(found.phase, ProviderPhase::Starting(_))
+        {
+            self.starting_at = Some(asked_at);
+        }
+        let capabilities = self.bench.provider.capabilities();
+        Observed {
+            billed_so_far: money::so_far(&self.machine, self.now()).total(),
+            counted_by_provider: true,
+            machine: facts,
+            pool: Some(self.pool.clone()),
+            current: true,
+            account: Account::Ready {
+                policy: HostKeyPolicy::TrustOnFirstUse,
+            },
+            provider,
+            order: self.order.take(),
+            order_not_before: self.order_not_before,
+            deletion: self.deletion.take(),
+            session: self.connected_at.map(|at| SessionState {
+                stage: Stage::Ready,
+                host_key: None,
+                reachable_at: Some(at),
+                bootstrapped_at: Some(at),
+                ready_at: Some(at),
+                agent: None,
+                reclaim_at: None,
+            }),
+            disconnected_since: None,
+            runs: Some(0),
+            last_write: None,
+            tells_changes: false,
+            poll_interval: capabilities.poll_interval,
+            settle_time: capabilities.settle_time,
+            billed_time: capabilities.billed_time,
+            starting_at: self.starting_at,
+            waits: Waits::of(None),
+        }
+    }
+
+    /// Looks once and does what the plan says; answers with how long to wait.
+    async fn look(&mut self) -> Duration {
+        let seen = self.observe().await;
+        let plan = plan(&seen, self.now());
+        self.order_not_before = plan.order_not_before;
+        if let Some(status) = plan.status {
+            self.machine.status = Some(*status);
+        }
+        for action in plan.actions {
+            match action {
+                Action::Order => {
+                    let parts = OrderParts {
+                        cluster: CLUSTER,
+                        authorized_key: KEY,
+                        capabilities: self.bench.provider.capabilities(),
+                        offer: seen.machine.spec.offer_id.clone(),
+                        waits: seen.waits,
+                    };
+                    let order = order(&seen.machine, &self.pool.spec, parts);
+                    let answer = self.bench.provider.create(&order).await;
+                    self.order = Some(answer.map(|accepted| accepted.id));
+                }
+                Action::Connect { .. } => {
+                    self.connected_at
+                        .get_or_insert(self.bench.simulator.clock().now());
+                }
+                Action::Delete => {
+                    let machine = seen.machine.reference(CLUSTER);
+                    self.deletion = Some(self.bench.provider.delete(&machine).await);
+                }
+                Action::RemoveFinalizer => self.let_go = true,
+                Action::Disconnect | Action::Abdicate => {}
+            }
+        }
+        match plan.next {
+            Next::Again => Duration::ZERO,
+            Next::After(wait) => wait.max(Duration::from_millis(10)),
+            Next::Wait => self.bench.provider.capabilities().poll_interval,
+        }
+    }
+
+    /// Looks until then, as its controller does.
+    async fn until(&mut self, what: &str, done: impl Fn(&Self) -> bool) {
+        for _ in 0..1_000 {
+            if done(self) {
+                return;
+            }
+            let wait = self.look().await;
+            sleep(wait).await;
+        }
+        panic!("{what}: {:#?}", self.machine.status);
+    }
+
+    /// Deletes it until it is gone, and returns what its Pool shared.
+    async fn end(&mut self) {
+        let now = json!(self.now());
+        self.machine.metadata.deletion_timestamp = serde_json::from_value(now).unwrap();
+        self.until("it does not go", |record| record.let_go).await;
+        while self.bench.provider.release(&pool()).await.ok() != Some(Deletion::Gone) {
+            sleep(Duration::from_secs(5)).await;
+        }
+    }
+
+    fn is_ready(&self) -> bool {
+        let status = self.machine.status.as_ref();
+        status.is_some_and(|status| status.ready_at.is_some())
+    }
+
+    /// What the ledger says and what the meter says, in USD.
+    fn both(&self) -> (Decimal, Decimal) {
+        let bill = self.bench.sim.meter(|meter| meter.bill(ACCOUNT));
+        (money::so_far(&self.machine, self.now()).total(), bill)
+    }
+}
+
+/// The record of a machine as a Pool's plan makes it.
+fn spec(bench: &Bench, offer: &Offer, market: Market) -> Value {
+    let mark = mark(0);
+    let capabilities = bench.provider.capabilities();
+    let spot = market == Market::Spot;
+    json!({
+        "pool": mark.pool, "poolUid": mark.pool_uid, "slot": mark.slot, "attempt": mark.attempt,
+        "provider": "cloud", "offer": format!("cloud-{}", offer.id), "offerId": offer.id,
+        "instanceType": offer.instance_type, "region": offer.region,
+        "market": if spot { "Spot" } else { "OnDemand" },
+        "hourlyPrice": price(offer, market), "onDemandPrice": offer.on_demand,
+        "priceCeiling": offer.on_demand.filter(|_| spot).max(price(offer, market)),
+        "billingStepSeconds": capabilities.billing_step.as_secs().max(1),
+        "billingMinimumSeconds": capabilities.billing_minimum.as_secs(),
+        "token": mark.machine_uid, "templateHash": "h",
+    })
+}
+
+/// The ledger claims what the bill says, within 0.1 %, and never less.
+fn assert_settled(story: &str, record: &Record<'_>) {
+    let (ours, bill) = record.both();
+    assert!(bill > Decimal::ZERO, "{story}: nothing was billed");
+    assert!(
+        ours >= bill,
+        "{story}: the ledger has {ours} and the bill {bill}: {:#?}",
+        record.machine
+    );
+    assert!(
+        (ours - bill) * Decimal::from(1_000) <= bill,
+        "{story}: the ledger has {ours} and the bill {bill}: {:#?}",
+        record.machine
+    );
+}
+
+#[test]
+fn a_machine_costs_what_its_cloud_bills_on_both_markets() {
+    for_each(async |kind| {
+        for market in [Market::OnDemand, Market::Spot] {
+            let story = format!("{kind} {market:?}");
+            let bench = Bench::start(kind, None).await;
+            let mut record = Record::new(&bench, market).await;
+            record.until("it does not run", Record::is_ready).await;
+            bench.pass(LIFE).await;
+            let (ours, bill) = record.both();
+            assert!(
+                ours >= bill,
+                "{story}: while it runs the ledger has {ours}, the bill {bill}"
+            );
+            record.end().await;
+            assert_settled(&story, &record);
+            bench.judge(&story);
+        }
+    });
+}
+
+#[test]
+fn a_price_that_rose_before_the_order_is_billed_as_it_was_at_launch() {
+    for_each(async |kind| {
+        let bench = Bench::start(kind, None).await;
+        let mut record = Record::new(&bench, Market::OnDemand).await;
+        // What was read and recorded is not what the cloud says at launch.
+        record.machine.spec.hourly_price = "0.01".into();
+        record.machine.spec.price_ceiling = Some("1000".into());
+        record.until("it does not run", Record::is_ready).await;
+        let status = record.machine.status.clone().unwrap_or_default();
+        // A cloud that tells no price of its machines has but one price.
+        if status.hourly_price.is_some() {
+            bench.pass(LIFE).await;
+            record.end().await;
+            assert_settled(kind, &record);
+        } else {
+            assert_eq!(kind, "aws");
+            record.end().await;
+        }
+        bench.judge(kind);
+    });
+}
+
+#[test]
+fn an_order_whose_answer_was_lost_is_billed_from_its_beginning() {
+    for_each(async |kind| {
+        let bench = Bench::start(kind, None).await;
+        let mut record = Record::new(&bench, Market::OnDemand).await;
+        let create = bench.subject.create[&Market::OnDemand];
+        bench
+            .sim
+            .fault(Rule::once(create, Fault::Cut { when: When::After }));
+        record.until("it does not run", Record::is_ready).await;
+        bench.pass(LIFE).await;
+        record.end().await;
+        assert_settled(kind, &record);
+        bench.judge(kind);
+    });
+}
+
+/// Most clouds bill the disk alone then. The ledger goes on at the full price: a machine
+/// that halted is deleted at once, and until then it may not claim too little.
+#[test]
+fn a_machine_that_halted_never_costs_less_than_its_cloud_bills() {
+    for_each(async |kind| {
+        let bench = Bench::start(kind, None).await;
+        let mut record = Record::new(&bench, Market::OnDemand).await;
+        let create = bench.subject.create[&Market::OnDemand];
+        bench.sim.fault(Rule::once(create, Fault::Halts { after: 3_600 }));
+        record.until("it does not run", Record::is_ready).await;
+        bench.pass(Duration::from_hours(2)).await;
+        record.look().await;
+        bench.pass(Duration::from_hours(2)).await;
+        record.end().await;
+        let (ours, bill) = record.both();
+        assert!(ours >= bill, "{kind}: the ledger has {ours} and the bill {bill}");
+        bench.judge(kind);
+    });
+}
