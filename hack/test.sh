@@ -188,6 +188,14 @@ units() {
     SKYWARD_MOTO=$(hack/moto.sh)
     export SKYWARD_MOTO
   fi
+  # So do the others' requests over REST, at a proxy that reads the clouds' descriptions.
+  if [ -n "${SKYWARD_SPECS:-}" ] && command -v npm >/dev/null; then
+    stage prism tools 5 "Prism, a validating proxy for the tests" hack/prism.sh
+    if [ "${OUTCOME[prism]:-}" = ok ]; then
+      SKYWARD_PRISM=$(hack/prism.sh)
+      export SKYWARD_PRISM
+    fi
+  fi
   stage unit "tools sshd" 40 "unit, property and doc tests" \
     cargo test --locked --workspace --exclude skyward-e2e --exclude skyward-control-plane-tests --exclude skyward-bench
   absent python python "python tests" ||

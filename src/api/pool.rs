@@ -95,7 +95,7 @@ pub struct PoolSpec {
     /// changed at any time; machines that exist stay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 32))]
-    #[x_kube(validation = crate::rule::matches(r"^[0-9]+(\.[0-9]+)?$", "maxHourlyCost must be an amount of USD such as \"2.50\" (in quotes)"))]
+    #[x_kube(validation = crate::rule::amount("maxHourlyCost", "2.50"))]
     pub max_hourly_cost: Option<String>,
     /// Whether machines must reach each other: then all of them come from one provider and
     /// region, and a refusal moves all of them. Default true. False: machines stand alone
@@ -216,7 +216,7 @@ pub struct Candidate {
     /// Most that one machine may cost in USD per hour.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 32))]
-    #[x_kube(validation = crate::rule::matches(r"^[0-9]+(\.[0-9]+)?$", "maxHourlyCost must be an amount of USD such as \"2.50\" (in quotes)"))]
+    #[x_kube(validation = crate::rule::amount("maxHourlyCost", "2.50"))]
     pub max_hourly_cost: Option<String>,
     /// Settings of the Provider that this candidate overrides; those that the Provider lists
     /// in `overridable`.
@@ -262,7 +262,7 @@ pub struct Budget {
     /// USD, as a decimal such as `"100"`. When it is spent, runs get `timeouts.shutdown` to
     /// end and all machines are returned.
     #[schemars(length(min = 1, max = 32))]
-    #[x_kube(validation = crate::rule::matches(r"^[0-9]+(\.[0-9]+)?$", "maxTotalCost must be an amount of USD such as \"100\" (in quotes)"))]
+    #[x_kube(validation = crate::rule::amount("maxTotalCost", "100"))]
     pub max_total_cost: String,
     /// Begin anew each period, counted from the creation of the Pool, such as `24h`. Once
     /// for all when left out.

@@ -166,10 +166,11 @@ pub struct ContainerSettings {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 512))]
     pub image: Option<String>,
-    /// When the image is pulled: `Always`, `IfNotPresent` (default) or `Never`.
+    /// When the image is pulled. Default `IfNotPresent`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image_pull_policy: Option<PullPolicy>,
-    /// Secrets with registry credentials, in the namespace of the Pool.
+    /// Secrets with registry credentials, in the namespace of the Pool. One that is missing
+    /// and not `optional` stops the order and is named.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 8))]
     pub image_pull_secrets: Vec<LocalRef>,
@@ -179,9 +180,7 @@ pub struct ContainerSettings {
     #[schemars(length(min = 1, max = 32))]
     #[x_kube(validation = crate::rule::matches("^[a-z_][a-z0-9_-]*$", "sshUser must be the name of a Linux user, such as root or worker"))]
     pub ssh_user: Option<String>,
-    /// `Default`: root inside the Pod, with the container runtime's ordinary capabilities.
-    /// `Restricted`: everything the restricted Pod Security Standard asks for; then `apt`
-    /// packages cannot be installed.
+    /// What the Pod may do on its node. Default `Default`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub security_profile: Option<SecurityProfile>,
     /// Run the Pods privileged, for example to mount file systems. Default false.
@@ -221,7 +220,7 @@ pub enum PullPolicy {
     Always,
     /// When the node has none.
     IfNotPresent,
-    /// Never: the node must have it.
+    /// Not at all: the node must have it.
     Never,
 }
 
@@ -240,9 +239,10 @@ impl PullPolicy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(transform = crate::crd::explain_variants)]
 pub enum SecurityProfile {
-    /// Root inside the Pod.
+    /// Root inside the Pod, with the container runtime's ordinary capabilities.
     Default,
-    /// The restricted Pod Security Standard.
+    /// All that the restricted Pod Security Standard asks for; then `apt` packages cannot be
+    /// installed.
     Restricted,
 }
 

@@ -9,6 +9,14 @@ pub(crate) fn matches(pattern: &str, remedy: &str) -> Rule {
     Rule::new(format!("self.matches(r'{pattern}')")).message(remedy)
 }
 
+/// An amount of money.
+pub(crate) fn amount(field: &str, example: &str) -> Rule {
+    matches(
+        r"^[0-9]+(\.[0-9]+)?$",
+        &format!("{field} must be an amount of USD such as \"{example}\" (in quotes)"),
+    )
+}
+
 /// Every entry of a list of texts matches.
 pub(crate) fn each_matches(pattern: &str, remedy: &str) -> Rule {
     Rule::new(format!("self.all(entry, entry.matches(r'{pattern}'))")).message(remedy)

@@ -61,6 +61,11 @@ impl Credentials {
         })
     }
 
+    /// One of them without the white space around it, such as the line break of a file.
+    pub fn token(&self, name: &str) -> Result<Secret, ProviderError> {
+        Ok(Secret::new(self.require(name)?.expose().trim()))
+    }
+
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -99,9 +104,9 @@ impl Endpoints {
         self.0.get(name).map(String::as_str)
     }
 
-    /// The address under this name.
-    pub fn or<'a>(&'a self, name: &str, own: &'a str) -> &'a str {
-        self.get(name).unwrap_or(own)
+    /// The address under the name of a cloud's own, or that.
+    pub fn or_own(&self, (name, own): (&str, &str)) -> String {
+        self.get(name).unwrap_or(own).to_owned()
     }
 }
 
@@ -113,13 +118,14 @@ mod tests {
     fn a_blank_key_is_absent_and_values_are_never_printed() {
         let credentials = Credentials::new([
             ("A".to_owned(), Secret::new(" \n")),
-            ("B".to_owned(), Secret::new("canary")),
+            ("B".to_owned(), Secret::new("canary\n")),
         ]);
         assert!(credentials.get("A").is_none());
         let error = credentials.require("A").unwrap_err();
         assert_eq!(error.kind, ErrorKind::Credentials);
         assert!(error.message.contains("no key A"));
-        assert_eq!(credentials.require("B").map(Secret::expose), Ok("canary"));
+        assert_eq!(credentials.require("B").map(Secret::expose), Ok("canary\n"));
+        assert_eq!(credentials.token("B").unwrap().expose(), "canary");
         assert_eq!(format!("{credentials:?}"), r#"{"A", "B"}"#);
     }
 }

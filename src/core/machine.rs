@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use jiff::Timestamp;
 use rust_decimal::Decimal;
 
-use crate::order::Mark;
+use crate::order::{Mark, Order};
 
 /// Where a machine is in its life at the provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,6 +20,21 @@ pub enum ProviderPhase {
     Stopping,
     /// It halted; at some clouds it stays on the bill until it is deleted.
     Stopped(String),
+}
+
+impl ProviderPhase {
+    /// It will never run, or ran and failed.
+    pub fn failed(kind: FailureKind, message: impl Into<String>) -> Self {
+        Self::Failed(Failure {
+            kind,
+            message: message.into(),
+        })
+    }
+
+    /// Accepted, and waits for this.
+    pub fn starting(why: impl Into<String>) -> Self {
+        Self::Starting(Some(why.into()))
+    }
 }
 
 /// Why a machine will never run.
@@ -118,4 +133,15 @@ pub struct MachineRef {
     pub mark: Mark,
     /// Region it was ordered in.
     pub region: String,
+}
+
+impl MachineRef {
+    /// The machine of an order whose answer is not known.
+    pub fn of(order: &Order) -> Self {
+        Self {
+            id: None,
+            mark: order.mark.clone(),
+            region: order.region.clone(),
+        }
+    }
 }

@@ -28,6 +28,13 @@ pub struct Mark {
     pub attempt: u32,
 }
 
+impl Mark {
+    /// Whether both are of the same machine; names may come again, UIDs do not.
+    pub fn is(&self, other: &Self) -> bool {
+        self.machine_uid == other.machine_uid && self.cluster == other.cluster
+    }
+}
+
 /// What an order must know of the Pool around its machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolShape {

@@ -80,6 +80,13 @@ pub struct Scope {
     pub regions: Vec<String>,
 }
 
+impl Scope {
+    /// Whether what was made for a Pool of an installation is in it.
+    pub fn holds(&self, cluster: &str, pool_uid: &str) -> bool {
+        self.cluster == cluster && self.pool_uid.as_deref().is_none_or(|uid| uid == pool_uid)
+    }
+}
+
 /// The Pool whose shared things are returned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolScope {

@@ -11,7 +11,7 @@ use skyward_core::{Account, CredentialKey, Credentials, Endpoints, ErrorKind, Pr
 use crate::{
     container,
     instrumented::{CallSink, Instrumented},
-    runpod, vastai, verda,
+    lambda, runpod, vastai, verda,
 };
 
 /// What every kind of provider may need besides its Provider object.
@@ -111,6 +111,7 @@ impl Kind for Aws {
 const CLOUDS: &[Cloud] = &[
     #[cfg(feature = "aws")]
     cloud::<Aws>(),
+    cloud::<lambda::LambdaKind>(),
     cloud::<runpod::RunPodKind>(),
     cloud::<vastai::VastAiKind>(),
     cloud::<verda::VerdaKind>(),

@@ -1,6 +1,7 @@
 //! What the clouds' JSON has in common: amounts that are numbers here and texts there,
 //! names that must fit somewhere. Pure.
 
+use jiff::Timestamp;
 use rust_decimal::Decimal;
 use serde::{Deserialize, Deserializer, de::Error as _};
 use sha2::{Digest as _, Sha256};
@@ -35,6 +36,16 @@ pub fn decimal(text: &str) -> Option<Decimal> {
         .or_else(|_| Decimal::from_scientific(text))
         .ok()
         .map(|amount: Decimal| amount.normalize())
+}
+
+/// What a bid is multiplied by, as settings have it.
+pub fn factor(written: Option<f64>) -> Option<Decimal> {
+    decimal(&written?.to_string())
+}
+
+/// A moment as clouds write it; `None` for what is none.
+pub fn time(text: Option<&str>) -> Option<Timestamp> {
+    text?.trim().parse().ok()
 }
 
 /// A text as a DNS label of at most 63 characters; one that is too long ends in a digest
@@ -76,6 +87,17 @@ pub fn cut(text: &str, bytes: usize) -> &str {
         end -= 1;
     }
     text.get(..end).unwrap_or_default()
+}
+
+/// Whether two public keys are the same; their comments may differ.
+pub fn same_key(one: &str, other: &str) -> bool {
+    let key = |text: &'_ str| {
+        text.split_whitespace()
+            .take(2)
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
+    key(one) == key(other)
 }
 
 /// A text as one word of a POSIX shell.
@@ -129,5 +151,11 @@ mod tests {
         assert_eq!(cut("aé", 2), "a");
         assert_eq!(quoted("it's"), r"'it'\''s'");
         assert_eq!(said(" a\n b.. "), "a b");
+    }
+
+    #[test]
+    fn keys_are_the_same_whatever_is_said_about_them() {
+        assert!(same_key("ssh-ed25519 AAAA pool", " ssh-ed25519 AAAA\n"));
+        assert!(!same_key("ssh-ed25519 AAAA", "ssh-ed25519 AAAB"));
     }
 }

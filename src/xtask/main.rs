@@ -1,9 +1,10 @@
 //! Developer commands.
 //!
 //! `cargo xtask generate` writes what is made from the code (CRDs, the chart's copy,
-//! the reference, the agent protocol); `cargo xtask check` fails when one of them is
-//! stale, when a crate uses what it must not (`layers`) or when tests would compile again
-//! what programs compiled (`features`). Neither needs a network, a cluster or Helm.
+//! the reference, settings in the providers' pages, the agent protocol); `cargo xtask check`
+//! fails when one of them is stale, when a crate uses what it must not (`layers`) or when
+//! tests would compile again what programs compiled (`features`). Neither needs a network,
+//! a cluster or Helm.
 
 #![expect(
     clippy::print_stdout,
@@ -14,6 +15,7 @@ mod crds;
 mod features;
 mod layers;
 mod output;
+mod pages;
 mod protocol;
 mod reference;
 mod sizes;
@@ -48,6 +50,7 @@ fn main() -> Result<()> {
     let mut output = Output::new(root(), check);
     crds::generate(&mut output)?;
     reference::generate(&mut output)?;
+    pages::generate(&mut output)?;
     if let Err(error) = protocol::generate(check) {
         output.problem(format!("{error:#}"));
     }

@@ -21,14 +21,19 @@ impl Output {
         }
     }
 
+    /// What a file holds now, by its path from the root of the checkout.
+    pub(crate) fn read(&self, path: &str) -> Result<Option<String>> {
+        match fs::read_to_string(self.root.join(path)) {
+            Ok(text) => Ok(Some(text)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error).with_context(|| format!("reading {path}")),
+        }
+    }
+
     /// One file, by its path from the root of the checkout.
     pub(crate) fn file(&mut self, path: &str, content: &str) -> Result<()> {
         let target = self.root.join(path);
-        let present = match fs::read_to_string(&target) {
-            Ok(text) => Some(text),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            Err(error) => return Err(error).with_context(|| format!("reading {path}")),
-        };
+        let present = self.read(path)?;
         if present.as_deref() == Some(content) {
             return Ok(());
         }

@@ -212,12 +212,12 @@ fn change(text: &str, scope: &Scope<'_>) -> &'static str {
     }
 }
 
-fn description(schema: &Value) -> String {
+pub(crate) fn description(schema: &Value) -> String {
     schema["description"].as_str().unwrap_or_default().to_owned()
 }
 
 /// Text for a table cell.
-fn one_line(text: &str) -> String {
+pub(crate) fn one_line(text: &str) -> String {
     text.replace("\n\n- ", "<br>- ")
         .replace("\n- ", "<br>- ")
         .replace('\n', " ")
@@ -225,11 +225,11 @@ fn one_line(text: &str) -> String {
 }
 
 /// The default: what the API server fills in, else what the text says after "Default".
-fn default(schema: &Map<String, Value>, text: &str) -> String {
+pub(crate) fn default(schema: &Map<String, Value>, text: &str) -> String {
     if let Some(default) = schema.get("default") {
         return format!("`{default}`");
     }
-    let Some(start) = text.find("Default ").or_else(|| text.find("Default: ")) else {
+    let Some(start) = default_sentence(text) else {
         return String::new();
     };
     let rest = text[start + "Default".len()..]
@@ -243,6 +243,14 @@ fn default(schema: &Map<String, Value>, text: &str) -> String {
     one_line(rest[..end].trim_end_matches('.'))
 }
 
+/// Where the sentence about the default begins; lines of a text are broken anywhere.
+pub(crate) fn default_sentence(text: &str) -> Option<usize> {
+    ["Default ", "Default:", "Default\n"]
+        .iter()
+        .filter_map(|word| text.find(word))
+        .min()
+}
+
 fn type_name(schema: &Map<String, Value>, required: bool) -> String {
     let mut name = base_type(schema);
     if required {
@@ -251,7 +259,7 @@ fn type_name(schema: &Map<String, Value>, required: bool) -> String {
     name
 }
 
-fn base_type(schema: &Map<String, Value>) -> String {
+pub(crate) fn base_type(schema: &Map<String, Value>) -> String {
     if schema.contains_key("x-kubernetes-int-or-string") {
         return "integer or string".to_owned();
     }
@@ -301,6 +309,7 @@ mod tests {
             ("Wait. Default `10s`.", "`10s`"),
             ("Default: `desired`.", "`desired`"),
             ("User. Default `root`, which may install packages.", "`root`"),
+            ("Image of it. Default\n`some:image`. More.", "`some:image`"),
             ("None when left out.", ""),
         ] {
             assert_eq!(default(&none, text), want, "{text}");

@@ -8,6 +8,7 @@
 pub mod aws;
 pub mod backend;
 pub mod core;
+pub mod lambda;
 pub mod runpod;
 pub mod vastai;
 pub mod verda;
@@ -25,7 +26,7 @@ pub use crate::core::world::Happening;
 use crate::core::cloud::Cloud;
 
 /// The clouds that there are.
-pub const CLOUDS: &[&str] = &["aws", "vastai", "runpod", "verda"];
+pub const CLOUDS: &[&str] = &["aws", "vastai", "runpod", "verda", "lambda"];
 
 /// A cloud by its name.
 pub fn cloud(name: &str) -> Option<Box<dyn Cloud>> {
@@ -35,6 +36,7 @@ pub fn cloud(name: &str) -> Option<Box<dyn Cloud>> {
         "vastai" => Some(Box::new(vastai::Vastai::new())),
         "runpod" => Some(Box::new(runpod::Runpod::new())),
         "verda" => Some(Box::new(verda::Verda::new())),
+        "lambda" => Some(Box::new(lambda::Lambda::new())),
         _ => None,
     }
 }

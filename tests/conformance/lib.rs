@@ -43,7 +43,7 @@ pub struct Subject {
     pub credentials: Vec<(&'static str, String)>,
     /// Settings of the Provider.
     pub settings: Value,
-    /// The call that orders, on each market.
+    /// The call that orders, on each market that there is.
     pub create: BTreeMap<Market, &'static str>,
     /// The call that deletes.
     pub delete: &'static str,
@@ -62,6 +62,13 @@ pub fn subject(kind: &str) -> Option<Subject> {
             ],
             settings: json!({}),
             create: markets("instances.create", "instances.create"),
+            delete: "instances.delete",
+        }),
+        "lambda" => Some(Subject {
+            customer: Customer::with_key(ACCOUNT, &key),
+            credentials: vec![("LAMBDA_API_KEY", key)],
+            settings: json!({}),
+            create: BTreeMap::from([(Market::OnDemand, "instances.create")]),
             delete: "instances.delete",
         }),
         "runpod" => Some(Subject {
@@ -146,7 +153,7 @@ impl Bench {
         let sim = simulator.cloud(kind).clone();
         sim.world(|world| world.add_account(subject.customer.clone()));
         let settings = settings.unwrap_or_else(|| subject.settings.clone());
-        let provider = connect(kind, &simulator, &subject.credentials, settings);
+        let provider = connect(kind, simulator.url(kind), &subject.credentials, settings);
         let clock = tokio::spawn(keep_time(simulator.clone()));
         Self {
             simulator,
@@ -321,13 +328,13 @@ impl Bench {
     }
 }
 
-/// The client of an account at a simulator.
+/// The client of an account at this address.
 ///
 /// # Panics
 /// When the kind is not registered.
 pub fn connect(
     kind: &str,
-    simulator: &Simulator,
+    url: &str,
     credentials: &[(&'static str, String)],
     settings: Value,
 ) -> Arc<dyn Provider> {
@@ -338,7 +345,7 @@ pub fn connect(
     let addresses = cloud
         .endpoints
         .iter()
-        .map(|(name, _)| ((*name).to_owned(), simulator.url(kind).to_owned()));
+        .map(|(name, _)| ((*name).to_owned(), url.to_owned()));
     let secrets = credentials
         .iter()
         .map(|(name, value)| ((*name).to_owned(), Secret::new(value.clone())));

@@ -40,14 +40,25 @@ const fn profile(name: &'static str, slices: u8, memory_gb: u16, per_gpu: u8) ->
     }
 }
 
-const HALF_80: &[Profile] = &[
-    profile("1g.10gb", 1, 10, 7),
-    profile("1g.20gb", 1, 20, 4),
-    profile("2g.20gb", 2, 20, 3),
-    profile("3g.40gb", 3, 40, 2),
-    profile("4g.40gb", 4, 40, 1),
-    profile("7g.80gb", 7, 80, 1),
-];
+/// A GPU of seven slices. Its memory comes in eighths, and a partition has one, two, four or
+/// all of them; the sizes are those that NVIDIA writes.
+macro_rules! sevenths {
+    ($gpu:literal, $memory_gb:literal, $eighth:literal, $quarter:literal, $half:literal, $all:literal) => {
+        Table {
+            gpu: $gpu,
+            memory_gb: $memory_gb,
+            slices: 7,
+            profiles: &[
+                profile(concat!("1g.", $eighth, "gb"), 1, $eighth, 7),
+                profile(concat!("1g.", $quarter, "gb"), 1, $quarter, 4),
+                profile(concat!("2g.", $quarter, "gb"), 2, $quarter, 3),
+                profile(concat!("3g.", $half, "gb"), 3, $half, 2),
+                profile(concat!("4g.", $half, "gb"), 4, $half, 1),
+                profile(concat!("7g.", $all, "gb"), 7, $all, 1),
+            ],
+        }
+    };
+}
 
 /// Every GPU that can be cut, by name and memory.
 pub const TABLES: &[Table] = &[
@@ -61,83 +72,13 @@ pub const TABLES: &[Table] = &[
             profile("4g.24gb", 4, 24, 1),
         ],
     },
-    Table {
-        gpu: "A100",
-        memory_gb: 40.0,
-        slices: 7,
-        profiles: &[
-            profile("1g.5gb", 1, 5, 7),
-            profile("1g.10gb", 1, 10, 4),
-            profile("2g.10gb", 2, 10, 3),
-            profile("3g.20gb", 3, 20, 2),
-            profile("4g.20gb", 4, 20, 1),
-            profile("7g.40gb", 7, 40, 1),
-        ],
-    },
-    Table {
-        gpu: "A100",
-        memory_gb: 80.0,
-        slices: 7,
-        profiles: HALF_80,
-    },
-    Table {
-        gpu: "H100",
-        memory_gb: 80.0,
-        slices: 7,
-        profiles: HALF_80,
-    },
-    Table {
-        gpu: "H100",
-        memory_gb: 94.0,
-        slices: 7,
-        profiles: &[
-            profile("1g.12gb", 1, 12, 7),
-            profile("1g.24gb", 1, 24, 4),
-            profile("2g.24gb", 2, 24, 3),
-            profile("3g.47gb", 3, 47, 2),
-            profile("4g.47gb", 4, 47, 1),
-            profile("7g.94gb", 7, 94, 1),
-        ],
-    },
-    Table {
-        gpu: "GH200",
-        memory_gb: 96.0,
-        slices: 7,
-        profiles: &[
-            profile("1g.12gb", 1, 12, 7),
-            profile("1g.24gb", 1, 24, 4),
-            profile("2g.24gb", 2, 24, 3),
-            profile("3g.48gb", 3, 48, 2),
-            profile("4g.48gb", 4, 48, 1),
-            profile("7g.96gb", 7, 96, 1),
-        ],
-    },
-    Table {
-        gpu: "H200",
-        memory_gb: 141.0,
-        slices: 7,
-        profiles: &[
-            profile("1g.18gb", 1, 18, 7),
-            profile("1g.35gb", 1, 35, 4),
-            profile("2g.35gb", 2, 35, 3),
-            profile("3g.71gb", 3, 71, 2),
-            profile("4g.71gb", 4, 71, 1),
-            profile("7g.141gb", 7, 141, 1),
-        ],
-    },
-    Table {
-        gpu: "B200",
-        memory_gb: 192.0,
-        slices: 7,
-        profiles: &[
-            profile("1g.23gb", 1, 23, 7),
-            profile("1g.45gb", 1, 45, 4),
-            profile("2g.45gb", 2, 45, 3),
-            profile("3g.90gb", 3, 90, 2),
-            profile("4g.90gb", 4, 90, 1),
-            profile("7g.180gb", 7, 180, 1),
-        ],
-    },
+    sevenths!("A100", 40.0, 5, 10, 20, 40),
+    sevenths!("A100", 80.0, 10, 20, 40, 80),
+    sevenths!("H100", 80.0, 10, 20, 40, 80),
+    sevenths!("H100", 94.0, 12, 24, 47, 94),
+    sevenths!("GH200", 96.0, 12, 24, 48, 96),
+    sevenths!("H200", 141.0, 18, 35, 71, 141),
+    sevenths!("B200", 192.0, 23, 45, 90, 180),
 ];
 
 /// The partitions of a GPU; without a memory, those of its usual size. `None` where it

@@ -8,6 +8,7 @@ use serde::de::DeserializeOwned;
 use skyward_core::{ErrorKind, ProviderError};
 
 use super::Effect;
+use crate::wire::said;
 
 /// Longest `Retry-After` that is believed.
 const LONGEST_RETRY_AFTER: Duration = Duration::from_hours(1);
@@ -104,6 +105,20 @@ impl Answer {
             Effect::Repeatable => ErrorKind::Transient,
             Effect::Creates => ErrorKind::Indeterminate,
         }
+    }
+
+    /// The error of an answer that is none of success: its code and words, and what to do.
+    pub fn failure(&self, kind: ErrorKind, code: &str, words: &str, remedy: Option<&str>) -> ProviderError {
+        let mut message = said(words);
+        if message.is_empty() {
+            message = format!("{} answered HTTP {}", self.cloud, self.status.as_u16());
+        }
+        if let Some(remedy) = remedy {
+            message = format!("{message}. {remedy}");
+        }
+        let mut error = self.error(kind, message);
+        error.code = (!code.is_empty()).then(|| said(code));
+        error
     }
 
     /// An error of this call.

@@ -3,8 +3,8 @@
 //!
 //! It knows no cloud. What a status or a body means is the business of each `errors.rs`;
 //! here are only the failures of the way itself. [`limits`] decides when a call may go,
-//! [`auth`] what it shows, [`answer`] is what came back, [`batched`] lets many callers
-//! share one look.
+//! [`auth`] what it shows, [`answer`] is what came back, [`rest`] reads it, [`batched`] lets
+//! many callers share one look.
 //!
 //! A call is repeated when it changes nothing (or the caller says that repeating is
 //! harmless), or when the cloud surely did nothing: 429, 401, no connection. After
@@ -14,9 +14,8 @@
 pub mod answer;
 pub mod auth;
 pub mod batched;
-#[cfg(test)]
-pub(crate) mod fixtures;
 pub mod limits;
+pub mod rest;
 
 use std::{error::Error as _, future::Future, sync::Arc, time::Duration};
 
@@ -32,6 +31,7 @@ pub use answer::Answer;
 pub use auth::Auth;
 pub use batched::Batched;
 pub use limits::{Limits, Rate, Rule};
+pub use rest::Rest;
 
 /// Longest wait for a connection.
 const CONNECT: Duration = Duration::from_secs(10);

@@ -13,7 +13,7 @@ use super::{
         Registry, Rented, Who,
     },
 };
-use crate::http::{Answer, Call, Effect, Http};
+use crate::http::{Call, Effect, Http, Rest};
 
 /// Name of the address, and the cloud's own.
 pub const ENDPOINT: (&str, &str) = ("runpod", "https://api.runpod.io");
@@ -26,26 +26,15 @@ const RENT: &str = "mutation Rent($input: PodRentInterruptableInput!) { podRentI
 /// The endpoints.
 #[derive(Clone, Debug)]
 pub struct Client {
-    http: Http,
+    rest: Rest,
 }
 
 impl Client {
     /// Over this way.
     pub fn new(http: Http) -> Self {
-        Self { http }
-    }
-
-    async fn ok(&self, call: Call) -> Result<Answer, ProviderError> {
-        let answer = self.http.send(call).await?;
-        if answer.is_success() {
-            Ok(answer)
-        } else {
-            Err(provider_error(&answer))
+        Self {
+            rest: Rest::new(http, provider_error),
         }
-    }
-
-    async fn read<T: DeserializeOwned>(&self, call: Call) -> Result<T, ProviderError> {
-        self.ok(call).await?.json()
     }
 
     async fn graph<T: DeserializeOwned>(
@@ -57,7 +46,7 @@ impl Client {
     ) -> Result<T, ProviderError> {
         let call = Call::new(operation, Method::POST, "/graphql", effect)
             .json(json!({ "query": query, "variables": variables }));
-        let answer = self.ok(call).await?;
+        let answer = self.rest.ok(call).await?;
         // Errors come first: what failed is null inside `data` as well, where a type wants more.
         let graph: Graph<Value> = answer.json()?;
         if !graph.errors.is_empty() || graph.data.is_none() {
@@ -84,19 +73,20 @@ impl Client {
     /// Every pod of the account.
     pub async fn pods(&self) -> Result<Vec<Pod>, ProviderError> {
         let call = Call::get("list the pods", "/v2/pods").query("includeClusterPods", "true");
-        self.read::<Pods>(call).await.map(|body| body.pods)
+        self.rest.read::<Pods>(call).await.map(|body| body.pods)
     }
 
-    /// One pod.
-    pub async fn pod(&self, id: &str) -> Result<Pod, ProviderError> {
-        self.read(Call::get("look at the pod", "/v2/pods/{id}").with(id))
+    /// One pod; an unknown id is an answer here.
+    pub async fn pod(&self, id: &str) -> Result<Option<Pod>, ProviderError> {
+        self.rest
+            .find(Call::get("look at the pod", "/v2/pods/{id}").with(id))
             .await
     }
 
     /// Orders a pod on demand; answers with its id.
     pub async fn deploy(&self, body: Value) -> Result<String, ProviderError> {
         let call = Call::new("create the pod", Method::POST, "/v2/pods", Effect::Creates).json(body);
-        self.read::<Made>(call).await.map(|made| made.id)
+        self.rest.read::<Made>(call).await.map(|made| made.id)
     }
 
     /// Orders a spot pod; answers with its id.
@@ -127,7 +117,7 @@ impl Client {
             Effect::Repeatable,
         )
         .with(id);
-        self.ok(call).await.map(|_| ())
+        self.rest.done(call).await
     }
 
     /// Kinds of GPUs with prices, and the stock for so many in one machine.
@@ -137,7 +127,7 @@ impl Client {
             .query("product", "POD")
             .query("cloud", cloud)
             .query("count", count.to_string());
-        self.read::<Gpus>(call).await.map(|body| body.gpus)
+        self.rest.read::<Gpus>(call).await.map(|body| body.gpus)
     }
 
     /// Flavours of machines without GPUs.
@@ -145,19 +135,25 @@ impl Client {
         let call = Call::get("list the CPUs", "/v2/catalog/cpus")
             .query("include", "AVAILABILITY")
             .query("product", "POD");
-        self.read::<Cpus>(call).await.map(|body| body.cpus)
+        self.rest.read::<Cpus>(call).await.map(|body| body.cpus)
     }
 
     /// Data centers.
     pub async fn data_centers(&self) -> Result<Vec<DataCenter>, ProviderError> {
         let call = Call::get("list the data centers", "/v2/catalog/datacenters");
-        self.read::<DataCenters>(call).await.map(|body| body.data_centers)
+        self.rest
+            .read::<DataCenters>(call)
+            .await
+            .map(|body| body.data_centers)
     }
 
     /// Stored registry credentials.
     pub async fn registries(&self) -> Result<Vec<Registry>, ProviderError> {
         let call = Call::get("list the registry credentials", "/v2/registries");
-        self.read::<Registries>(call).await.map(|body| body.registries)
+        self.rest
+            .read::<Registries>(call)
+            .await
+            .map(|body| body.registries)
     }
 
     /// What one GPU of each kind costs on the spot market of a cloud.

@@ -6,9 +6,9 @@ use rust_decimal::Decimal;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use skyward_api::Duration as Lasting;
-use skyward_core::{Account, CredentialKey, ProviderError, Secret};
+use skyward_core::CredentialKey;
 
-use crate::wire::decimal;
+use crate::wire::factor;
 
 /// Key of the API key.
 pub const API_KEY: &str = "RUNPOD_API_KEY";
@@ -34,15 +34,17 @@ pub struct Settings {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster_mode: Option<ClusterMode>,
     /// Whether machines get an address in RunPod's global network, by which they reach each
-    /// other: secure cloud, NVIDIA GPUs, on demand, some data centers. Left out: those of
-    /// Pools that need it (`cluster: true` and more than one machine). `false`: never.
+    /// other: secure cloud, NVIDIA GPUs, on demand, some data centers. Default: those of
+    /// Pools that need it (`cluster: true` and more than one machine). `true`: all that can;
+    /// `false`: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub global_networking: Option<bool>,
     /// Which cloud is offered. Default `secure`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cloud_type: Option<CloudType>,
     /// Image of the containers: Debian or Ubuntu, better with openssh-server in it, which is
-    /// installed at start otherwise. Default: `nvidia/cuda` with CUDA 12.8 and the Ubuntu of
+    /// installed at start otherwise and takes a minute. Its entrypoint must run its
+    /// arguments, as those of `nvidia/cuda` and `runpod/*` do. Default: `nvidia/cuda` with CUDA 12.8 and the Ubuntu of
     /// `ubuntu`; plain `ubuntu` for machines without GPUs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 512))]
@@ -69,11 +71,12 @@ pub struct Settings {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 256), regex(pattern = "^/[A-Za-z0-9._/-]+$"))]
     pub volume_mount_path: Option<String>,
-    /// Data centers that machines may be in, as RunPod names them (`EU-RO-1`). Default: all.
+    /// Data centers that machines may be in, as RunPod names them (`EU-RO-1`); spot orders go
+    /// to the first. Default: all (`global` in the Python library).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), inner(length(min = 1, max = 32)))]
     pub data_center_ids: Vec<String>,
-    /// Ports that are published, as `8888/http` or `5000/tcp`, besides 22/tcp.
+    /// Ports that are published besides 22/tcp, as `8888/http` or `5000/tcp`. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(
         length(max = 10),
@@ -84,8 +87,8 @@ pub struct Settings {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_clock: Option<CpuClock>,
     /// A spot machine is bid for at the lowest price that wins times this, but never above
-    /// the `priceCeiling` of the Machine. Default 1, as the Python library has it; 1.1 is lost less
-    /// often.
+    /// the `priceCeiling` of the Machine. Default 1. A machine with exactly the lowest is lost
+    /// easily: 1.1 is better.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1.0, max = 10.0))]
     pub bid_multiplier: Option<f64>,
@@ -201,9 +204,7 @@ impl Settings {
 
     /// What the lowest bid is multiplied by.
     pub fn bid_multiplier(&self) -> Decimal {
-        self.bid_multiplier
-            .and_then(|factor| decimal(&factor.to_string()))
-            .unwrap_or(Decimal::ONE)
+        factor(self.bid_multiplier).unwrap_or(Decimal::ONE)
     }
 
     /// The disk for what is kept: size and path.
@@ -219,10 +220,4 @@ impl Settings {
     pub fn request_timeout(&self) -> Duration {
         Lasting::or(self.request_timeout.as_ref(), Duration::from_secs(30))
     }
-}
-
-/// The API key.
-pub fn key(account: &Account<Settings>) -> Result<Secret, ProviderError> {
-    let key = account.credentials.require(API_KEY)?;
-    Ok(Secret::new(key.expose().trim()))
 }

@@ -39,21 +39,12 @@ pub fn provider_error(answer: &Answer) -> ProviderError {
         _ if creates => (ErrorKind::Indeterminate, None),
         _ => (ErrorKind::Transient, None),
     };
-    let mut words: Vec<String> = [problem.detail, problem.errors.join("; ")]
+    let words: Vec<String> = [problem.detail, problem.errors.join("; ")]
         .iter()
         .map(|text| said(text))
         .filter(|text| !text.is_empty())
         .collect();
-    if words.is_empty() {
-        words.push(format!("RunPod answered HTTP {status}"));
-    }
-    words.extend(remedy.map(str::to_owned));
-    ProviderError {
-        kind,
-        operation: answer.operation(),
-        code: (!problem.title.is_empty()).then(|| said(&problem.title)),
-        message: words.join(". "),
-    }
+    answer.failure(kind, &problem.title, &words.join(". "), remedy)
 }
 
 /// The error of an answer of GraphQL with HTTP 200.
@@ -93,19 +84,12 @@ pub fn graph_error(answer: &Answer, errors: &[GraphError]) -> ProviderError {
         ),
         _ => (answer.lost(), None),
     };
-    let mut message = said(&first.message);
-    if message.is_empty() {
-        "RunPod gave no reason".clone_into(&mut message);
-    }
-    if let Some(remedy) = remedy {
-        message = format!("{message}. {remedy}");
-    }
-    ProviderError {
-        kind,
-        operation: answer.operation(),
-        code: (!code.is_empty()).then_some(code),
-        message,
-    }
+    let words = if first.message.trim().is_empty() {
+        "RunPod gave no reason"
+    } else {
+        &first.message
+    };
+    answer.failure(kind, &code, words, remedy)
 }
 
 #[cfg(test)]

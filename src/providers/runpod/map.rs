@@ -3,12 +3,11 @@
 use std::collections::BTreeMap;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use jiff::Timestamp;
 use rust_decimal::Decimal;
 use serde_json::{Value, json};
 use skyward_core::{
     ErrorKind, Mark, Market, Order, ProviderError, ProviderMachine, ProviderPhase,
-    machine::{Dial, Endpoint, Failure, FailureKind, Rental},
+    machine::{Dial, Endpoint, FailureKind, Rental},
 };
 
 use super::{
@@ -16,7 +15,7 @@ use super::{
     kind::{Cloud, Kind},
     wire::Pod,
 };
-use crate::wire::cut;
+use crate::wire::{cut, time};
 
 /// Variable that carries the mark: the API shows the environment of a pod.
 pub const MARK: &str = "SKYWARD_MARK";
@@ -245,7 +244,6 @@ pub fn machine(pod: &Pod) -> Option<ProviderMachine> {
         user: direct.username.clone().unwrap_or_else(|| "root".to_owned()),
     });
     let network = pod.global_networking.clone().unwrap_or_default();
-    let time = |text: &Option<String>| text.as_deref().and_then(|at| at.parse::<Timestamp>().ok());
     Some(ProviderMachine {
         id: pod.id.clone(),
         mark,
@@ -258,19 +256,14 @@ pub fn machine(pod: &Pod) -> Option<ProviderMachine> {
             // 0 is what a stopped pod shows, while its disks are still billed.
             hourly_price: pod.cost.map(|cost| cost.0).filter(|cost| !cost.is_zero()),
             // It starts anew whenever it is resumed, and may have cost before.
-            billed_since: time(&pod.created_at).or_else(|| time(&pod.started_at)),
+            billed_since: time(pod.created_at.as_deref()).or_else(|| time(pod.started_at.as_deref())),
             reclaim_at: None,
         },
     })
 }
 
 fn phase(pod: &Pod, reachable: bool) -> ProviderPhase {
-    let failed = |kind, message: &str| {
-        ProviderPhase::Failed(Failure {
-            kind,
-            message: message.to_owned(),
-        })
-    };
+    let failed = ProviderPhase::failed;
     match pod.status.as_str() {
         "RUNNING" if reachable => ProviderPhase::Running,
         "RUNNING" => ProviderPhase::Starting(Some("waits for its public SSH port".to_owned())),

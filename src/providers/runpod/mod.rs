@@ -1,8 +1,7 @@
 //! RunPod: containers with GPUs, on demand over REST v2 and spot over GraphQL.
 //!
-//! Marks are in the environment of a pod, which the API shows. There are no idempotency
-//! tokens: [`RunPod::order`] looks for the mark first. Nothing is shared between the
-//! machines of a Pool: its key goes into each one's environment, and the keys of the
+//! Marks are in the environment of a pod, which the API shows. Nothing is shared between
+//! the machines of a Pool: its key goes into each one's environment, and the keys of the
 //! account are never touched.
 
 pub mod client;
@@ -16,16 +15,16 @@ pub mod wire;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use serde_json::Value;
 use skyward_core::{
-    Accepted, Account, Capabilities, CredentialKey, Deletion, ErrorKind, MachineRef, Market, Offer, Order,
-    Provider, ProviderError, ProviderMachine, Scope,
+    Account, Capabilities, CredentialKey, Deletion, ErrorKind, Mark, Market, Offer, Order, ProviderError,
+    ProviderMachine,
     provider::{HostKeys, Idempotency, Marking, ReclaimNotice, SelfStop},
 };
 
 use crate::{
-    http::{Auth, Batched, Http, Limits, Setup, operation},
-    registry::{Connected, overridden},
+    http::{Auth, Batched, Http, Limits, Setup},
+    lookup::{self, Listed, Service},
+    registry::Connected,
 };
 use client::Client;
 use config::{CloudType, DEFAULT_REGISTRY, Settings};
@@ -34,8 +33,6 @@ use wire::{DataCenter, Pod, Registry};
 
 /// Name of this kind of provider.
 pub const KIND: &str = "runpod";
-/// Longest time of one operation of the contract.
-const OPERATION: Duration = Duration::from_secs(45);
 /// How old what rarely changes may be: data centers and registry credentials.
 const RARELY: Duration = Duration::from_mins(5);
 
@@ -49,25 +46,21 @@ impl crate::registry::Kind for RunPodKind {
     type Settings = Settings;
 
     fn connect(account: Account<Settings>) -> Connected {
-        let (name, own) = client::ENDPOINT;
         let http = Http::new(Setup {
             cloud: "RunPod",
-            base: account.endpoints.or(name, own).to_owned(),
-            auth: Auth::Bearer(config::key(&account)?),
+            base: account.endpoints.or_own(client::ENDPOINT),
+            auth: Auth::Bearer(account.credentials.token(config::API_KEY)?),
             // Its limits are not published: 429 tells them.
             limits: Limits::new(Vec::new()),
             request_timeout: account.settings.request_timeout(),
         })?;
-        let raw = serde_json::to_value(&account.settings).unwrap_or_default();
-        Ok(Arc::new(RunPod {
+        let runpod = RunPod {
             client: Client::new(http),
-            settings: account.settings,
-            raw,
-            capabilities: CAPABILITIES,
-            pods: Batched::default(),
+            settings: account.settings.clone(),
             centers: Batched::default(),
             registries: Batched::default(),
-        }))
+        };
+        lookup::provider(&account.settings, runpod)
     }
 }
 
@@ -106,43 +99,29 @@ const CAPABILITIES: Capabilities = Capabilities {
 struct RunPod {
     client: Client,
     settings: Settings,
-    /// The settings as they are written, for what Pools override.
-    raw: Value,
-    capabilities: Capabilities,
-    pods: Batched<Vec<Pod>>,
     centers: Batched<Vec<DataCenter>>,
     registries: Batched<Vec<Registry>>,
 }
 
+impl Listed for Pod {
+    fn id(&self) -> String {
+        self.id.clone()
+    }
+
+    fn mark(&self) -> Option<Mark> {
+        map::mark(self)
+    }
+
+    fn gone(&self) -> bool {
+        map::gone(self)
+    }
+}
+
 impl RunPod {
-    async fn pods(&self) -> Result<Arc<Vec<Pod>>, ProviderError> {
-        self.pods.fresh(OPERATION, || self.client.pods()).await
-    }
-
-    async fn centers(&self, age: Duration) -> Result<Arc<Vec<DataCenter>>, ProviderError> {
+    async fn centers(&self) -> Result<Arc<Vec<DataCenter>>, ProviderError> {
         self.centers
-            .recent(age, OPERATION, || self.client.data_centers())
+            .recent(RARELY, Self::OPERATION, || self.client.data_centers())
             .await
-    }
-
-    /// The pod of a machine. What the list does not show is asked for by its id.
-    async fn look(&self, machine: &MachineRef) -> Result<Option<Pod>, ProviderError> {
-        let pods = self.pods().await?;
-        let is_it = |pod: &&Pod| match &machine.id {
-            Some(id) => pod.id == *id,
-            None => map::mark(pod).is_some_and(|mark| {
-                mark.machine_uid == machine.mark.machine_uid && mark.cluster == machine.mark.cluster
-            }),
-        };
-        if let Some(found) = pods.iter().find(is_it) {
-            return Ok(Some(found.clone()));
-        }
-        let Some(id) = &machine.id else { return Ok(None) };
-        match self.client.pod(id).await {
-            Ok(pod) => Ok(Some(pod)),
-            Err(error) if error.kind == ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
-        }
     }
 
     /// Id of the stored registry credential of these settings.
@@ -153,7 +132,7 @@ impl RunPod {
         }
         let stored = self
             .registries
-            .recent(RARELY, OPERATION, || self.client.registries())
+            .recent(RARELY, Self::OPERATION, || self.client.registries())
             .await?;
         let found = stored.iter().find(|one| one.name.eq_ignore_ascii_case(name));
         if found.is_none() && settings.registry_auth.is_some() {
@@ -177,7 +156,7 @@ impl RunPod {
         else {
             return Ok(settings.data_center_ids.clone());
         };
-        let centers = self.centers(RARELY).await?;
+        let centers = self.centers().await?;
         let allowed =
             |id: &String| settings.data_center_ids.is_empty() || settings.data_center_ids.contains(id);
         let places: Vec<String> = centers
@@ -194,34 +173,6 @@ impl RunPod {
             ));
         }
         Ok(places)
-    }
-
-    async fn order(&self, order: &Order) -> Result<Accepted, ProviderError> {
-        let settings: Settings = overridden(KIND, &self.raw, &order.overrides)?;
-        let machine = MachineRef {
-            id: None,
-            mark: order.mark.clone(),
-            region: order.region.clone(),
-        };
-        if let Some(found) = self.look(&machine).await? {
-            return Ok(Accepted { id: found.id });
-        }
-        let kind = map::kind(order)?;
-        let (registry, data_centers) =
-            tokio::try_join!(self.registry(&settings), self.places(&kind, &settings))?;
-        let mut found = map::Found {
-            registry,
-            data_centers,
-            bid: None,
-        };
-        let id = match order.market {
-            Market::OnDemand => self.client.deploy(map::body(order, &settings, &found)?).await?,
-            Market::Spot => {
-                found.bid = Some(self.bid(order, &kind, &settings).await?);
-                self.client.rent(map::input(order, &settings, &found)?).await?
-            }
-        };
-        Ok(Accepted { id })
     }
 
     /// The bid for each GPU of an order.
@@ -252,21 +203,6 @@ impl RunPod {
         })
     }
 
-    async fn end(&self, machine: &MachineRef) -> Result<Deletion, ProviderError> {
-        let Some(pod) = self.look(machine).await? else {
-            return Ok(Deletion::Gone);
-        };
-        let ours = map::mark(&pod).is_some_and(|mark| mark.machine_uid == machine.mark.machine_uid);
-        if map::gone(&pod) || !ours {
-            return Ok(Deletion::Gone);
-        }
-        match self.client.terminate(&pod.id).await {
-            Ok(()) => Ok(Deletion::InProgress),
-            Err(error) if error.kind == ErrorKind::NotFound => Ok(Deletion::Gone),
-            Err(error) => Err(error),
-        }
-    }
-
     /// The catalogue of one cloud.
     async fn catalogue(&self, cloud: Cloud) -> Result<offers::Catalogue, ProviderError> {
         let mut gpus = BTreeMap::new();
@@ -279,65 +215,66 @@ impl RunPod {
 }
 
 #[async_trait]
-impl Provider for RunPod {
-    fn capabilities(&self) -> &Capabilities {
-        &self.capabilities
-    }
+impl Service for RunPod {
+    type Settings = Settings;
+    type Machine = Pod;
+    const CAPABILITIES: &'static Capabilities = &CAPABILITIES;
+    const OPERATION: Duration = Duration::from_secs(45);
 
     async fn account(&self) -> Result<String, ProviderError> {
-        operation(OPERATION, self.client.who()).await
+        self.client.who().await
     }
 
     async fn offers(&self) -> Result<Vec<Offer>, ProviderError> {
-        operation(OPERATION, async {
-            let clouds: &[Cloud] = match self.settings.cloud_type.unwrap_or_default() {
-                CloudType::Secure => &[Cloud::Secure],
-                CloudType::Community => &[Cloud::Community],
-                CloudType::All => &[Cloud::Secure, Cloud::Community],
-            };
-            let centers = self.centers(RARELY).await?;
-            let mut all = Vec::new();
-            for cloud in clouds {
-                let catalogue = self.catalogue(*cloud).await?;
-                all.extend(offers::gpus(*cloud, &catalogue, &centers, &self.settings));
+        let clouds: &[Cloud] = match self.settings.cloud_type.unwrap_or_default() {
+            CloudType::Secure => &[Cloud::Secure],
+            CloudType::Community => &[Cloud::Community],
+            CloudType::All => &[Cloud::Secure, Cloud::Community],
+        };
+        let centers = self.centers().await?;
+        let mut all = Vec::new();
+        for cloud in clouds {
+            let catalogue = self.catalogue(*cloud).await?;
+            all.extend(offers::gpus(*cloud, &catalogue, &centers, &self.settings));
+        }
+        if clouds.contains(&Cloud::Secure) {
+            all.extend(offers::cpus(&self.client.cpus().await?, &self.settings));
+        }
+        Ok(all)
+    }
+
+    async fn machines(&self) -> Result<Vec<Pod>, ProviderError> {
+        self.client.pods().await
+    }
+
+    async fn machine(&self, id: &str) -> Result<Option<Pod>, ProviderError> {
+        self.client.pod(id).await
+    }
+
+    fn seen(&self, pod: &Pod) -> Option<ProviderMachine> {
+        map::machine(pod)
+    }
+
+    async fn order(&self, order: &Order, settings: &Settings) -> Result<String, ProviderError> {
+        let kind = map::kind(order)?;
+        let (registry, data_centers) =
+            tokio::try_join!(self.registry(settings), self.places(&kind, settings))?;
+        let mut found = map::Found {
+            registry,
+            data_centers,
+            bid: None,
+        };
+        match order.market {
+            Market::OnDemand => self.client.deploy(map::body(order, settings, &found)?).await,
+            Market::Spot => {
+                found.bid = Some(self.bid(order, &kind, settings).await?);
+                self.client.rent(map::input(order, settings, &found)?).await
             }
-            if clouds.contains(&Cloud::Secure) {
-                all.extend(offers::cpus(&self.client.cpus().await?, &self.settings));
-            }
-            Ok(all)
-        })
-        .await
+        }
     }
 
-    async fn create(&self, order: &Order) -> Result<Accepted, ProviderError> {
-        operation(OPERATION, self.order(order)).await
-    }
-
-    async fn get(&self, machine: &MachineRef) -> Result<Option<ProviderMachine>, ProviderError> {
-        let found = operation(OPERATION, self.look(machine)).await?;
-        Ok(found
-            .filter(|pod| !map::gone(pod))
-            .and_then(|pod| map::machine(&pod))
-            .filter(|found| found.mark.machine_uid == machine.mark.machine_uid))
-    }
-
-    async fn list(&self, scope: &Scope) -> Result<Vec<ProviderMachine>, ProviderError> {
-        let pods = operation(OPERATION, self.pods()).await?;
-        Ok(pods
-            .iter()
-            .filter(|pod| !map::gone(pod))
-            .filter_map(map::machine)
-            .filter(|machine| machine.mark.cluster == scope.cluster)
-            .filter(|machine| {
-                scope
-                    .pool_uid
-                    .as_ref()
-                    .is_none_or(|uid| *uid == machine.mark.pool_uid)
-            })
-            .collect())
-    }
-
-    async fn delete(&self, machine: &MachineRef) -> Result<Deletion, ProviderError> {
-        operation(OPERATION, self.end(machine)).await
+    async fn end(&self, pod: &Pod) -> Result<Deletion, ProviderError> {
+        self.client.terminate(&pod.id).await?;
+        Ok(Deletion::InProgress)
     }
 }

@@ -4,7 +4,6 @@
 use std::time::Duration;
 
 use reqwest::Method;
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use skyward_core::{ErrorKind, ProviderError};
 
@@ -12,7 +11,7 @@ use super::{
     errors::provider_error,
     wire::{Ask, Asks, Failure, Instance, One, Ordered, Page, User},
 };
-use crate::http::{Answer, Call, Effect, Http, Limits, Rate, Rule};
+use crate::http::{Answer, Call, Effect, Http, Limits, Rate, Rest, Rule};
 
 /// Name of the address, and the cloud's own.
 pub const ENDPOINT: (&str, &str) = ("vastai", "https://console.vast.ai");
@@ -39,34 +38,21 @@ pub fn limits() -> Limits {
 /// The endpoints.
 #[derive(Clone, Debug)]
 pub struct Client {
-    http: Http,
+    rest: Rest,
 }
 
 impl Client {
     /// Over this way.
     pub fn new(http: Http) -> Self {
-        Self { http }
-    }
-
-    async fn ok(&self, call: Call) -> Result<Answer, ProviderError> {
-        let answer = self.http.send(call).await?;
-        let refused = answer
-            .maybe::<Value>()
-            .is_some_and(|body| body.get("success") == Some(&Value::Bool(false)));
-        if answer.is_success() && !refused {
-            Ok(answer)
-        } else {
-            Err(provider_error(&answer))
+        Self {
+            rest: Rest::new(http, provider_error).refused_when(refused),
         }
-    }
-
-    async fn read<T: DeserializeOwned>(&self, call: Call) -> Result<T, ProviderError> {
-        self.ok(call).await?.json()
     }
 
     /// The account.
     pub async fn user(&self) -> Result<User, ProviderError> {
-        self.read(Call::get("look at the account", "/api/v0/users/current/"))
+        self.rest
+            .read(Call::get("look at the account", "/api/v0/users/current/"))
             .await
     }
 
@@ -79,7 +65,7 @@ impl Client {
             Effect::Repeatable,
         )
         .json(query);
-        self.read::<Asks>(call).await.map(|body| body.offers)
+        self.rest.read::<Asks>(call).await.map(|body| body.offers)
     }
 
     /// Rents; answers with the id of the machine.
@@ -87,7 +73,7 @@ impl Client {
         let call = Call::new("create the instance", Method::PUT, ASK, Effect::Creates)
             .with(ask.to_string())
             .json(body);
-        let answer = self.ok(call).await?;
+        let answer = self.rest.ok(call).await?;
         let ordered: Ordered = answer.json()?;
         ordered
             .new_contract
@@ -106,7 +92,7 @@ impl Client {
             if let Some(token) = &token {
                 call = call.query("after_token", token.clone());
             }
-            let page: Page = self.read(call).await?;
+            let page: Page = self.rest.read(call).await?;
             instances.extend(page.instances);
             match page.next_token.filter(|next| !next.is_empty()) {
                 // The same again would never end.
@@ -128,11 +114,8 @@ impl Client {
         let call = Call::get("look at the instance", ONE)
             .with(id)
             .query("owner", "me");
-        match self.read::<One>(call).await {
-            Ok(one) => Ok(one.instances),
-            Err(error) if error.kind == ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
-        }
+        let found: Option<One> = self.rest.find(call).await?;
+        Ok(found.and_then(|one| one.instances))
     }
 
     /// Destroys a machine and its disk.
@@ -140,7 +123,7 @@ impl Client {
         let call = Call::new("delete the instance", Method::DELETE, ONE, Effect::Repeatable)
             .with(id.to_string())
             .json(json!({}));
-        self.ok(call).await.map(|_| ())
+        self.rest.done(call).await
     }
 
     /// Lets a key log in to one machine.
@@ -153,7 +136,7 @@ impl Client {
         )
         .with(id.to_string())
         .json(json!({ "ssh_key": key }));
-        let answer = self.http.send(call).await?;
+        let answer = self.rest.any(call).await?;
         let there = answer
             .maybe::<Failure>()
             .and_then(|failure| failure.msg)
@@ -164,4 +147,12 @@ impl Client {
             Err(provider_error(&answer))
         }
     }
+}
+
+/// Some refusals come as a success with `success: false`.
+fn refused(answer: &Answer) -> bool {
+    !answer.is_success()
+        || answer
+            .maybe::<Value>()
+            .is_some_and(|body| body.get("success") == Some(&Value::Bool(false)))
 }

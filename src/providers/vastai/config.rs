@@ -6,9 +6,9 @@ use rust_decimal::Decimal;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use skyward_api::Duration as Lasting;
-use skyward_core::{Account, CredentialKey, ProviderError, Secret};
+use skyward_core::CredentialKey;
 
-use crate::wire::decimal;
+use crate::wire::factor;
 
 /// Key of the API key.
 pub const API_KEY: &str = "VAST_API_KEY";
@@ -49,12 +49,14 @@ pub struct Settings {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1.0, max = 10.0))]
     pub bid_multiplier: Option<f64>,
-    /// Image of the containers. Vast.ai puts an SSH server into it. Default
+    /// Image of the containers. Vast.ai puts an SSH server into it and replaces its
+    /// entrypoint. Default
     /// `nvcr.io/nvidia/cuda:12.9.1-runtime-ubuntu24.04`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 512))]
     pub docker_image: Option<String>,
-    /// Size in GB of the disk of machines whose Pool names none; prices hold it. Default 100.
+    /// Size in GB of the disk of machines whose Pool names none; fixed for a machine's life,
+    /// and part of its price. Default 100.
     #[serde(default, rename = "diskGB", skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 8, max = 20_000))]
     pub disk_gb: Option<u32>,
@@ -124,9 +126,7 @@ impl Settings {
 
     /// What the lowest bid is multiplied by.
     pub fn bid_multiplier(&self) -> Decimal {
-        self.bid_multiplier
-            .and_then(|factor| decimal(&factor.to_string()))
-            .unwrap_or_else(|| Decimal::new(12, 1))
+        factor(self.bid_multiplier).unwrap_or_else(|| Decimal::new(12, 1))
     }
 
     /// Size of the disk where the Pool names none.
@@ -143,12 +143,6 @@ impl Settings {
     pub fn request_timeout(&self) -> Duration {
         Lasting::or(self.request_timeout.as_ref(), Duration::from_secs(30))
     }
-}
-
-/// The API key.
-pub fn key(account: &Account<Settings>) -> Result<Secret, ProviderError> {
-    let key = account.credentials.require(API_KEY)?;
-    Ok(Secret::new(key.expose().trim()))
 }
 
 #[cfg(test)]

@@ -14,19 +14,7 @@ pub fn provider_error(answer: &Answer) -> ProviderError {
     let code = failure.error.unwrap_or_default();
     let words = failure.msg.or(failure.detail).unwrap_or_default();
     let (kind, remedy) = judge(answer, &code, &words);
-    let mut message = said(&words);
-    if message.is_empty() {
-        message = format!("Vast.ai answered HTTP {}", answer.status.as_u16());
-    }
-    if let Some(remedy) = remedy {
-        message = format!("{message}. {remedy}");
-    }
-    ProviderError {
-        kind,
-        operation: answer.operation(),
-        code: (!code.is_empty()).then(|| said(&code)),
-        message,
-    }
+    answer.failure(kind, &code, &words, remedy)
 }
 
 fn judge(answer: &Answer, code: &str, words: &str) -> (ErrorKind, Option<&'static str>) {

@@ -5,7 +5,7 @@ use rust_decimal::Decimal;
 use serde_json::{Value, json};
 use skyward_core::{
     ErrorKind, Mark, Order, ProviderError, ProviderMachine, ProviderPhase,
-    machine::{Dial, Endpoint, Failure, FailureKind, Rental},
+    machine::{Dial, Endpoint, FailureKind, Rental},
 };
 
 use super::{config::Settings, offers, wire::Instance};
@@ -177,14 +177,8 @@ fn endpoint(instance: &Instance, settings: &Settings) -> Option<Endpoint> {
 fn phase(instance: &Instance, reachable: bool, lost: bool) -> ProviderPhase {
     let words = said(instance.status_msg.as_deref().unwrap_or_default());
     let failed = |kind, message: &str| {
-        ProviderPhase::Failed(Failure {
-            kind,
-            message: if words.is_empty() {
-                message.to_owned()
-            } else {
-                format!("{message}: {words}")
-            },
-        })
+        let colon = if words.is_empty() { "" } else { ": " };
+        ProviderPhase::failed(kind, format!("{message}{colon}{words}"))
     };
     let bid = instance.is_bid.unwrap_or(false);
     let halted = |status: Option<&str>| {

@@ -1,10 +1,9 @@
 //! Vast.ai: a marketplace of containers with GPUs, on demand and for bids.
 //!
-//! Marks are labels. An offer stands for a group of asks, each of which can be had once:
-//! [`VastAi::order`] takes the cheapest that fits and, when it is taken already, the next.
-//! There are no idempotency tokens: it looks for the mark first. Nothing is shared between
-//! the machines of a Pool, and the keys of the account, which Vast.ai would push to every
-//! machine, are never touched.
+//! Marks are labels. An offer stands for a group of asks, each of which can be had once: an
+//! order takes the cheapest that fits and, when it is taken already, the next. Nothing is
+//! shared between the machines of a Pool, and the keys of the account, which Vast.ai would
+//! push to every machine, are never touched.
 
 pub mod client;
 pub mod config;
@@ -15,22 +14,23 @@ pub mod wire;
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Mutex, PoisonError},
     time::Duration,
 };
 
 use async_trait::async_trait;
 use serde_json::Value;
 use skyward_core::{
-    Accepted, Account, Capabilities, CredentialKey, Deletion, ErrorKind, MachineRef, Market, Offer, Order,
-    Provider, ProviderError, ProviderMachine, Scope,
+    Account, Capabilities, CredentialKey, Deletion, ErrorKind, Mark, Market, Offer, Order, ProviderError,
+    ProviderMachine,
     provider::{HostKeys, Idempotency, Marking, ReclaimNotice, SelfStop},
 };
 use tokio::time::Instant;
 
 use crate::{
-    http::{Auth, Batched, Http, Setup, operation},
-    registry::{Connected, Kind, overridden},
+    http::{Auth, Http, Setup},
+    lookup::{self, Listed, Service},
+    registry::{Connected, Kind},
 };
 use client::Client;
 use config::Settings;
@@ -39,8 +39,6 @@ use wire::{Ask, Instance};
 
 /// Name of this kind of provider.
 pub const KIND: &str = "vastai";
-/// Longest time of one operation of the contract. Its calls keep a distance of seconds.
-const OPERATION: Duration = Duration::from_secs(50);
 /// Asks that one order tries.
 const TRIES: usize = 5;
 /// Most asks that offers are made from.
@@ -58,23 +56,19 @@ impl Kind for VastAiKind {
     type Settings = Settings;
 
     fn connect(account: Account<Settings>) -> Connected {
-        let (name, own) = client::ENDPOINT;
         let http = Http::new(Setup {
             cloud: "Vast.ai",
-            base: account.endpoints.or(name, own).to_owned(),
-            auth: Auth::Bearer(config::key(&account)?),
+            base: account.endpoints.or_own(client::ENDPOINT),
+            auth: Auth::Bearer(account.credentials.token(config::API_KEY)?),
             limits: client::limits(),
             request_timeout: account.settings.request_timeout(),
         })?;
-        let raw = serde_json::to_value(&account.settings).unwrap_or_default();
-        Ok(Arc::new(VastAi {
+        let vastai = VastAi {
             client: Client::new(http),
-            settings: account.settings,
-            raw,
-            capabilities: CAPABILITIES,
-            instances: Batched::default(),
+            settings: account.settings.clone(),
             silent: Mutex::default(),
-        }))
+        };
+        lookup::provider(&account.settings, vastai)
     }
 }
 
@@ -106,37 +100,25 @@ const CAPABILITIES: Capabilities = Capabilities {
 struct VastAi {
     client: Client,
     settings: Settings,
-    /// The settings as they are written, for what Pools override.
-    raw: Value,
-    capabilities: Capabilities,
-    instances: Batched<Vec<Instance>>,
     /// Since when hosts are silent, by machine.
     silent: Mutex<BTreeMap<u64, Instant>>,
 }
 
+impl Listed for Instance {
+    fn id(&self) -> String {
+        self.id.to_string()
+    }
+
+    fn mark(&self) -> Option<Mark> {
+        map::mark(self.label.as_deref()?)
+    }
+
+    fn gone(&self) -> bool {
+        map::gone(self)
+    }
+}
+
 impl VastAi {
-    async fn instances(&self) -> Result<Arc<Vec<Instance>>, ProviderError> {
-        self.instances.fresh(OPERATION, || self.client.instances()).await
-    }
-
-    /// The instance of a machine. What the list does not show is asked for by its id.
-    async fn look(&self, machine: &MachineRef) -> Result<Option<Instance>, ProviderError> {
-        let instances = self.instances().await?;
-        let is_it = |instance: &&Instance| match &machine.id {
-            Some(id) => instance.id.to_string() == *id,
-            None => mark(instance).is_some_and(|mark| {
-                mark.machine_uid == machine.mark.machine_uid && mark.cluster == machine.mark.cluster
-            }),
-        };
-        if let Some(found) = instances.iter().find(is_it) {
-            return Ok(Some(found.clone()));
-        }
-        match &machine.id {
-            Some(id) => self.client.instance(id).await,
-            None => Ok(None),
-        }
-    }
-
     /// Whether the host of a machine has been silent for too long.
     fn lost(&self, instance: &Instance) -> bool {
         let mut silent = self.silent.lock().unwrap_or_else(PoisonError::into_inner);
@@ -196,19 +178,47 @@ impl VastAi {
         asks.sort_by_key(|(price, ask, _)| (*price, ask.id));
         Ok(asks.into_iter().map(|(_, ask, bid)| (ask, bid)).collect())
     }
+}
 
-    async fn order(&self, order: &Order) -> Result<Accepted, ProviderError> {
-        let settings: Settings = overridden(KIND, &self.raw, &order.overrides)?;
-        let machine = MachineRef {
-            id: None,
-            mark: order.mark.clone(),
-            region: order.region.clone(),
+#[async_trait]
+impl Service for VastAi {
+    type Settings = Settings;
+    type Machine = Instance;
+    const CAPABILITIES: &'static Capabilities = &CAPABILITIES;
+    // Its calls keep a distance of seconds.
+    const OPERATION: Duration = Duration::from_secs(50);
+
+    async fn account(&self) -> Result<String, ProviderError> {
+        Ok(self.client.user().await?.id.to_string())
+    }
+
+    async fn offers(&self) -> Result<Vec<Offer>, ProviderError> {
+        let query = |market| {
+            Value::Object(offers::query(
+                market,
+                &self.settings,
+                self.settings.disk_gb(),
+                ASKS,
+            ))
         };
-        if let Some(found) = self.look(&machine).await? {
-            return Ok(Accepted {
-                id: found.id.to_string(),
-            });
-        }
+        let on_demand = self.client.search(query(Market::OnDemand)).await?;
+        let bids = self.client.search(query(Market::Spot)).await?;
+        Ok(offers::offers(&on_demand, &bids, &self.settings))
+    }
+
+    async fn machines(&self) -> Result<Vec<Instance>, ProviderError> {
+        self.client.instances().await
+    }
+
+    async fn machine(&self, id: &str) -> Result<Option<Instance>, ProviderError> {
+        self.client.instance(id).await
+    }
+
+    fn seen(&self, instance: &Instance) -> Option<ProviderMachine> {
+        map::machine(instance, &self.settings, self.lost(instance))
+    }
+
+    async fn order(&self, order: &Order, settings: &Settings) -> Result<String, ProviderError> {
         let mut refused = ProviderError::new(
             ErrorKind::NoCapacity,
             "create the instance",
@@ -217,15 +227,15 @@ impl VastAi {
                 order.instance_type
             ),
         );
-        for (ask, bid) in self.asks(order, &settings).await?.into_iter().take(TRIES) {
-            match self.client.rent(ask.id, map::body(order, &settings, bid)?).await {
+        for (ask, bid) in self.asks(order, settings).await?.into_iter().take(TRIES) {
+            match self.client.rent(ask.id, map::body(order, settings, bid)?).await {
                 Ok(id) => {
                     // The start-up script lets the key in as well: this is only for hosts
                     // on which that comes late, and may fail while the image is loaded.
                     if let Err(error) = self.client.attach_key(id, order.authorized_key.trim()).await {
                         tracing::debug!(%error, "the start-up script will let the key in");
                     }
-                    return Ok(Accepted { id: id.to_string() });
+                    return Ok(id.to_string());
                 }
                 // Somebody was quicker.
                 Err(error) if error.kind == ErrorKind::NoCapacity => refused = error,
@@ -235,88 +245,12 @@ impl VastAi {
         Err(refused)
     }
 
-    async fn end(&self, machine: &MachineRef) -> Result<Deletion, ProviderError> {
-        let Some(instance) = self.look(machine).await? else {
-            return Ok(Deletion::Gone);
-        };
-        let ours = mark(&instance).is_some_and(|mark| mark.machine_uid == machine.mark.machine_uid);
-        if map::gone(&instance) || !ours {
-            return Ok(Deletion::Gone);
-        }
+    async fn end(&self, instance: &Instance) -> Result<Deletion, ProviderError> {
         self.silent
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .remove(&instance.id);
-        match self.client.destroy(instance.id).await {
-            Ok(()) => Ok(Deletion::InProgress),
-            Err(error) if error.kind == ErrorKind::NotFound => Ok(Deletion::Gone),
-            Err(error) => Err(error),
-        }
-    }
-}
-
-fn mark(instance: &Instance) -> Option<skyward_core::Mark> {
-    map::mark(instance.label.as_deref()?)
-}
-
-#[async_trait]
-impl Provider for VastAi {
-    fn capabilities(&self) -> &Capabilities {
-        &self.capabilities
-    }
-
-    async fn account(&self) -> Result<String, ProviderError> {
-        operation(OPERATION, self.client.user())
-            .await
-            .map(|user| user.id.to_string())
-    }
-
-    async fn offers(&self) -> Result<Vec<Offer>, ProviderError> {
-        operation(OPERATION, async {
-            let query = |market| {
-                Value::Object(offers::query(
-                    market,
-                    &self.settings,
-                    self.settings.disk_gb(),
-                    ASKS,
-                ))
-            };
-            let on_demand = self.client.search(query(Market::OnDemand)).await?;
-            let bids = self.client.search(query(Market::Spot)).await?;
-            Ok(offers::offers(&on_demand, &bids, &self.settings))
-        })
-        .await
-    }
-
-    async fn create(&self, order: &Order) -> Result<Accepted, ProviderError> {
-        operation(OPERATION, self.order(order)).await
-    }
-
-    async fn get(&self, machine: &MachineRef) -> Result<Option<ProviderMachine>, ProviderError> {
-        let found = operation(OPERATION, self.look(machine)).await?;
-        Ok(found
-            .filter(|instance| !map::gone(instance))
-            .and_then(|instance| map::machine(&instance, &self.settings, self.lost(&instance)))
-            .filter(|found| found.mark.machine_uid == machine.mark.machine_uid))
-    }
-
-    async fn list(&self, scope: &Scope) -> Result<Vec<ProviderMachine>, ProviderError> {
-        let instances = operation(OPERATION, self.instances()).await?;
-        Ok(instances
-            .iter()
-            .filter(|instance| !map::gone(instance))
-            .filter_map(|instance| map::machine(instance, &self.settings, self.lost(instance)))
-            .filter(|machine| machine.mark.cluster == scope.cluster)
-            .filter(|machine| {
-                scope
-                    .pool_uid
-                    .as_ref()
-                    .is_none_or(|uid| *uid == machine.mark.pool_uid)
-            })
-            .collect())
-    }
-
-    async fn delete(&self, machine: &MachineRef) -> Result<Deletion, ProviderError> {
-        operation(OPERATION, self.end(machine)).await
+        self.client.destroy(instance.id).await?;
+        Ok(Deletion::InProgress)
     }
 }

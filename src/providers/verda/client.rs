@@ -1,7 +1,6 @@
 //! Verda's endpoints as methods; nothing is decided here.
 
 use reqwest::Method;
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use skyward_core::{ProviderError, Secret};
 
@@ -9,7 +8,7 @@ use super::{
     errors::provider_error,
     wire::{ActionResult, Availability, Instance, InstanceType, Location, Script, SshKey, Volume},
 };
-use crate::http::{Answer, Auth, Call, Effect, Http, Limits, Rate, Rule};
+use crate::http::{Answer, Auth, Call, Effect, Http, Limits, Rate, Rest, Rule};
 
 /// Name of the address, and the cloud's own.
 pub const ENDPOINT: (&str, &str) = ("verda", "https://api.verda.com");
@@ -40,7 +39,7 @@ pub fn auth(id: String, secret: Secret) -> Auth {
 /// The endpoints.
 #[derive(Clone, Debug)]
 pub struct Client {
-    http: Http,
+    rest: Rest,
 }
 
 /// What an action on a machine came to.
@@ -55,30 +54,22 @@ pub enum Acted {
 impl Client {
     /// Over this way.
     pub fn new(http: Http) -> Self {
-        Self { http }
-    }
-
-    async fn ok(&self, call: Call) -> Result<Answer, ProviderError> {
-        let answer = self.http.send(call).await?;
-        if answer.is_success() {
-            Ok(answer)
-        } else {
-            Err(provider_error(&answer))
+        Self {
+            rest: Rest::new(http, provider_error),
         }
-    }
-
-    async fn read<T: DeserializeOwned>(&self, call: Call) -> Result<T, ProviderError> {
-        self.ok(call).await?.json()
     }
 
     /// Every machine of the project.
     pub async fn instances(&self) -> Result<Vec<Instance>, ProviderError> {
-        self.read(Call::get("list the instances", "/v1/instances")).await
+        self.rest
+            .read(Call::get("list the instances", "/v1/instances"))
+            .await
     }
 
-    /// One machine.
-    pub async fn instance(&self, id: &str) -> Result<Instance, ProviderError> {
-        self.read(Call::get("look at the instance", "/v1/instances/{id}").with(id))
+    /// One machine; an unknown id is an answer here.
+    pub async fn instance(&self, id: &str) -> Result<Option<Instance>, ProviderError> {
+        self.rest
+            .find(Call::get("look at the instance", "/v1/instances/{id}").with(id))
             .await
     }
 
@@ -91,7 +82,7 @@ impl Client {
             Effect::Creates,
         )
         .json(body);
-        let answer = self.ok(call).await?;
+        let answer = self.rest.ok(call).await?;
         id_of(&answer)
     }
 
@@ -109,7 +100,7 @@ impl Client {
             "volume_ids": volumes,
             "delete_permanently": true,
         }));
-        let answer = self.ok(call).await?;
+        let answer = self.rest.ok(call).await?;
         // 204: it is so already. 202 and 207 have a result for each machine.
         let results: Vec<ActionResult> = answer.maybe().unwrap_or_default();
         Ok(results
@@ -126,25 +117,31 @@ impl Client {
 
     /// Kinds of machines with their prices.
     pub async fn types(&self) -> Result<Vec<InstanceType>, ProviderError> {
-        self.read(Call::get("list the instance types", "/v1/instance-types").query("currency", "usd"))
+        self.rest
+            .read(Call::get("list the instance types", "/v1/instance-types").query("currency", "usd"))
             .await
     }
 
     /// What is in stock on one market.
     pub async fn availability(&self, spot: bool) -> Result<Vec<Availability>, ProviderError> {
         let call = Call::get("read the stock", "/v1/instance-availability");
-        self.read(call.query("is_spot", if spot { "true" } else { "false" }))
+        self.rest
+            .read(call.query("is_spot", if spot { "true" } else { "false" }))
             .await
     }
 
     /// Locations.
     pub async fn locations(&self) -> Result<Vec<Location>, ProviderError> {
-        self.read(Call::get("list the locations", "/v1/locations")).await
+        self.rest
+            .read(Call::get("list the locations", "/v1/locations"))
+            .await
     }
 
     /// Keys of the project.
     pub async fn keys(&self) -> Result<Vec<SshKey>, ProviderError> {
-        self.read(Call::get("list the SSH keys", "/v1/ssh-keys")).await
+        self.rest
+            .read(Call::get("list the SSH keys", "/v1/ssh-keys"))
+            .await
     }
 
     /// Adds a key. A second one of the same name does no harm: both are returned by name.
@@ -156,7 +153,7 @@ impl Client {
             Effect::Repeatable,
         )
         .json(json!({ "name": name, "key": key }));
-        id_of(&self.ok(call).await?)
+        id_of(&self.rest.ok(call).await?)
     }
 
     /// Removes a key.
@@ -167,7 +164,7 @@ impl Client {
             "/v1/ssh-keys/{id}",
             Effect::Repeatable,
         );
-        self.ok(call.with(id)).await.map(|_| ())
+        self.rest.done(call.with(id)).await
     }
 
     /// Start-up scripts of the project, to the last page.
@@ -177,7 +174,7 @@ impl Client {
             let call = Call::get("list the start-up scripts", "/v1/scripts")
                 .query("page", page.to_string())
                 .query("pageSize", PAGE.to_string());
-            let found: Vec<Script> = self.read(call).await?;
+            let found: Vec<Script> = self.rest.read(call).await?;
             let last = found.len() < PAGE;
             scripts.extend(found);
             if last {
@@ -196,7 +193,7 @@ impl Client {
             Effect::Repeatable,
         )
         .json(json!({ "name": name, "script": script }));
-        id_of(&self.ok(call).await?)
+        id_of(&self.rest.ok(call).await?)
     }
 
     /// Removes a start-up script.
@@ -207,12 +204,13 @@ impl Client {
             "/v1/scripts/{id}",
             Effect::Repeatable,
         );
-        self.ok(call.with(id)).await.map(|_| ())
+        self.rest.done(call.with(id)).await
     }
 
     /// Disks that belong to no machine.
     pub async fn detached_volumes(&self) -> Result<Vec<Volume>, ProviderError> {
-        self.read(Call::get("list the volumes", "/v1/volumes").query("status", "detached"))
+        self.rest
+            .read(Call::get("list the volumes", "/v1/volumes").query("status", "detached"))
             .await
     }
 
@@ -226,7 +224,7 @@ impl Client {
         )
         .with(id)
         .json(json!({ "is_permanent": true }));
-        self.ok(call).await.map(|_| ())
+        self.rest.done(call).await
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use skyward_api::Duration as Lasting;
-use skyward_core::{Account, CredentialKey, ProviderError, Secret};
+use skyward_core::CredentialKey;
 
 /// Key of the client id.
 pub const CLIENT_ID: &str = "VERDA_CLIENT_ID";
@@ -69,11 +69,4 @@ impl Settings {
     pub fn request_timeout(&self) -> Duration {
         Lasting::or(self.request_timeout.as_ref(), Duration::from_secs(30))
     }
-}
-
-/// The client of the account, as OAuth2 has it.
-pub fn client(account: &Account<Settings>) -> Result<(String, Secret), ProviderError> {
-    let id = account.credentials.require(CLIENT_ID)?.expose().trim().to_owned();
-    let secret = account.credentials.require(CLIENT_SECRET)?;
-    Ok((id, Secret::new(secret.expose().trim())))
 }

@@ -12,20 +12,7 @@ use crate::{
 pub fn provider_error(answer: &Answer) -> ProviderError {
     let failure: Failure = answer.maybe().unwrap_or_default();
     let (kind, remedy) = judge(answer.status.as_u16(), answer.effect(), &failure.message);
-    let mut message = if failure.message.is_empty() {
-        format!("Verda answered HTTP {}", answer.status.as_u16())
-    } else {
-        said(&failure.message)
-    };
-    if let Some(remedy) = remedy {
-        message = format!("{message}. {remedy}");
-    }
-    ProviderError {
-        kind,
-        operation: answer.operation(),
-        code: (!failure.code.is_empty()).then_some(failure.code),
-        message,
-    }
+    answer.failure(kind, &failure.code, &failure.message, remedy)
 }
 
 /// Kind and remedy.

@@ -1,84 +1,38 @@
 //! An order becomes a request to Verda, an instance becomes a machine. Pure.
 
-use jiff::Timestamp;
 use serde_json::{Value, json};
 use skyward_core::{
     Mark, Market, Order, ProviderMachine, ProviderPhase,
-    machine::{Dial, Endpoint, Failure, FailureKind, Rental},
+    machine::{Dial, Endpoint, FailureKind, Rental},
 };
 
 use super::{
     config::Settings,
     wire::{Instance, InstanceType, Tag},
 };
-use crate::wire::{cut, digest, dns_label};
+use crate::{
+    marks,
+    wire::{cut, dns_label, time},
+};
 
-/// Longest value of a tag.
-const TAG_VALUE: usize = 127;
 /// User of every image.
 const USER: &str = "root";
 
-/// Tags of a machine; their keys are in lower case, as Verda would make them anyway.
-pub fn tags(mark: &Mark) -> Vec<(&'static str, String)> {
-    let text = |text: &str| cut(text, TAG_VALUE).to_owned();
-    vec![
-        ("skyward-cluster", text(&mark.cluster)),
-        ("skyward-namespace", text(&mark.namespace)),
-        // A name of more than 127 characters is cut; the UID beside it is what counts.
-        ("skyward-pool", text(&mark.pool)),
-        ("skyward-pool-uid", text(&mark.pool_uid)),
-        ("skyward-machine", text(&mark.machine)),
-        ("skyward-machine-uid", text(&mark.machine_uid)),
-        ("skyward-slot", mark.slot.to_string()),
-        ("skyward-attempt", mark.attempt.to_string()),
-    ]
-}
+/// Longest value of a tag.
+const TAG_VALUE: usize = 127;
 
 /// Whose something with these tags is, if it is ours.
 pub fn mark(tags: &[Tag]) -> Option<Mark> {
-    let value = |key: &str| {
+    marks::from_tags(|key| {
         tags.iter()
             .find(|tag| tag.key == key)
             .and_then(|tag| tag.value.clone())
-    };
-    Some(Mark {
-        cluster: value("skyward-cluster")?,
-        namespace: value("skyward-namespace").unwrap_or_default(),
-        pool: value("skyward-pool").unwrap_or_default(),
-        pool_uid: value("skyward-pool-uid")?,
-        machine: value("skyward-machine").unwrap_or_default(),
-        machine_uid: value("skyward-machine-uid")?,
-        slot: value("skyward-slot")?.parse().ok()?,
-        attempt: value("skyward-attempt")?.parse().ok()?,
     })
-}
-
-/// Beginning of the names of things that Pools of this installation share.
-fn prefix(cluster: &str) -> String {
-    format!("skyward-{}-", digest(cluster, 8))
-}
-
-/// Name of the key of a Pool.
-pub fn key_name(cluster: &str, pool_uid: &str) -> String {
-    format!("{}{pool_uid}", prefix(cluster))
-}
-
-/// Name of a start-up script of a Pool: by its content, so that one is made for all its
-/// machines and a changed one is another.
-pub fn script_name(cluster: &str, pool_uid: &str, script: &str) -> String {
-    format!("{}{pool_uid}.{}", prefix(cluster), digest(script, 12))
-}
-
-/// UID of the Pool that a key or script of this name is of, if it is ours.
-pub fn pool_of(cluster: &str, name: &str) -> Option<String> {
-    let rest = name.strip_prefix(&prefix(cluster))?;
-    let uid = rest.split_once('.').map_or(rest, |(uid, _)| uid);
-    (!uid.is_empty()).then(|| uid.to_owned())
 }
 
 /// The body that orders a machine.
 pub fn body(order: &Order, settings: &Settings, image: &str, key: &str, script: Option<&str>) -> Value {
-    let tags: Vec<Value> = tags(&order.mark)
+    let tags: Vec<Value> = marks::tags(&order.mark, TAG_VALUE)
         .into_iter()
         .map(|(key, value)| json!({ "key": key, "value": value }))
         .collect();
@@ -168,22 +122,14 @@ pub fn machine(instance: &Instance) -> Option<ProviderMachine> {
         rental: Rental {
             region: instance.location.clone(),
             hourly_price: instance.price_per_hour.map(|amount| amount.0),
-            billed_since: instance
-                .created_at
-                .as_deref()
-                .and_then(|at| at.parse::<Timestamp>().ok()),
+            billed_since: time(instance.created_at.as_deref()),
             reclaim_at: None,
         },
     })
 }
 
 fn phase(instance: &Instance, reachable: bool) -> ProviderPhase {
-    let failed = |kind, message: &str| {
-        ProviderPhase::Failed(Failure {
-            kind,
-            message: message.to_owned(),
-        })
-    };
+    let failed = ProviderPhase::failed;
     match instance.status.as_str() {
         "running" if reachable => ProviderPhase::Running,
         "running" => ProviderPhase::Starting(Some("waits for its address".to_owned())),

@@ -1,9 +1,10 @@
 //! What a cloud's module has to say. See README.md for how one is written.
 
 use jiff::Timestamp;
+use rust_decimal::Decimal;
 use serde_json::Value;
 
-use crate::core::account::AccountId;
+use crate::core::account::{AccountId, CredentialState};
 use crate::core::billing::Billing;
 use crate::core::http::{Answer, Request};
 use crate::core::machine::BootPlan;
@@ -108,6 +109,35 @@ impl Visit<'_> {
     /// The time of the call.
     pub fn now(&self) -> Timestamp {
         self.world.now()
+    }
+
+    /// Whether this customer may have one machine more: there is money, and the quota of
+    /// machines, under its name at this cloud, is not used up.
+    pub fn enough(&self, quota: &str) -> Result<(), Refusal> {
+        let Some(account) = self.world.accounts.get(&self.account) else {
+            return Ok(());
+        };
+        if account.balance.is_some_and(|balance| balance <= Decimal::ZERO) {
+            return Err(Refusal::Funds);
+        }
+        let machines = self.world.machines_of(&self.account);
+        let there = machines.filter(|machine| machine.exists()).count() as u64;
+        match account.quotas.get(quota) {
+            Some(most) if there >= *most => Err(Refusal::Quota(quota.to_owned())),
+            Some(_) | None => Ok(()),
+        }
+    }
+}
+
+/// Whose a key or client id is, where it still opens everything.
+pub fn holder(world: &World, key: Option<&str>) -> Result<AccountId, Refusal> {
+    let found = key.and_then(|key| world.credential(key));
+    let (account, credential) = found.ok_or(Refusal::Unauthorized)?;
+    match credential.state {
+        CredentialState::Valid => Ok(account.id.clone()),
+        CredentialState::Revoked => Err(Refusal::Unauthorized),
+        CredentialState::Expired => Err(Refusal::Expired),
+        CredentialState::Forbidden => Err(Refusal::Forbidden),
     }
 }
 

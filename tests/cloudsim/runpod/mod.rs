@@ -47,9 +47,9 @@ use jiff::SignedDuration;
 use rust_decimal::Decimal;
 use serde_json::{Value, json};
 
-use crate::core::account::{AccountId, CredentialState};
+use crate::core::account::AccountId;
 use crate::core::billing::{Billing, Halted};
-use crate::core::cloud::{Call, Cloud, Effect, Refusal, Visit};
+use crate::core::cloud::{Call, Cloud, Effect, Refusal, Visit, holder};
 use crate::core::description::Description;
 use crate::core::http::{Answer, Request};
 use crate::core::limits::Windows;
@@ -220,12 +220,7 @@ impl Cloud for Runpod {
                 Err(Refusal::Forbidden)
             };
         }
-        let (account, credential) = world.credential(key).ok_or(Refusal::Unauthorized)?;
-        match credential.state {
-            CredentialState::Valid => Ok(Some(account.id.clone())),
-            CredentialState::Revoked | CredentialState::Expired => Err(Refusal::Unauthorized),
-            CredentialState::Forbidden => Err(Refusal::Forbidden),
-        }
+        holder(world, Some(key)).map(Some)
     }
 
     fn limit(&mut self, visit: &mut Visit<'_>) -> Result<(), Refusal> {

@@ -78,19 +78,7 @@ impl Runpod {
         if order.global_networking && (order.is_cpu || hardware.name.starts_with("AMD")) {
             return bad("global networking requires an NVIDIA GPU");
         }
-        if let Some(account) = visit.world.accounts.get(&visit.account) {
-            if account.balance.is_some_and(|balance| balance <= Decimal::ZERO) {
-                return Err(Refusal::Funds);
-            }
-            let pods = visit
-                .world
-                .machines_of(&visit.account)
-                .filter(|machine| machine.exists())
-                .count() as u64;
-            if account.quotas.get("pods").is_some_and(|most| pods >= *most) {
-                return Err(Refusal::Quota("pods".to_owned()));
-            }
-        }
+        visit.enough("pods")?;
         let (tier, place, price) = place(visit, order, &hardware).ok_or(Refusal::NoCapacity)?;
         let market = if order.bid.is_some() {
             Market::Spot

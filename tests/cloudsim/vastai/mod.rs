@@ -53,9 +53,9 @@ use self::context::{Context, State, settle};
 use self::contracts::{CONTRACT_ENDS, CONTRACT_REMOVED};
 use self::market::Market;
 use self::reply::{Failure, refused};
-use crate::core::account::{AccountId, CredentialState};
+use crate::core::account::AccountId;
 use crate::core::billing::{Billing, Halted};
-use crate::core::cloud::{Call, Cloud, Refusal, Visit};
+use crate::core::cloud::{Call, Cloud, Refusal, Visit, holder};
 use crate::core::description::Description;
 use crate::core::http::{Answer, Request};
 use crate::core::limits::Intervals;
@@ -268,13 +268,7 @@ impl Cloud for Vastai {
                 Err(Refusal::Forbidden)
             };
         }
-        let (account, credential) = world.credential(key).ok_or(Refusal::Unauthorized)?;
-        match credential.state {
-            CredentialState::Valid => Ok(Some(account.id.clone())),
-            CredentialState::Forbidden => Err(Refusal::Forbidden),
-            CredentialState::Expired => Err(Refusal::Expired),
-            CredentialState::Revoked => Err(Refusal::Unauthorized),
-        }
+        holder(world, Some(key)).map(Some)
     }
 
     fn limit(&mut self, visit: &mut Visit<'_>) -> Result<(), Refusal> {

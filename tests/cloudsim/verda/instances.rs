@@ -63,28 +63,6 @@ pub(super) fn status(machine: &Machine, phase: Phase, extra: Option<&Extra>, now
     }
 }
 
-/// Quotas and money.
-fn enough(visit: &Visit<'_>) -> Result<(), Refusal> {
-    let Some(account) = visit.world.accounts.get(&visit.account) else {
-        return Ok(());
-    };
-    if account
-        .balance
-        .is_some_and(|balance| balance <= rust_decimal::Decimal::ZERO)
-    {
-        return Err(Refusal::Funds);
-    }
-    let machines = visit
-        .world
-        .machines_of(&visit.account)
-        .filter(|machine| machine.exists())
-        .count() as u64;
-    match account.quotas.get("instances") {
-        Some(quota) if machines >= *quota => Err(Refusal::Quota("instances".to_owned())),
-        Some(_) | None => Ok(()),
-    }
-}
-
 impl Verda {
     pub(super) fn create_instance(&mut self, visit: &mut Visit<'_>) -> Result<Answer, Refusal> {
         let order: Deploy = given(visit.request)?;
@@ -118,7 +96,7 @@ impl Verda {
             },
             None => Start::Nothing,
         };
-        enough(visit)?;
+        visit.enough("instances")?;
         if order
             .existing_volumes
             .iter()

@@ -8,7 +8,7 @@ use serde_json::json;
 use super::error;
 use super::wire::{Grant, given};
 use crate::core::account::{AccountId, CredentialState};
-use crate::core::cloud::{Refusal, Visit};
+use crate::core::cloud::{Refusal, Visit, holder};
 use crate::core::http::Answer;
 use crate::core::world::World;
 
@@ -36,13 +36,7 @@ impl Tokens {
         if token.expires <= world.now() {
             return Err(Refusal::Expired);
         }
-        let (account, credential) = world.credential(&token.client).ok_or(Refusal::Unauthorized)?;
-        match credential.state {
-            CredentialState::Valid => Ok(account.id.clone()),
-            CredentialState::Revoked => Err(Refusal::Unauthorized),
-            CredentialState::Expired => Err(Refusal::Expired),
-            CredentialState::Forbidden => Err(Refusal::Forbidden),
-        }
+        holder(world, Some(&token.client))
     }
 
     /// Gives out a token.

@@ -3,24 +3,12 @@ use std::process::Command;
 use rstest::rstest;
 
 use super::*;
-use crate::{runpod::wire::Pods, wire::dec};
+use crate::{fixtures, runpod::wire::Pods, wire::dec};
 
 fn order(instance_type: &str) -> Order {
     Order {
-        mark: Mark {
-            cluster: "c-uid".into(),
-            namespace: "ml".into(),
-            pool: "train".into(),
-            pool_uid: "p-uid".into(),
-            machine: "train-0-1".into(),
-            machine_uid: "m-uid".into(),
-            slot: 0,
-            attempt: 1,
-        },
         instance_type: instance_type.into(),
-        authorized_key: "ssh-ed25519 AAAA pool\n".into(),
-        boot_script: "echo 'hello'\n".into(),
-        ..Order::default()
+        ..fixtures::order()
     }
 }
 
@@ -45,7 +33,7 @@ fn an_order_on_demand() {
         body["mounts"]["persistent"],
         json!({ "size": 20, "path": "/workspace" })
     );
-    assert_eq!(body["env"]["PUBLIC_KEY"], "ssh-ed25519 AAAA pool");
+    assert_eq!(body["env"]["PUBLIC_KEY"], "ssh-ed25519 AAAA pool's");
     for absent in ["globalNetworking", "registry", "dataCenterIds", "cpu"] {
         assert!(body.get(absent).is_none(), "{absent}");
     }

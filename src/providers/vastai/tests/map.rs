@@ -1,27 +1,10 @@
 use std::process::Command;
 
 use rstest::rstest;
+use skyward_core::machine::Failure;
 
 use super::*;
-use crate::{vastai::wire::Page, wire::dec};
-
-fn order() -> Order {
-    Order {
-        mark: Mark {
-            cluster: "c-uid".into(),
-            namespace: "ml".into(),
-            pool: "train".into(),
-            pool_uid: "p-uid".into(),
-            machine: "train-0-1".into(),
-            machine_uid: "m-uid".into(),
-            slot: 0,
-            attempt: 1,
-        },
-        authorized_key: "ssh-ed25519 AAAA pool's\n".into(),
-        boot_script: "mkdir -p /run/skyward\n( sleep 5 ) &\n".into(),
-        ..Order::default()
-    }
-}
+use crate::{fixtures::order, vastai::wire::Page, wire::dec};
 
 fn instances() -> Vec<Instance> {
     let page: Page =

@@ -1,22 +1,14 @@
-use crate::http::fixtures::{Exchange, exchanges};
 use rstest::rstest;
 
 use super::*;
+use crate::fixtures::check_failures;
 
 #[test]
 fn each_recorded_failure_has_its_kind_and_remedy() {
-    let recorded = exchanges(include_str!("../../tests/fixtures/verda/errors.json"));
-    for Exchange {
-        name,
-        answer,
-        kind,
-        says,
-    } in recorded
-    {
-        let error = provider_error(&answer("create the instance", "Verda"));
-        assert_eq!(error.kind.name(), kind, "{name}: {error}");
-        assert!(error.to_string().contains(&says), "{name}: {error}");
-    }
+    check_failures(
+        include_str!("../../tests/fixtures/verda/errors.json"),
+        provider_error,
+    );
 }
 
 #[rstest]

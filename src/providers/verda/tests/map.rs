@@ -1,7 +1,8 @@
-use crate::wire::dec;
 use rstest::rstest;
+use skyward_core::machine::Failure;
 
 use super::*;
+use crate::{fixtures, wire::dec};
 
 const INSTANCES: &str = include_str!("../../tests/fixtures/verda/instances.json");
 
@@ -11,19 +12,9 @@ fn instances() -> Vec<Instance> {
 
 fn order() -> Order {
     Order {
-        mark: Mark {
-            cluster: "c-uid".into(),
-            namespace: "ml".into(),
-            pool: "train".into(),
-            pool_uid: "p-uid".into(),
-            machine: "train-0-1".into(),
-            machine_uid: "m-uid".into(),
-            slot: 0,
-            attempt: 1,
-        },
         instance_type: "1H100.80S.22V".into(),
         region: "FIN-03".into(),
-        ..Order::default()
+        ..fixtures::order()
     }
 }
 
@@ -37,14 +28,6 @@ fn the_mark_comes_back_as_it_went() {
     // The disk can be found when the machine is gone.
     let disk: Vec<Tag> = serde_json::from_value(body["os_volume"]["tags"].clone()).unwrap();
     assert_eq!(mark(&disk), Some(order.mark));
-}
-
-#[test]
-fn a_name_that_fits_no_tag_is_cut_and_the_uids_stay() {
-    let mut order = order();
-    order.mark.pool = "ü".repeat(100);
-    let tags = tags(&order.mark);
-    assert!(tags.iter().all(|(_, value)| value.len() <= TAG_VALUE));
 }
 
 #[test]
@@ -143,15 +126,4 @@ fn the_newest_image_that_the_machine_supports(
     }))
     .unwrap();
     assert_eq!(image(&kind), expected);
-}
-
-#[test]
-fn shared_things_tell_their_pool_by_name() {
-    let key = key_name("c-uid", "p-uid");
-    let script = script_name("c-uid", "p-uid", "sleep 1");
-    assert_eq!(pool_of("c-uid", &key).as_deref(), Some("p-uid"));
-    assert_eq!(pool_of("c-uid", &script).as_deref(), Some("p-uid"));
-    assert_eq!(pool_of("another", &key), None);
-    assert_eq!(pool_of("c-uid", "laptop"), None);
-    assert_ne!(script, script_name("c-uid", "p-uid", "sleep 2"));
 }

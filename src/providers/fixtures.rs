@@ -1,0 +1,64 @@
+//! What tests of all folders share: an order, and recorded failures for the tables over
+//! each `errors.rs`.
+
+use serde::Deserialize;
+use serde_json::Value;
+use skyward_core::{Mark, Order, ProviderError};
+
+use crate::http::{Answer, Effect};
+
+/// An order, of the machine that the recorded lists have.
+pub(crate) fn order() -> Order {
+    Order {
+        mark: Mark {
+            cluster: "c-uid".into(),
+            namespace: "ml".into(),
+            pool: "train".into(),
+            pool_uid: "p-uid".into(),
+            machine: "train-0-1".into(),
+            machine_uid: "m-uid".into(),
+            slot: 0,
+            attempt: 1,
+        },
+        authorized_key: "ssh-ed25519 AAAA pool's\n".into(),
+        boot_script: "mkdir -p /run/skyward\n( sleep 5 ) &\n".into(),
+        ..Order::default()
+    }
+}
+
+/// Asserts that each recorded failure of a file becomes the error that stands beside it.
+pub(crate) fn check_failures(file: &str, read: impl Fn(&Answer) -> ProviderError) {
+    let recorded: Vec<Recorded> = serde_json::from_str(file).expect("a list of failures");
+    assert!(!recorded.is_empty(), "nothing is recorded");
+    for failure in recorded {
+        let Recorded {
+            name,
+            effect,
+            status,
+            body,
+            kind,
+            says,
+        } = failure;
+        // A body that is a text was sent as it stands.
+        let body = body.as_str().map_or_else(|| body.to_string(), str::to_owned);
+        let effect = match effect.as_str() {
+            "creates" => Effect::Creates,
+            "repeatable" => Effect::Repeatable,
+            other => panic!("{name}: {other} is no effect of a call"),
+        };
+        let error = read(&Answer::new("call the cloud", effect, "the cloud", status, &body));
+        assert_eq!(error.kind.name(), kind, "{name}: {error}");
+        assert!(error.to_string().contains(&says), "{name}: {error}");
+    }
+}
+
+/// One failure, and what is to be made of it.
+#[derive(Deserialize)]
+struct Recorded {
+    name: String,
+    effect: String,
+    status: u16,
+    body: Value,
+    kind: String,
+    says: String,
+}

@@ -1,0 +1,50 @@
+use super::*;
+use crate::{lambda::wire::Data, wire::dec};
+
+fn types() -> BTreeMap<String, TypeItem> {
+    let body: Data<BTreeMap<String, TypeItem>> =
+        serde_json::from_str(include_str!("../../tests/fixtures/lambda/types.json")).unwrap();
+    body.data
+}
+
+fn region(name: &str) -> Region {
+    Region { name: name.into() }
+}
+
+#[test]
+fn each_kind_is_an_offer_in_each_region_and_the_preferred_one_comes_first() {
+    let offers = offers(
+        &types(),
+        &[region("us-west-1"), region("us-east-1")],
+        Some("us-west-1"),
+    );
+    // us-south-2 is known only from what has stock there.
+    assert_eq!(offers.len(), 3 * 3);
+    assert_eq!(offers[0].region, "us-west-1");
+    let a10 = offers
+        .iter()
+        .find(|offer| offer.id == "gpu-1x-a10-us-west-1")
+        .unwrap();
+    assert_eq!(a10.availability, Availability::Yes);
+    assert_eq!((a10.on_demand, a10.spot), (Some(dec("0.75")), None));
+    let gpus = a10.accelerators.as_ref().unwrap();
+    assert_eq!(
+        (gpus.name.as_str(), gpus.count, gpus.memory_gb),
+        ("A10", 1.0, Some(24.0))
+    );
+    assert!((a10.memory_gb - 214.7).abs() < 0.1, "{}", a10.memory_gb);
+    let elsewhere = offers
+        .iter()
+        .find(|offer| offer.id == "gpu-1x-a10-us-east-1")
+        .unwrap();
+    assert_eq!(elsewhere.availability, Availability::No);
+}
+
+#[test]
+fn grace_is_an_arm_processor_and_a_machine_without_gpus_has_none() {
+    let offers = offers(&types(), &[], None);
+    let of = |name: &str| offers.iter().find(|offer| offer.instance_type == name).unwrap();
+    assert_eq!(of("gpu_1x_gh200").architecture, Architecture::Arm64);
+    assert_eq!(of("gpu_1x_a10").architecture, Architecture::X86_64);
+    assert_eq!(of("cpu_4x_general").accelerators, None);
+}

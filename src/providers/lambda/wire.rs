@@ -1,0 +1,128 @@
+//! Lambda's JSON, as far as it is looked at. New fields are ignored, and what may be missing
+//! is optional.
+
+use rust_decimal::Decimal;
+use serde::Deserialize;
+
+/// Around every answer of success.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Data<T> {
+    /// What was asked for.
+    pub data: T,
+}
+
+/// A machine.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Instance {
+    /// Its id.
+    pub id: String,
+    /// Where it is in its life.
+    pub status: String,
+    /// Its public address, once it has one.
+    #[serde(default)]
+    pub ip: Option<String>,
+    /// Where it stands.
+    pub region: Region,
+    /// What was rented.
+    pub instance_type: InstanceType,
+    /// Whose it is.
+    #[serde(default)]
+    pub tags: Vec<Tag>,
+}
+
+/// A region.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Region {
+    /// Such as `us-west-1`.
+    pub name: String,
+}
+
+/// A tag.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Tag {
+    /// In lower case.
+    pub key: String,
+    /// Its value.
+    pub value: String,
+}
+
+/// A kind of machine, and who has it.
+#[derive(Clone, Debug, Deserialize)]
+pub struct TypeItem {
+    /// The kind.
+    pub instance_type: InstanceType,
+    /// Regions that have some now.
+    #[serde(default)]
+    pub regions_with_capacity_available: Vec<Region>,
+}
+
+/// A kind of machine.
+#[derive(Clone, Debug, Deserialize)]
+pub struct InstanceType {
+    /// Its name.
+    pub name: String,
+    /// Such as `H100 (80 GB SXM5)`; `N/A` without GPUs.
+    #[serde(default)]
+    pub gpu_description: String,
+    /// For the whole machine.
+    pub price_cents_per_hour: i64,
+    /// What is in it.
+    pub specs: Specs,
+}
+
+impl InstanceType {
+    /// Price in USD per hour.
+    pub fn price(&self) -> Decimal {
+        Decimal::new(self.price_cents_per_hour, 2).normalize()
+    }
+}
+
+/// What is in a kind of machine.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Specs {
+    /// vCPUs.
+    pub vcpus: u32,
+    /// Memory in GiB.
+    pub memory_gib: u32,
+    /// Disk in GiB.
+    pub storage_gib: u32,
+    /// GPUs.
+    pub gpus: u32,
+}
+
+/// What was ordered.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Launched {
+    /// Ids of the machines.
+    pub instance_ids: Vec<String>,
+}
+
+/// A key.
+#[derive(Clone, Debug, Deserialize)]
+pub struct SshKey {
+    /// Its id.
+    pub id: String,
+    /// Its name, by which orders know it.
+    pub name: String,
+    /// The public key.
+    pub public_key: String,
+}
+
+/// The body of a failure.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct Failure {
+    /// What went wrong.
+    #[serde(default)]
+    pub error: Problem,
+}
+
+/// What went wrong.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct Problem {
+    /// Such as `global/quota-exceeded`.
+    #[serde(default)]
+    pub code: String,
+    /// In words.
+    #[serde(default)]
+    pub message: String,
+}

@@ -1,0 +1,295 @@
+//! The provider contract over a cloud without idempotency tokens: its machines are found by
+//! their marks, and each order looks for its own before it is sent (P2).
+//!
+//! A cloud's folder gives the calls ([`Service`]) and says what its list shows of a machine
+//! ([`Listed`]). What is the same for all is here once: who owns what, the look before an
+//! order and before an end, deadlines (P8), and how shared things are returned. No controller
+//! is known here, and no cloud.
+
+use std::{
+    collections::BTreeMap,
+    future::Future,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use rust_decimal::Decimal;
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
+use skyward_core::{
+    Accepted, Capabilities, Deletion, ErrorKind, Leftover, MachineRef, Mark, Offer, Order, PoolScope,
+    Provider, ProviderError, ProviderMachine, Scope,
+};
+use tokio::{sync::Semaphore, time::Instant};
+
+use crate::{
+    http::{Batched, operation},
+    registry::{Connected, overridden},
+};
+
+/// What a cloud's list shows of one machine.
+pub trait Listed: Clone + Send + Sync + 'static {
+    /// The cloud's id of it.
+    fn id(&self) -> String;
+    /// Whose it is, if it is ours.
+    fn mark(&self) -> Option<Mark>;
+    /// Whether it exists no more; lists may show it for a while.
+    fn gone(&self) -> bool;
+}
+
+/// The calls of one account at such a cloud. Those that change something are made only
+/// after a look.
+#[async_trait]
+pub trait Service: Send + Sync + 'static {
+    /// Settings of the Provider; a Pool may override some of them.
+    type Settings: Serialize + DeserializeOwned + Send + Sync;
+    /// A machine in the cloud's list.
+    type Machine: Listed;
+    /// What the cloud can do.
+    const CAPABILITIES: &'static Capabilities;
+    /// Longest time of one operation of the contract.
+    const OPERATION: Duration;
+
+    /// Proves the credentials; answers with the account's id.
+    async fn account(&self) -> Result<String, ProviderError>;
+
+    /// Everything that can be rented now.
+    async fn offers(&self) -> Result<Vec<Offer>, ProviderError>;
+
+    /// Every machine of the account, to the last page.
+    async fn machines(&self) -> Result<Vec<Self::Machine>, ProviderError>;
+
+    /// One of them, which the list may not show yet.
+    async fn machine(&self, id: &str) -> Result<Option<Self::Machine>, ProviderError>;
+
+    /// The machine as the contract has it; `None` when it is not ours.
+    fn seen(&self, machine: &Self::Machine) -> Option<ProviderMachine>;
+
+    /// Orders a machine that is certainly not there yet; answers with its id.
+    async fn order(&self, order: &Order, settings: &Self::Settings) -> Result<String, ProviderError>;
+
+    /// Orders the end of a machine that exists and is ours. An error of kind NotFound means
+    /// that it is gone.
+    async fn end(&self, machine: &Self::Machine) -> Result<Deletion, ProviderError>;
+
+    /// Whether a machine that is gone is still worth telling of: the cloud took it back.
+    fn taken_back(&self, _machine: &Self::Machine) -> bool {
+        false
+    }
+
+    /// What Pools of an installation share that is no machine.
+    async fn shared(&self, _cluster: &str) -> Result<Vec<Leftover>, ProviderError> {
+        Ok(Vec::new())
+    }
+
+    /// Returns one of these.
+    async fn give_back(&self, _thing: &Leftover) -> Result<(), ProviderError> {
+        Ok(())
+    }
+}
+
+/// The provider over a service.
+pub fn provider<S: Service>(settings: &S::Settings, service: S) -> Connected {
+    Ok(Arc::new(LookUp {
+        // As they are written, for what Pools override.
+        settings: serde_json::to_value(settings).unwrap_or_default(),
+        service,
+        machines: Batched::default(),
+    }))
+}
+
+struct LookUp<S: Service> {
+    settings: Value,
+    service: S,
+    machines: Batched<Vec<S::Machine>>,
+}
+
+impl<S: Service> LookUp<S> {
+    async fn machines(&self) -> Result<Arc<Vec<S::Machine>>, ProviderError> {
+        self.machines
+            .fresh(S::OPERATION, || self.service.machines())
+            .await
+    }
+
+    /// A machine, gone ones too. What the list does not show is asked for by its id, where
+    /// that is known: lists may be behind. An id that is somebody else's is not ours.
+    async fn look(&self, machine: &MachineRef) -> Result<Option<S::Machine>, ProviderError> {
+        let ours = |found: &S::Machine| found.mark().is_some_and(|mark| mark.is(&machine.mark));
+        let machines = self.machines().await?;
+        let found = match &machine.id {
+            // One that is gone hides none that is there.
+            None => {
+                let mut all: Vec<_> = machines.iter().filter(|found| ours(found)).collect();
+                all.sort_by_key(|found| found.gone());
+                all.first().copied().cloned()
+            }
+            Some(id) => match machines.iter().find(|found| found.id() == *id) {
+                Some(found) => Some(found.clone()),
+                None => self.service.machine(id).await?,
+            },
+        };
+        Ok(found.filter(ours))
+    }
+
+    async fn order(&self, order: &Order) -> Result<Accepted, ProviderError> {
+        let settings: S::Settings = overridden(S::CAPABILITIES.kind, &self.settings, &order.overrides)?;
+        let id = match self.look(&MachineRef::of(order)).await? {
+            Some(found) => found.id(),
+            None => self.service.order(order, &settings).await?,
+        };
+        Ok(Accepted { id })
+    }
+
+    async fn end(&self, machine: &MachineRef) -> Result<Deletion, ProviderError> {
+        match self.look(machine).await? {
+            Some(found) if !found.gone() => or_gone(self.service.end(&found).await),
+            _ => Ok(Deletion::Gone),
+        }
+    }
+
+    async fn left(&self, scope: &Scope) -> Result<Vec<Leftover>, ProviderError> {
+        let mut left = self.service.shared(&scope.cluster).await?;
+        left.retain(|left| scope.holds(&scope.cluster, &left.pool_uid));
+        left.sort();
+        Ok(left)
+    }
+}
+
+/// What is not found needs no end.
+fn or_gone(ended: Result<Deletion, ProviderError>) -> Result<Deletion, ProviderError> {
+    match ended {
+        Err(error) if error.kind == ErrorKind::NotFound => Ok(Deletion::Gone),
+        other => other,
+    }
+}
+
+#[async_trait]
+impl<S: Service> Provider for LookUp<S> {
+    fn capabilities(&self) -> &Capabilities {
+        S::CAPABILITIES
+    }
+
+    async fn account(&self) -> Result<String, ProviderError> {
+        operation(S::OPERATION, self.service.account()).await
+    }
+
+    async fn offers(&self) -> Result<Vec<Offer>, ProviderError> {
+        operation(S::OPERATION, self.service.offers()).await
+    }
+
+    async fn create(&self, order: &Order) -> Result<Accepted, ProviderError> {
+        operation(S::OPERATION, self.order(order)).await
+    }
+
+    async fn get(&self, machine: &MachineRef) -> Result<Option<ProviderMachine>, ProviderError> {
+        let found = operation(S::OPERATION, self.look(machine)).await?;
+        Ok(found
+            .filter(|found| !found.gone() || self.service.taken_back(found))
+            .and_then(|found| self.service.seen(&found)))
+    }
+
+    async fn list(&self, scope: &Scope) -> Result<Vec<ProviderMachine>, ProviderError> {
+        let machines = operation(S::OPERATION, self.machines()).await?;
+        Ok(machines
+            .iter()
+            .filter(|machine| !machine.gone())
+            .filter_map(|machine| self.service.seen(machine))
+            .filter(|machine| scope.holds(&machine.mark.cluster, &machine.mark.pool_uid))
+            .collect())
+    }
+
+    async fn delete(&self, machine: &MachineRef) -> Result<Deletion, ProviderError> {
+        operation(S::OPERATION, self.end(machine)).await
+    }
+
+    async fn leftovers(&self, scope: &Scope) -> Result<Vec<Leftover>, ProviderError> {
+        operation(S::OPERATION, self.left(scope)).await
+    }
+
+    async fn release(&self, pool: &PoolScope) -> Result<Deletion, ProviderError> {
+        let scope = Scope {
+            cluster: pool.cluster.clone(),
+            pool_uid: Some(pool.pool_uid.clone()),
+            regions: pool.regions.clone(),
+        };
+        operation(S::OPERATION, async {
+            let left = self.left(&scope).await?;
+            for thing in &left {
+                or_gone(self.service.give_back(thing).await.map(|()| Deletion::InProgress))?;
+            }
+            // Only a look that finds nothing is proof.
+            Ok(if left.is_empty() {
+                Deletion::Gone
+            } else {
+                Deletion::InProgress
+            })
+        })
+        .await
+    }
+}
+
+/// A refusal of an order whose price rose above what was recorded since the offer was read.
+pub fn affordable(price: Option<Decimal>, order: &Order) -> Result<(), ProviderError> {
+    match (price, order.price_ceiling) {
+        (Some(price), Some(ceiling)) if price > ceiling => Err(no_capacity(format!(
+            "its price is {price} USD/h now, above the {ceiling} that was recorded"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// A refusal of an order for what left the catalogue since the offer was read.
+pub fn not_sold(cloud: &str, order: &Order) -> ProviderError {
+    no_capacity(format!("{cloud} sells no {} any more", order.instance_type))
+}
+
+fn no_capacity(message: String) -> ProviderError {
+    ProviderError::new(ErrorKind::NoCapacity, "create the instance", message)
+}
+
+/// Makes what the machines of a Pool share, such as its key: one at a time, so that a Pool of
+/// many machines that are ordered at once has one.
+pub struct Maker {
+    /// What was just made, by name, and when: lists may be behind.
+    made: Mutex<BTreeMap<String, (Instant, String)>>,
+    turn: Semaphore,
+}
+
+impl Default for Maker {
+    fn default() -> Self {
+        Self {
+            made: Mutex::default(),
+            turn: Semaphore::new(1),
+        }
+    }
+}
+
+impl Maker {
+    /// Id of the thing of this name, which a list did not show that was asked for after
+    /// `since`: that which another order made meanwhile, or a new one.
+    pub async fn make(
+        &self,
+        name: String,
+        since: Instant,
+        making: impl Future<Output = Result<String, ProviderError>>,
+    ) -> Result<String, ProviderError> {
+        let _turn = self.turn.acquire().await;
+        let known = || {
+            let made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+            made.get(&name)
+                .filter(|(at, _)| *at >= since)
+                .map(|(_, id)| id.clone())
+        };
+        if let Some(id) = known() {
+            return Ok(id);
+        }
+        let id = making.await?;
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        made.insert(name, (Instant::now(), id.clone()));
+        Ok(id)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,189 @@
+//! The contract over a cloud that is a list in memory.
+
+use serde_json::json;
+use skyward_core::provider::{Idempotency, Marking};
+
+use super::*;
+use crate::fixtures;
+
+#[derive(Clone, Debug)]
+struct Thing {
+    id: &'static str,
+    mark: Mark,
+    gone: bool,
+}
+
+impl Listed for Thing {
+    fn id(&self) -> String {
+        self.id.to_owned()
+    }
+
+    fn mark(&self) -> Option<Mark> {
+        Some(self.mark.clone())
+    }
+
+    fn gone(&self) -> bool {
+        self.gone
+    }
+}
+
+/// What was asked of the cloud that changes something.
+type Asked = Arc<Mutex<Vec<String>>>;
+
+struct Fake {
+    there: Vec<Thing>,
+    left: Vec<Leftover>,
+    asked: Asked,
+}
+
+impl Fake {
+    fn ask(&self, what: String) {
+        self.asked.lock().unwrap().push(what);
+    }
+}
+
+#[async_trait]
+impl Service for Fake {
+    type Settings = Value;
+    type Machine = Thing;
+    const CAPABILITIES: &'static Capabilities = &Capabilities {
+        marking: Marking::Tags,
+        idempotency: Idempotency::LookUp,
+        ..Capabilities::of("fake")
+    };
+    const OPERATION: Duration = Duration::from_secs(10);
+
+    async fn account(&self) -> Result<String, ProviderError> {
+        Ok("account".to_owned())
+    }
+
+    async fn offers(&self) -> Result<Vec<Offer>, ProviderError> {
+        Ok(Vec::new())
+    }
+
+    async fn machines(&self) -> Result<Vec<Thing>, ProviderError> {
+        Ok(self.there.clone())
+    }
+
+    async fn machine(&self, _id: &str) -> Result<Option<Thing>, ProviderError> {
+        Ok(None)
+    }
+
+    fn seen(&self, _machine: &Thing) -> Option<ProviderMachine> {
+        None
+    }
+
+    async fn order(&self, _order: &Order, settings: &Value) -> Result<String, ProviderError> {
+        self.ask(format!("order {settings}"));
+        Ok("new".to_owned())
+    }
+
+    async fn end(&self, machine: &Thing) -> Result<Deletion, ProviderError> {
+        self.ask(format!("end {}", machine.id));
+        Err(ProviderError::new(ErrorKind::NotFound, "end it", "it is gone"))
+    }
+
+    async fn shared(&self, _cluster: &str) -> Result<Vec<Leftover>, ProviderError> {
+        Ok(self.left.clone())
+    }
+
+    async fn give_back(&self, thing: &Leftover) -> Result<(), ProviderError> {
+        self.ask(format!("give back {}", thing.id));
+        Ok(())
+    }
+}
+
+fn connected(there: Vec<Thing>, left: Vec<Leftover>) -> (Arc<dyn Provider>, Asked) {
+    let asked = Asked::default();
+    let fake = Fake {
+        there,
+        left,
+        asked: asked.clone(),
+    };
+    (provider(&json!({ "disk": 1 }), fake).unwrap(), asked)
+}
+
+fn thing(id: &'static str, gone: bool) -> Thing {
+    Thing {
+        id,
+        mark: fixtures::order().mark,
+        gone,
+    }
+}
+
+#[tokio::test]
+async fn what_is_there_is_not_ordered_again_and_one_that_is_gone_does_not_hide_it() {
+    let (provider, asked) = connected(vec![thing("old", true), thing("there", false)], Vec::new());
+    let accepted = provider.create(&fixtures::order()).await.unwrap();
+    assert_eq!(accepted.id, "there");
+    assert!(asked.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn an_order_has_the_settings_of_its_provider_with_what_its_pool_overrides() {
+    let (provider, asked) = connected(Vec::new(), Vec::new());
+    let mut order = fixtures::order();
+    order.overrides = json!({ "image": "x" });
+    assert_eq!(provider.create(&order).await.unwrap().id, "new");
+    assert_eq!(*asked.lock().unwrap(), [r#"order {"disk":1,"image":"x"}"#]);
+}
+
+#[tokio::test]
+async fn an_id_that_is_another_machines_by_now_is_left_alone() {
+    let mut another = thing("there", false);
+    another.mark.machine_uid = "another".into();
+    let (provider, asked) = connected(vec![another], Vec::new());
+    let mut machine = MachineRef::of(&fixtures::order());
+    machine.id = Some("there".into());
+    assert_eq!(provider.delete(&machine).await.unwrap(), Deletion::Gone);
+    assert!(asked.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn what_the_cloud_does_not_find_needs_no_end() {
+    let (provider, asked) = connected(vec![thing("there", false)], Vec::new());
+    let machine = MachineRef::of(&fixtures::order());
+    assert_eq!(provider.delete(&machine).await.unwrap(), Deletion::Gone);
+    assert_eq!(*asked.lock().unwrap(), ["end there"]);
+}
+
+#[tokio::test]
+async fn a_pool_gives_back_what_is_its_own_and_a_later_look_is_the_proof() {
+    let left = |id: &str, pool: &str| Leftover {
+        kind: "key",
+        id: id.to_owned(),
+        region: String::new(),
+        pool_uid: pool.to_owned(),
+    };
+    let (provider, asked) = connected(Vec::new(), vec![left("a", "p-uid"), left("b", "another")]);
+    let pool = |uid: &str| PoolScope {
+        cluster: "c-uid".into(),
+        pool_uid: uid.into(),
+        regions: Vec::new(),
+    };
+    assert_eq!(
+        provider.release(&pool("p-uid")).await.unwrap(),
+        Deletion::InProgress
+    );
+    assert_eq!(*asked.lock().unwrap(), ["give back a"]);
+    assert_eq!(provider.release(&pool("third")).await.unwrap(), Deletion::Gone);
+}
+
+#[tokio::test]
+async fn orders_at_the_same_time_make_a_shared_thing_once() {
+    let maker = Maker::default();
+    let since = Instant::now();
+    let made = Mutex::new(0);
+    let one = || {
+        maker.make("key".to_owned(), since, async {
+            *made.lock().unwrap() += 1;
+            tokio::task::yield_now().await;
+            Ok("id".to_owned())
+        })
+    };
+    let (a, b) = tokio::join!(one(), one());
+    assert_eq!(
+        (a.unwrap(), b.unwrap(), *made.lock().unwrap()),
+        ("id".into(), "id".into(), 1)
+    );
+}

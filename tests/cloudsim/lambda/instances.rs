@@ -1,0 +1,228 @@
+//! Instances: launch, list, get, terminate, and the words for where they are.
+
+use std::collections::BTreeMap;
+
+use jiff::SignedDuration;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{catalogue, data, given, keys, list, unknown};
+use crate::backend::{Boot, SshWay, Start};
+use crate::core::cloud::{Refusal, Visit};
+use crate::core::http::Answer;
+use crate::core::machine::{Cause, Machine, Mark, NewMachine, Phase};
+use crate::core::market::Market;
+
+/// How long an instance that is gone can still be asked for by its id.
+const KNOWN: SignedDuration = SignedDuration::from_mins(60);
+/// Most characters of user data.
+const USER_DATA: usize = 1 << 20;
+
+/// A tag.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Tag {
+    key: String,
+    value: String,
+}
+
+/// The body of a launch. What no client of ours sends (filesystems, rulesets) is refused.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Launch {
+    region_name: String,
+    instance_type_name: String,
+    ssh_key_names: Vec<String>,
+    #[serde(default)]
+    name: String,
+    hostname: Option<String>,
+    image: Option<Image>,
+    user_data: Option<String>,
+    #[serde(default)]
+    tags: Vec<Tag>,
+}
+
+/// An image: one of both.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "lowercase", deny_unknown_fields)]
+enum Image {
+    Id(String),
+    Family(String),
+}
+
+/// The body of a termination.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Terminate {
+    instance_ids: Vec<String>,
+}
+
+fn status(machine: &Machine, phase: Phase) -> &'static str {
+    match phase {
+        Phase::Pending => "booting",
+        Phase::Running => "active",
+        Phase::Halted | Phase::Failed => "unhealthy",
+        Phase::Ending => "terminating",
+        Phase::Ended if machine.cause == Some(Cause::Reclaimed) => "preempted",
+        Phase::Ended => "terminated",
+    }
+}
+
+pub(super) fn launch(visit: &mut Visit<'_>) -> Result<Answer, Refusal> {
+    let order: Launch = given(visit.request)?;
+    let bad = |what: &str| Err(Refusal::Bad(what.to_owned()));
+    let Some(kind) = visit.world.types.get(&order.instance_type_name).cloned() else {
+        return bad("Invalid instance type.");
+    };
+    if !visit.world.regions.contains(&order.region_name) {
+        return bad("Invalid region.");
+    }
+    let [key] = order.ssh_key_names.as_slice() else {
+        return bad("Exactly one SSH key must be specified.");
+    };
+    let key_text = keys::text(visit, key).ok_or_else(|| unknown(400, "SSH key"))?;
+    if order
+        .user_data
+        .as_ref()
+        .is_some_and(|text| text.len() > USER_DATA)
+    {
+        return bad("User data is too large.");
+    }
+    visit.enough("instances")?;
+    if !visit
+        .world
+        .take_stock(&kind.name, &order.region_name, Market::OnDemand)
+    {
+        return Err(Refusal::NoCapacity);
+    }
+    let id = visit.world.chance.hex(32);
+    let hostname = order.hostname.unwrap_or_else(|| format!("ip-{}", &id[..8]));
+    let image = match order.image {
+        Some(Image::Id(image) | Image::Family(image)) => image,
+        None => "lambda-stack".to_owned(),
+    };
+    visit.world.create(NewMachine {
+        id: id.clone(),
+        account: visit.account.clone(),
+        mark: Mark {
+            name: order.name,
+            description: String::new(),
+            tags: order.tags.into_iter().map(|tag| (tag.key, tag.value)).collect(),
+            env: BTreeMap::new(),
+        },
+        instance_type: kind.name.clone(),
+        region: order.region_name,
+        market: Market::OnDemand,
+        price: kind.on_demand,
+        on_demand_price: kind.on_demand,
+        disk_price: kind.on_demand,
+        plan: visit.boot.clone(),
+        boot: Boot {
+            hostname: hostname.clone(),
+            image,
+            user: "ubuntu".to_owned(),
+            authorized_keys: vec![key_text],
+            start: order.user_data.map_or(Start::Nothing, Start::UserData),
+            env: BTreeMap::new(),
+            ssh: SshWay::Direct,
+            metadata: false,
+            // `A10 (24 GB PCIe)` is an `NVIDIA A10` to its driver.
+            gpus: vec![
+                format!("NVIDIA {}", kind.gpu.split(" (").next().unwrap_or_default());
+                kind.gpus as usize
+            ],
+        },
+        detail: json!({ "key": key, "hostname": hostname }),
+    });
+    visit.made.push(id.clone());
+    visit.subject = Some(id.clone());
+    Ok(data(&json!({ "instance_ids": [id] })))
+}
+
+fn shown(visit: &Visit<'_>, machine: &Machine, phase: Phase) -> Value {
+    let status = status(machine, phase);
+    let may_end = matches!(
+        phase,
+        Phase::Pending | Phase::Running | Phase::Halted | Phase::Failed
+    );
+    let action = if may_end {
+        json!({ "available": true })
+    } else {
+        json!({ "available": false, "reason_code": "vm-is-terminating", "reason_description": "It is terminating." })
+    };
+    let tags: Vec<Value> = machine
+        .mark
+        .tags
+        .iter()
+        .map(|(key, value)| json!({ "key": key, "value": value }))
+        .collect();
+    let kind = visit.world.types.get(&machine.instance_type);
+    let mut value = json!({
+        "id": machine.id,
+        "name": machine.mark.name,
+        "status": status,
+        "ssh_key_names": [machine.detail["key"]],
+        "file_system_names": [],
+        "region": catalogue::region(&machine.region),
+        "instance_type": kind.map(catalogue::shown),
+        "hostname": machine.detail["hostname"],
+        "actions": {
+            "migrate": action, "rebuild": action, "restart": action, "cold_reboot": action, "terminate": action,
+        },
+        "tags": tags,
+    });
+    // Absent until it is there.
+    if let Some(endpoint) = machine.endpoint.as_ref().filter(|_| status != "booting") {
+        value["ip"] = endpoint.address.clone().into();
+    }
+    value
+}
+
+pub(super) fn list_all(visit: &mut Visit<'_>) -> Answer {
+    let found = visit
+        .world
+        .machines_of(&visit.account)
+        .filter_map(|machine| {
+            let phase = visit.world.listed(machine)?;
+            (phase != Phase::Ended).then(|| shown(visit, machine, phase))
+        })
+        .collect();
+    list(visit, found)
+}
+
+pub(super) fn get(visit: &mut Visit<'_>, id: &str) -> Result<Answer, Refusal> {
+    visit.subject = Some(id.to_owned());
+    let now = visit.now();
+    let known = |machine: &&Machine| {
+        machine.account == visit.account
+            && machine
+                .since(Phase::Ended)
+                .is_none_or(|since| now.duration_since(since) <= KNOWN)
+    };
+    let machine = visit.world.machines.get(id).filter(known);
+    let machine = machine.ok_or_else(|| unknown(404, "instance"))?;
+    Ok(data(&shown(visit, machine, machine.phase)))
+}
+
+pub(super) fn terminate(visit: &mut Visit<'_>) -> Result<Answer, Refusal> {
+    let Terminate { instance_ids } = given(visit.request)?;
+    visit.subject = instance_ids.first().cloned();
+    // One that is unknown fails the call for all.
+    let known = |id: &String| {
+        let machine = visit.world.machines.get(id);
+        machine.is_some_and(|machine| machine.account == visit.account && machine.exists())
+    };
+    if !instance_ids.iter().all(known) {
+        return Err(unknown(404, "instance"));
+    }
+    let takes = visit.world.end_takes;
+    for id in &instance_ids {
+        visit.world.end(id, Cause::Asked, takes);
+    }
+    let ended: Vec<Value> = instance_ids
+        .iter()
+        .filter_map(|id| visit.world.machines.get(id))
+        .map(|machine| shown(visit, machine, machine.phase))
+        .collect();
+    Ok(data(&json!({ "terminated_instances": ended })))
+}

@@ -1,0 +1,81 @@
+//! SSH keys: known by name to orders, by id to whoever deletes them.
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{data, given, list, problem};
+use crate::core::cloud::{Refusal, Visit};
+use crate::core::http::Answer;
+use crate::core::resource::Resource;
+
+/// The kind of an SSH key.
+const KEY: &str = "ssh-key";
+
+/// A key to be added.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Add {
+    name: String,
+    public_key: Option<String>,
+}
+
+/// The text of the key of this name.
+pub(super) fn text(visit: &Visit<'_>, name: &str) -> Option<String> {
+    let found = visit
+        .world
+        .resources_of(&visit.account, KEY)
+        .find(|key| key.name == name)?;
+    found.detail.as_str().map(str::to_owned)
+}
+
+fn shown(key: &Resource) -> Value {
+    json!({ "id": key.id, "name": key.name, "public_key": key.detail })
+}
+
+pub(super) fn list_all(visit: &mut Visit<'_>) -> Answer {
+    let found = visit.world.resources_of(&visit.account, KEY).map(shown).collect();
+    list(visit, found)
+}
+
+pub(super) fn create(visit: &mut Visit<'_>) -> Result<Answer, Refusal> {
+    let Add { name, public_key } = given(visit.request)?;
+    if name.is_empty() || name.len() > 64 {
+        return Err(Refusal::Bad("name: 1 to 64 characters".to_owned()));
+    }
+    if text(visit, &name).is_some() {
+        // There is a code `global/duplicate`, but not for this call.
+        return Err(Refusal::Bad(
+            "An SSH key with this name already exists.".to_owned(),
+        ));
+    }
+    let id = visit.world.chance.hex(32);
+    // Without a text Lambda makes a pair, and tells the private half once.
+    let made = public_key
+        .is_none()
+        .then(|| format!("private-{}", visit.world.chance.hex(32)));
+    let public = public_key.unwrap_or_else(|| format!("ssh-ed25519 {id} made-by-lambda"));
+    let mut key = visit.world.new_resource(&id, KEY, &visit.account, &name);
+    key.detail = Value::from(public);
+    let mut answer = shown(&key);
+    if let Some(private) = made {
+        answer["private_key"] = private.into();
+    }
+    visit.world.add_resource(key, rust_decimal::Decimal::ZERO);
+    visit.subject = Some(id);
+    Ok(data(&answer))
+}
+
+pub(super) fn delete(visit: &mut Visit<'_>, id: &str) -> Result<Answer, Refusal> {
+    visit.subject = Some(id.to_owned());
+    let own = visit
+        .world
+        .resources_of(&visit.account, KEY)
+        .any(|key| key.id == id);
+    if !own {
+        // This call has a code of its own for it.
+        let gone = problem(404, "global/not-found", "Specified SSH key does not exist.");
+        return Err(Refusal::Answer(gone));
+    }
+    visit.world.end_resource(id);
+    Ok(data(&json!({})))
+}
