@@ -10,7 +10,8 @@ use skyward_api::{
     provider::HostKeyPolicy,
 };
 use skyward_core::{
-    Deletion, ErrorKind, MachineRef, Mark, ProviderError, ProviderMachine, ProviderPhase, machine::Endpoint,
+    Deletion, ErrorKind, MachineRef, Mark, ProviderError, ProviderMachine, ProviderPhase,
+    machine::Endpoint,
     provider::{BilledTime, Idempotency},
 };
 use skyward_remote::{
