@@ -40,9 +40,8 @@ while ((round < ROUNDS)) && { ((round == 0)) || ((SECONDS < until)); }; do
   seed=$((first + round))
   round=$((round + 1))
   say "##### round $round, seed $seed ($(elapsed $((until > SECONDS ? until - SECONDS : 0))) to go)"
-  part "simulations and properties" cargo test --locked -p skyward-agent -p skyward-controller -p skyward-remote \
-    -p skyward-store -p skyward-subresources --lib
-  part "stories of what is killed" cargo test --locked -p skyward-e2e --test e2e -- --test-threads=2 crash::
-  ((round % 5)) || part "all stories" cargo test --locked -p skyward-e2e --test e2e -- --test-threads="${TEST_THREADS:-4}"
+  part "simulations and properties" cargo test --locked --workspace --lib
+  part "stories of what is killed" cargo test --locked --workspace --test e2e -- --test-threads=2 crash::
+  ((round % 5)) || part "all stories" cargo test --locked --workspace --test e2e -- --test-threads="${TEST_THREADS:-4}"
 done
 say "$round rounds passed, seeds $first to $((first + round - 1))."

@@ -47,7 +47,12 @@ fn shared_returned(cloud: &str) -> Option<&'static str> {
     }
 }
 
-/// All clouds with an account each, and one Pool at each of them.
+/// The clouds whose effects are met: Lambda alone starts a machine every twelve seconds only.
+fn killed() -> impl Iterator<Item = &'static str> {
+    names().into_iter().filter(|cloud| *cloud != "lambda")
+}
+
+/// These clouds with an account each, and one Pool at each of them.
 struct Campaign {
     space: Space,
     customers: Vec<Customer>,
@@ -58,12 +63,12 @@ impl Campaign {
         let clouds = clouds(cluster).await?;
         let space = cluster.namespace("kills").await?;
         let mut customers = Vec::new();
-        for cloud in names() {
+        for cloud in killed() {
             let customer = Customer::new(clouds, cloud, &format!("{}-{cloud}", space.name));
             customer.provider(&space, json!({})).await?;
             customers.push(customer);
         }
-        for cloud in names() {
+        for cloud in killed() {
             provider_says(&space, &format!("{}-{cloud}", space.name), "Ready", "Connected").await?;
         }
         Ok(Self { space, customers })

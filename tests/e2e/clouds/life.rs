@@ -139,6 +139,11 @@ async fn the_sample_of_vastai_runs_and_leaves_nothing() -> Result {
 }
 
 #[tokio::test]
+async fn the_sample_of_lambda_runs_and_leaves_nothing() -> Result {
+    sample_story("lambda").await
+}
+
+#[tokio::test]
 async fn the_sample_of_aws_runs_and_leaves_nothing() -> Result {
     if is_there("aws") {
         sample_story("aws").await

@@ -31,7 +31,7 @@ static CONTROLLER: RwLock<()> = RwLock::const_new(());
 /// The clouds that are tried: all of which there is a simulator here. That of AWS needs its
 /// official description.
 fn names() -> Vec<&'static str> {
-    let all = ["verda", "runpod", "vastai", "aws"];
+    let all = ["verda", "runpod", "vastai", "lambda", "aws"];
     all.into_iter()
         .filter(|name| skyward_cloudsim::cloud(name).is_some())
         .collect()
