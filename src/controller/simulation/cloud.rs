@@ -155,13 +155,23 @@ impl Cloud {
     /// A machine is made for an order.
     pub(super) fn make(&mut self, order: &Order, created: i64, late: i64, boots: i64) -> String {
         let id = format!("i-{}-{}", order.mark.machine, self.rented.len());
+        // Its price, not the most that the user would pay.
+        let sold = self.kind.offers(std::slice::from_ref(&order.region));
+        let hourly = sold
+            .into_iter()
+            .find(|offer| offer.id == order.offer)
+            .and_then(|offer| match order.market {
+                Market::OnDemand => offer.on_demand,
+                Market::Spot => offer.spot,
+            })
+            .unwrap_or_default();
         self.rented.push(Rented {
             id: id.clone(),
             mark: order.mark.clone(),
             token: order.token.clone(),
             region: order.region.clone(),
             spot: order.market == Market::Spot,
-            hourly: order.price_ceiling.unwrap_or_default(),
+            hourly,
             created,
             late,
             runs_at: boots.saturating_add(created),

@@ -12,6 +12,7 @@ use skyward_api::{
 use skyward_core::MachineRef;
 
 use super::{cloud::Rented, world::World};
+use crate::money::Tariff;
 
 /// What a machine cost by its record, when that was let go.
 #[derive(Clone, Debug)]
@@ -143,7 +144,7 @@ impl World {
                 provider: machine.spec.provider.clone(),
                 pool_uid: machine.spec.pool_uid.clone(),
                 uid,
-                hourly: machine.spec.hourly_price.parse().unwrap_or_default(),
+                hourly: Tariff::of(machine).hourly,
                 times: (since.as_second(), gone.as_second()),
             });
             return;
