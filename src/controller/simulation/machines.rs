@@ -156,11 +156,9 @@ impl World {
             .get(&facts.spec.pool)
             .filter(|pool| pool.uid().as_deref() == Some(facts.spec.pool_uid.as_str()))
             .cloned();
-        let current = pool.as_ref().is_some_and(|pool| {
-            self.digests(pool)
-                .iter()
-                .any(|digest| *digest == facts.spec.template_hash)
-        });
+        let current = pool
+            .as_ref()
+            .is_some_and(|pool| self.digests(pool).contains(&facts.spec.template_hash));
         let object = self.process.providers.get(&provider_name).cloned();
         let is_connected = self.process.clients.contains_key(&provider_name);
         let account = match (&object, is_connected) {

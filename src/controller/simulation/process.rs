@@ -302,10 +302,8 @@ impl World {
                     step: Some("probe".into()),
                     message: "it did not work".into(),
                 }),
-                Stage::Bootstrapping { .. } if answers => Stage::Ready,
-                Stage::Bootstrapping { .. } => was.clone(),
-                Stage::Reconnecting { .. } if answers => Stage::Ready,
-                Stage::Reconnecting { .. } => was.clone(),
+                Stage::Bootstrapping { .. } | Stage::Reconnecting { .. } if answers => Stage::Ready,
+                Stage::Bootstrapping { .. } | Stage::Reconnecting { .. } => was.clone(),
             };
             if session.state.stage == was {
                 continue;
