@@ -116,7 +116,7 @@ pub enum Constraint {
 /// comes after everything else: where all that fits was refused, the best of it is the
 /// answer, with what was said.
 pub fn choose<'a>(wishes: &'a [Wish], offers: &'a Catalogue, request: &Request<'_>) -> Option<Choice<'a>> {
-    let mut best: Option<(Rank<'a>, Choice<'a>)> = None;
+    let mut best: Option<(Rank, Choice<'a>)> = None;
     for wish in wishes {
         let Some(Usable::Yes(_)) = request.providers.get(&wish.provider) else {
             continue;
@@ -126,32 +126,52 @@ pub fn choose<'a>(wishes: &'a [Wish], offers: &'a Catalogue, request: &Request<'
         };
         let wanted = Some(wish.accelerator_name.as_str()).filter(|name| !name.is_empty());
         for offer in book.with_accelerator(wanted) {
-            // Sorted by the lowest price: nothing that follows can be better.
+            // Sorted by the lowest price: nothing that follows can be better, or cheap enough.
+            let lowest = offer.lowest();
+            if let (Some(lowest), Some(most)) = (lowest, wish.max_hourly_cost)
+                && lowest > most
+            {
+                break;
+            }
             if request.selection == Selection::Cheapest
-                && let (Some((_, found)), Some(lowest)) = (&best, offer.lowest())
+                && let (Some((_, found)), Some(lowest)) = (&best, lowest)
                 && found.shortage.is_none()
                 && lowest > found.price
             {
                 break;
             }
-            if let Ok(Fit {
+            let Ok(terms) = terms(request, wish, offer) else {
+                continue;
+            };
+            let wins = |rank: &Rank, best: &Option<(Rank, Choice<'a>)>| {
+                best.as_ref().is_none_or(|(other, choice)| {
+                    let by_name = || offer.name().cmp(choice.offer.name());
+                    rank.cmp(other).then_with(by_name).is_lt()
+                })
+            };
+            // Most are worse whatever was refused lately, which takes longer to look up.
+            let (first, second) = terms;
+            let least = second.map_or(first.1, |(_, price)| price.min(first.1));
+            let bound = rank(request.selection, wish, offer, least, false);
+            if !wins(&bound, &best) {
+                continue;
+            }
+            let Fit {
                 market,
                 price,
                 shortage,
-            }) = fits(request, wish, offer)
-            {
-                let rank = rank(request.selection, wish, offer, price, shortage.is_some());
-                if best.as_ref().is_none_or(|(other, _)| rank < *other) {
-                    let shortage = shortage.map(str::to_owned);
-                    let choice = Choice {
-                        wish,
-                        offer,
-                        market,
-                        price,
-                        shortage,
-                    };
-                    best = Some((rank, choice));
-                }
+            } = soonest(request, offer, terms);
+            let rank = rank(request.selection, wish, offer, price, shortage.is_some());
+            if wins(&rank, &best) {
+                let shortage = shortage.map(str::to_owned);
+                let choice = Choice {
+                    wish,
+                    offer,
+                    market,
+                    price,
+                    shortage,
+                };
+                best = Some((rank, choice));
             }
         }
     }
@@ -160,9 +180,9 @@ pub fn choose<'a>(wishes: &'a [Wish], offers: &'a Catalogue, request: &Request<'
 
 /// Smaller is better. Among equals one without accelerators, which others may need; then
 /// one that the provider says can be had; then the earlier candidate; then by name.
-type Rank<'a> = (bool, usize, Decimal, bool, bool, usize, &'a str);
+type Rank = (bool, usize, Decimal, bool, bool, usize);
 
-fn rank<'a>(selection: Selection, wish: &Wish, offer: &'a Entry, price: Decimal, short: bool) -> Rank<'a> {
+fn rank(selection: Selection, wish: &Wish, offer: &Entry, price: Decimal, short: bool) -> Rank {
     let unsure = offer.facts.availability != Availability::Yes;
     let order = match selection {
         Selection::Cheapest => 0,
@@ -170,15 +190,8 @@ fn rank<'a>(selection: Selection, wish: &Wish, offer: &'a Entry, price: Decimal,
         // What surely can be had goes before what may be.
         Selection::Available => wish.candidate + if unsure { 1_000 } else { 0 },
     };
-    (
-        short,
-        order,
-        price,
-        offer.spec().accelerator.is_some(),
-        unsure,
-        wish.candidate,
-        offer.name(),
-    )
+    let accelerated = !offer.accelerator.is_empty();
+    (short, order, price, accelerated, unsure, wish.candidate)
 }
 
 /// How an Offer fulfils a wish.
@@ -195,6 +208,36 @@ pub struct Fit<'a> {
 /// On which market and at which price an Offer fulfils a wish, or the first constraint
 /// that it does not meet.
 pub fn fits<'a>(request: &Request<'a>, wish: &Wish, offer: &Entry) -> Result<Fit<'a>, Constraint> {
+    Ok(soonest(request, offer, terms(request, wish, offer)?))
+}
+
+/// A market, and the price there.
+type Term = (Market, Decimal);
+
+/// The first of these terms that was not refused lately; else the first.
+fn soonest<'a>(request: &Request<'a>, offer: &Entry, (first, second): (Term, Option<Term>)) -> Fit<'a> {
+    let spec = offer.spec();
+    let refused = |(market, _): Term| {
+        let spot = market == Market::Spot;
+        let shortages = request.shortages;
+        let shortage = shortages.of(offer.name(), &spec.provider, &spec.region, spot, request.now);
+        shortage.map(|shortage| shortage.why.as_str())
+    };
+    let fit = |(market, price): Term, shortage| Fit {
+        market,
+        price,
+        shortage,
+    };
+    let shortage = refused(first);
+    match second.filter(|second| shortage.is_some() && refused(*second).is_none()) {
+        Some(second) => fit(second, None),
+        None => fit(first, shortage),
+    }
+}
+
+/// On which markets and at which prices an Offer fulfils a wish, in the order in which they
+/// are tried and whatever was refused, or the first constraint that it does not meet.
+fn terms(request: &Request<'_>, wish: &Wish, offer: &Entry) -> Result<(Term, Option<Term>), Constraint> {
     hardware(wish, offer)?;
     if request.connected && !offer.facts.connected {
         return Err(Constraint::Connected);
@@ -209,49 +252,28 @@ pub fn fits<'a>(request: &Request<'a>, wish: &Wish, offer: &Entry) -> Result<Fit
         return Err(Constraint::SoldOut);
     }
     let (mut sold, mut affordable) = (false, false);
-    let mut short = None;
-    for market in markets(request, wish, offer).into_iter().flatten() {
-        let Some(price) = offer.price(market) else {
-            continue;
-        };
+    let terms = markets(request, wish, offer).map(|market| {
+        let market = market?;
+        let price = offer.price(market)?;
         sold = true;
         if wish.max_hourly_cost.is_some_and(|most| price > most) {
-            continue;
+            return None;
         }
         affordable = true;
-        if let Some(Usable::Yes(Some(room))) = request.providers.get(&wish.provider)
-            && price > *room
-        {
-            continue;
+        match request.providers.get(&wish.provider) {
+            Some(Usable::Yes(Some(room))) if price > *room => None,
+            _ => Some((market, price)),
         }
-        let spec = offer.spec();
-        let spot = market == Market::Spot;
-        match request
-            .shortages
-            .of(offer.name(), &spec.provider, &spec.region, spot, request.now)
-        {
-            None => {
-                return Ok(Fit {
-                    market,
-                    price,
-                    shortage: None,
-                });
-            }
-            Some(shortage) if short.is_none() => {
-                short = Some(Fit {
-                    market,
-                    price,
-                    shortage: Some(shortage.why.as_str()),
-                });
-            }
-            Some(_) => {}
-        }
+    });
+    match terms {
+        [Some(first), second] => Ok((first, second)),
+        [None, Some(only)] => Ok((only, None)),
+        [None, None] => Err(match (sold, affordable) {
+            (false, _) => Constraint::Market,
+            (true, false) => Constraint::Price,
+            (true, true) => Constraint::Limit,
+        }),
     }
-    short.ok_or(match (sold, affordable) {
-        (false, _) => Constraint::Market,
-        (true, false) => Constraint::Price,
-        (true, true) => Constraint::Limit,
-    })
 }
 
 /// Markets in the order in which they are tried for one Offer.

@@ -213,7 +213,7 @@ async fn ordering_twice_gives_one_machine() {
     assert_eq!(again, first);
     assert_eq!(provider.list(&scope(None)).await.unwrap().len(), 1);
     deleted(&*provider, &reference(&order, Some(first.id)), async || {
-        later(&server).await
+        later(&server).await;
     })
     .await;
     released(&*provider, "twice", async || later(&server).await).await;
@@ -408,7 +408,7 @@ async fn what_aws_does_not_show_yet_is_not_gone() {
         );
     }
     deleted(&*provider, &reference(&order, None), async || {
-        later(&server).await
+        later(&server).await;
     })
     .await;
     released(&*provider, "young", async || later(&server).await).await;
