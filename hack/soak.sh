@@ -6,10 +6,12 @@
 #   make soak MINUTES=480          for a night
 #   make soak SEED=123 ROUNDS=1    one round again, with the seed that failed
 #
-# Each round runs the simulations and properties (the seed chooses their histories, CASES
-# says how many each property tries) and the stories of the cluster in which something is
-# killed (the seed chooses the moments); every fifth round runs all stories. Called by
-# hack/test.sh, which brings the cluster; the tests read SKYWARD_SEED.
+# Each round runs the simulations and properties (the seed chooses their histories: 50,000
+# of Pools and clouds in each round, so that twenty are a million; CASES says how many each
+# property tries) and the stories of the cluster in which something is killed (the seed
+# chooses the moments); every fifth round runs all stories. Called by hack/test.sh, which
+# brings the cluster; the tests read SKYWARD_SEED. One history again: the line that its
+# test prints, or SKYWARD_HISTORY=<seed>.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 cd "$SKYWARD_ROOT"

@@ -25,6 +25,8 @@ pub mod pool;
 pub mod provider;
 mod rivals;
 pub mod runtime;
+#[cfg(test)]
+mod simulation;
 pub mod superseded;
 pub mod task;
 pub mod wake;

@@ -12,9 +12,7 @@ mod prism;
 use std::{collections::BTreeSet, path::PathBuf, time::Duration};
 
 use skyward_cloudsim::{Fault, Rule, When};
-use skyward_conformance::{
-    Bench, CANARY, can_be_tried, connect, machine, passes, pool, scope, subject,
-};
+use skyward_conformance::{Bench, CANARY, can_be_tried, connect, machine, passes, pool, scope, subject};
 use skyward_core::{
     Deletion, ErrorKind, MachineRef, Market, ProviderPhase, error::ErrorClass, machine::FailureKind,
 };

@@ -96,7 +96,13 @@ pub async fn act(
     }
     for action in &plan.actions {
         match action {
-            Action::Order => acted.outcomes.order = place_order(context, memory, seen).await?,
+            Action::Order => {
+                let answer = place_order(context, memory, seen).await?;
+                if let Some(answer) = &answer {
+                    memory.ordered(answer, Timestamp::now());
+                }
+                acted.outcomes.order = answer;
+            }
             Action::Connect { endpoint, host_key } => {
                 let wish = SessionWish {
                     endpoint: endpoint.clone(),

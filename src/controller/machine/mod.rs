@@ -15,7 +15,7 @@ pub mod plan;
 pub(crate) mod tests;
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     convert::Infallible,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
@@ -58,6 +58,9 @@ struct Shared {
     newest: Newest<Machine>,
     memory: Mutex<HashMap<Key, (String, Memory)>>,
     failures: Failures<Key>,
+    /// UIDs of those that were there when this process began to lead.
+    inherited: HashSet<String>,
+    leads_since: Timestamp,
 }
 
 /// Runs until shutdown.
@@ -67,6 +70,14 @@ pub async fn run(context: Context) {
         newest: Newest::default(),
         memory: Mutex::default(),
         failures: Failures::default(),
+        inherited: context
+            .caches
+            .machines
+            .state()
+            .iter()
+            .filter_map(|machine| machine.metadata.uid.clone())
+            .collect(),
+        leads_since: Timestamp::now(),
     });
     let queue = context
         .machine_wakeups
@@ -288,6 +299,7 @@ impl Shared {
         let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
         match memory.remove(key) {
             Some((known, memory)) if known == uid => memory,
+            _ if self.inherited.contains(uid) => Memory::inherited(self.leads_since),
             _ => Memory::default(),
         }
     }

@@ -10,8 +10,9 @@ use skyward_api::{
     provider::HostKeyPolicy,
 };
 use skyward_core::{
-    Deletion, MachineRef, Mark, ProviderError, ProviderMachine, ProviderPhase, machine::Endpoint,
-    provider::BilledTime,
+    Deletion, ErrorKind, MachineRef, Mark, ProviderError, ProviderMachine, ProviderPhase,
+    machine::Endpoint,
+    provider::{BilledTime, Idempotency},
 };
 use skyward_remote::{
     MachineKey,
@@ -20,7 +21,12 @@ use skyward_remote::{
 use tokio::time::timeout;
 
 use crate::{
-    board::Key, context::Context, keys::PoolKey, money, pool::template::template_hashes, runtime::key_of,
+    board::Key,
+    context::Context,
+    keys::PoolKey,
+    money,
+    pool::{plan::after, template::template_hashes},
+    runtime::key_of,
 };
 
 /// Everything a Machine's plan may know.
@@ -64,6 +70,10 @@ pub struct Observed {
     pub billed_time: BilledTime,
     /// When this process last saw that it did not run yet.
     pub starting_at: Option<Timestamp>,
+    /// Until then an order whose answer nobody has may still show up at the provider.
+    pub unseen_until: Option<Timestamp>,
+    /// Whether ordering it twice is one order whatever lists show.
+    pub knows_token: bool,
     /// Waits of the Pool.
     pub waits: Waits,
 }
@@ -187,10 +197,31 @@ pub struct Memory {
     pub order_not_before: Option<Timestamp>,
     /// When it was last seen that it did not run yet.
     pub starting_at: Option<Timestamp>,
+    /// When an order was last sent that may have been accepted.
+    pub sent_at: Option<Timestamp>,
     /// The Pool's key, once read.
     pub key: Option<PoolKey>,
     /// The session as last asked for.
     pub session: Option<(SessionWish, skyward_remote::SessionSpec)>,
+}
+
+impl Memory {
+    /// Of a record that was there when this process began to lead: the leader before may
+    /// have ordered it in its last moment.
+    pub fn inherited(leads_since: Timestamp) -> Self {
+        Self {
+            sent_at: Some(leads_since),
+            ..Self::default()
+        }
+    }
+
+    /// Remembers what an order met. Only a plain refusal is certain to have had no effect.
+    pub fn ordered(&mut self, answer: &Result<String, ProviderError>, now: Timestamp) {
+        let refused = |error: &ProviderError| error.kind != ErrorKind::Indeterminate;
+        if !answer.as_ref().is_err_and(refused) {
+            self.sent_at = Some(now);
+        }
+    }
 }
 
 /// What a session was made from; the same again needs no look at Secrets.
@@ -247,10 +278,8 @@ pub async fn observe(
         (Some(_), None) => Account::Waiting,
         (None, _) => Account::Gone,
     };
-    // A failed machine is never asked about again, one that is gone cannot answer.
-    let ask = facts.finalizer && !facts.has_failed();
     let asked_at = Timestamp::now();
-    let provider = match client.as_ref().filter(|_| ask) {
+    let provider = match client.as_ref().filter(|_| facts.is_asked_about()) {
         None => Answer::Unknown(None),
         Some(client) => {
             match timeout(DEADLINE, client.provider.get(&facts.reference(&context.cluster))).await {
@@ -274,6 +303,8 @@ pub async fn observe(
         memory.disconnected_since = Some(Timestamp::now());
     }
     let capabilities = client.as_ref().map(|client| client.provider.capabilities());
+    let settle_time = capabilities.map_or(Duration::ZERO, |c| c.settle_time);
+    let unseen_until = facts.unseen_until(memory, settle_time);
     let waits = Waits::of(pool.as_deref());
     let pool_key = Key::new(facts.namespace.clone(), facts.spec.pool.clone());
     let runs = if facts.deleting_since.is_some() {
@@ -306,7 +337,9 @@ pub async fn observe(
             .as_ref()
             .is_some_and(|client| client.provider.changes().is_some()),
         poll_interval: capabilities.map_or(Duration::from_secs(5), |c| c.poll_interval),
-        settle_time: capabilities.map_or(Duration::ZERO, |c| c.settle_time),
+        settle_time,
+        unseen_until,
+        knows_token: capabilities.is_some_and(|c| c.idempotency == Idempotency::Token),
         billed_time: capabilities.map_or(BilledTime::Existing, |c| c.billed_time),
         starting_at: memory.starting_at,
         waits,
@@ -340,5 +373,18 @@ impl MachineFacts {
     /// Whether it was given up as failed.
     pub fn has_failed(&self) -> bool {
         self.status.phase == Some(skyward_api::MachinePhase::Failed)
+    }
+
+    /// Whether its provider is asked about it. A failed machine is not, unless it goes and
+    /// nobody knows whether it was ever accepted; one that is gone has nothing to tell.
+    pub fn is_asked_about(&self) -> bool {
+        let is_unknown = self.deleting_since.is_some() && self.status.id.is_empty();
+        self.finalizer && self.status.gone_at.is_none() && (!self.has_failed() || is_unknown)
+    }
+
+    /// Until when an order of it may show up that its provider does not show yet.
+    pub fn unseen_until(&self, memory: &Memory, settle_time: Duration) -> Option<Timestamp> {
+        let accepted = self.status.accepted_at.as_ref().map(|time| time.0);
+        accepted.or(memory.sent_at).map(|at| after(at, settle_time))
     }
 }

@@ -31,17 +31,17 @@ const DEADLINE: Duration = Duration::from_secs(30);
 
 /// A Secret with a Pool's key.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Key {
-    pool_uid: String,
+pub(crate) struct Key {
+    pub(crate) pool_uid: String,
     /// UID of the Secret itself, so that no other of that name is meant.
-    uid: String,
+    pub(crate) uid: String,
 }
 
 /// When each key without Pool was first seen.
-type Sightings = BTreeMap<Key, Timestamp>;
+pub(crate) type Sightings = BTreeMap<Key, Timestamp>;
 
 /// Keys to delete now, and those to look at again.
-fn plan(
+pub(crate) fn plan(
     found: &[Key],
     wanted: &BTreeSet<String>,
     sightings: &Sightings,

@@ -27,11 +27,11 @@ const LEAST_SETTLE: Duration = Duration::from_secs(30);
 const DEADLINE: Duration = Duration::from_mins(1);
 
 /// When things of each Pool were first seen without it, by its UID.
-type Sightings = BTreeMap<String, Timestamp>;
+pub(crate) type Sightings = BTreeMap<String, Timestamp>;
 
 /// Pools whose things are returned now, with the regions these are in, and those to look
 /// at again.
-fn plan(
+pub(crate) fn plan(
     found: &[Leftover],
     wanted: &BTreeSet<String>,
     sightings: &Sightings,
@@ -76,20 +76,24 @@ pub(super) async fn run(context: Context) {
     }
 }
 
-async fn sweep(context: &Context, name: &str, account: &Account, sightings: &mut Sightings) -> Duration {
-    let regions: BTreeSet<String> = context
+/// Regions of a Provider in which Pools that exist have ordered.
+pub(super) fn regions(context: &Context, provider: &str) -> BTreeSet<String> {
+    context
         .caches
         .pools
         .state()
         .iter()
         .flat_map(|pool| pool.status.clone().unwrap_or_default().places)
-        .filter(|place| place.provider == name && !place.region.is_empty())
+        .filter(|place| place.provider == provider && !place.region.is_empty())
         .map(|place| place.region)
-        .collect();
+        .collect()
+}
+
+async fn sweep(context: &Context, name: &str, account: &Account, sightings: &mut Sightings) -> Duration {
     let scope = Scope {
         cluster: context.cluster.clone(),
         pool_uid: None,
-        regions: regions.into_iter().collect(),
+        regions: regions(context, name).into_iter().collect(),
     };
     let found = match timeout(DEADLINE, account.provider.leftovers(&scope)).await {
         Ok(Ok(found)) => found,

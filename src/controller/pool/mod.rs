@@ -10,16 +10,12 @@ pub mod act;
 pub mod choice;
 pub mod fleet;
 pub mod key_sweep;
-mod leftover_sweep;
+pub(crate) mod leftover_sweep;
 pub mod observe;
 pub mod plan;
 pub mod sweep;
 pub mod template;
 
-#[cfg(test)]
-mod market_tests;
-#[cfg(test)]
-mod simulation;
 #[cfg(test)]
 pub(crate) mod tests;
 

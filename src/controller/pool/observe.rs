@@ -31,7 +31,7 @@ use tokio::time::{Instant, timeout};
 
 use super::{
     choice::Catalogue,
-    fleet::{Limits, Used},
+    fleet::{Limits, Reserved, Used},
     template::template_hashes,
 };
 use crate::{
@@ -273,27 +273,11 @@ pub async fn observe(
         .iter()
         .map(|machine| machine_facts(machine, &hashes, load.as_ref()))
         .collect();
-    machines.extend(reserved.into_iter().map(|(key, reserved)| MachineFacts {
-        name: key.name,
-        uid: None,
-        slot: reserved.slot,
-        attempt: reserved.attempt,
-        phase: MachinePhase::Ordered,
-        ready: false,
-        deleting: false,
-        current: true,
-        provisioned: false,
-        ready_at: None,
-        failure: None,
-        runs: None,
-        address: String::new(),
-        hourly_price: String::new(),
-        place: reserved.place,
-        reclaimed: false,
-        bill: None,
-        market: reserved.market,
-        concern: None,
-    }));
+    machines.extend(
+        reserved
+            .into_iter()
+            .map(|(key, reserved)| reserved_facts(key.name, reserved)),
+    );
     machines.sort_by_key(|machine| (machine.slot, machine.attempt));
 
     let providers = facts
@@ -341,7 +325,7 @@ pub async fn observe(
     }
 }
 
-fn pool_facts(pool: &Pool) -> PoolFacts {
+pub(crate) fn pool_facts(pool: &Pool) -> PoolFacts {
     let key = key_of(pool);
     PoolFacts {
         namespace: key.namespace,
@@ -360,6 +344,31 @@ fn pool_facts(pool: &Pool) -> PoolFacts {
             .any(|name| name == skyward_api::labels::FINALIZER),
         spec: pool.spec.clone(),
         status: pool.status.clone().unwrap_or_default(),
+    }
+}
+
+/// A Machine that the watch has not shown yet.
+pub(crate) fn reserved_facts(name: String, reserved: Reserved) -> MachineFacts {
+    MachineFacts {
+        name,
+        uid: None,
+        slot: reserved.slot,
+        attempt: reserved.attempt,
+        phase: MachinePhase::Ordered,
+        ready: false,
+        deleting: false,
+        current: true,
+        provisioned: false,
+        ready_at: None,
+        failure: None,
+        runs: None,
+        address: String::new(),
+        hourly_price: String::new(),
+        place: reserved.place,
+        reclaimed: false,
+        bill: None,
+        market: reserved.market,
+        concern: None,
     }
 }
 

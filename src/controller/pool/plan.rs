@@ -32,6 +32,7 @@ use skyward_core::{MachineRef, PoolScope};
 
 use super::{
     choice::{Wish, wishes},
+    fleet::DOUBTFUL,
     observe::{MachineFacts, Observed},
 };
 use crate::events::{self, EventSpec};
@@ -284,6 +285,10 @@ pub fn plan(seen: &Observed, now: Timestamp) -> Plan {
     let wishes = wishes(&seen.pool.spec);
     let mut draft = Draft::new(seen, &wishes, now);
     cost::settle(&mut draft);
+    if seen.machines.iter().any(|machine| machine.uid.is_none()) {
+        // Nobody tells of a record that was never made, or is gone before a watch showed it.
+        draft.look_again(DOUBTFUL);
+    }
     if seen.pool.deleting_since.is_some() {
         cleanup::plan(&mut draft);
         status::plan_deleting(&mut draft);
@@ -304,7 +309,7 @@ pub fn plan(seen: &Observed, now: Timestamp) -> Plan {
         draft.next = Next::Again;
         return draft.finish();
     }
-    draft.elsewhere = scale::could_order(&draft).is_some_and(|choice| choice.shortage.is_none());
+    draft.elsewhere = scale::moves_on(&draft);
     admission::plan(&mut draft);
     failures::plan(&mut draft);
     cost::budget(&mut draft);

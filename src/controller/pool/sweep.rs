@@ -1,5 +1,5 @@
-//! Finds machines that carry our mark and belong to nothing, and deletes them; and wakes
-//! Machines that their provider does not list any more.
+//! Finds machines that carry our mark and belong to nothing, and deletes them, also a second
+//! one of the same record; and wakes Machines that their provider does not list any more.
 //!
 //! The provider is listed first and our own records are read afterwards: the other way
 //! round, a machine ordered in between would look like an orphan. A machine must be seen
@@ -18,7 +18,7 @@ use skyward_api::Provider as ProviderObject;
 use skyward_core::{MachineRef, ProviderMachine, ProviderPhase, Scope};
 use tokio::time::{sleep, timeout};
 
-use super::plan::elapsed;
+use super::{leftover_sweep, plan::elapsed};
 use crate::{
     context::{Account, Context},
     events::{self, EventSpec},
@@ -36,7 +36,10 @@ const DEADLINE: Duration = Duration::from_mins(1);
 const ACCOUNTS: usize = 8;
 
 /// When each orphan of one Provider was first seen, by the provider's id.
-type Sightings = BTreeMap<String, Timestamp>;
+pub(crate) type Sightings = BTreeMap<String, Timestamp>;
+
+/// Records, by their UIDs: the provider's id of each, `""` while it has none.
+pub(crate) type Records = BTreeMap<String, String>;
 
 /// What is remembered of one Provider between two sweeps.
 #[derive(Clone, Debug, Default)]
@@ -48,18 +51,18 @@ struct Memory {
 
 /// What to do about the machines of one Provider.
 #[derive(Debug, Default, PartialEq)]
-struct Plan {
+pub(crate) struct Plan {
     /// Seen long enough: to be deleted.
-    delete: Vec<MachineRef>,
+    pub(crate) delete: Vec<MachineRef>,
     /// Seen, but not long enough.
-    watch: BTreeSet<String>,
+    pub(crate) watch: BTreeSet<String>,
 }
 
 /// Decides, for the complete list of one Provider.
-fn plan(
+pub(crate) fn plan(
     cluster: &str,
     listed: &[ProviderMachine],
-    known: &BTreeSet<String>,
+    known: &Records,
     sightings: &Sightings,
     settle: Duration,
     now: Timestamp,
@@ -68,7 +71,11 @@ fn plan(
     for machine in listed {
         let ours = machine.mark.cluster == cluster;
         let on_its_way_out = machine.phase == ProviderPhase::Stopping;
-        if !ours || on_its_way_out || known.contains(&machine.mark.machine_uid) {
+        // A record without id may be of any machine that carries its mark.
+        let has_record = known
+            .get(&machine.mark.machine_uid)
+            .is_some_and(|id| id.is_empty() || *id == machine.id);
+        if !ours || on_its_way_out || has_record {
             continue;
         }
         let first = sightings.get(&machine.id);
@@ -133,13 +140,15 @@ async fn sweep_account(
     account: &Account,
     mut memory: Memory,
 ) -> (Memory, Duration) {
-    let regions: BTreeSet<String> = context
+    let mut regions: BTreeSet<String> = context
         .caches
         .machines
         .state_filter(|machine| machine.spec.provider == name)
         .iter()
         .map(|machine| machine.spec.region.clone())
         .collect();
+    // What lost its record may stand where nothing is recorded any more.
+    regions.extend(leftover_sweep::regions(context, name));
     let is_gone = context
         .caches
         .providers
@@ -175,7 +184,13 @@ async fn sweep_account(
     }
     // Only now, after the list: what was recorded meanwhile is known too.
     let records = context.caches.machines.state();
-    let known: BTreeSet<String> = records.iter().filter_map(|machine| machine.uid()).collect();
+    let known: Records = records
+        .iter()
+        .filter_map(|machine| {
+            let id = machine.status.as_ref().map(|status| status.id.clone());
+            Some((machine.uid()?, id.unwrap_or_default()))
+        })
+        .collect();
     wake_missing(context, name, &listed);
     let settle = account.provider.capabilities().settle_time.max(LEAST_SETTLE);
     let now = Timestamp::now();
@@ -283,8 +298,16 @@ mod tests {
         }
     }
 
-    fn decide(listed: &[ProviderMachine], known: &[&str], sightings: &Sightings, second: i64) -> Plan {
-        let known = known.iter().map(|&uid| uid.to_owned()).collect();
+    fn decide(
+        listed: &[ProviderMachine],
+        known: &[(&str, &str)],
+        sightings: &Sightings,
+        second: i64,
+    ) -> Plan {
+        let known = known
+            .iter()
+            .map(|&(uid, id)| (uid.to_owned(), id.to_owned()))
+            .collect();
         let now = Timestamp::from_second(second).unwrap();
         plan("here", listed, &known, sightings, SETTLE, now)
     }
@@ -311,6 +334,22 @@ mod tests {
         let seen = ["a", "b", "c"]
             .map(|id| (id.to_owned(), Timestamp::UNIX_EPOCH))
             .into();
-        assert_eq!(decide(&listed, &["uid-a"], &seen, 100), Plan::default());
+        assert_eq!(decide(&listed, &[("uid-a", "a")], &seen, 100), Plan::default());
+    }
+
+    #[test]
+    fn the_second_machine_of_one_record_is_deleted_once_it_is_known_which_is_the_first() {
+        let mut double = machine("b", "here", ProviderPhase::Running);
+        double.mark = machine("a", "here", ProviderPhase::Running).mark;
+        let listed = [machine("a", "here", ProviderPhase::Running), double];
+        let seen = Sightings::from([("b".to_owned(), Timestamp::UNIX_EPOCH)]);
+        let ids = |plan: Plan| {
+            plan.delete
+                .into_iter()
+                .filter_map(|machine| machine.id)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(ids(decide(&listed, &[("uid-a", "a")], &seen, 100)), ["b"]);
+        assert_eq!(decide(&listed, &[("uid-a", "")], &seen, 100), Plan::default());
     }
 }

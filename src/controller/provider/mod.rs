@@ -10,13 +10,13 @@ mod catalogue;
 pub mod cost;
 mod credentials;
 pub mod offers;
-mod plan;
+pub(crate) mod plan;
 mod rotation;
 pub mod shortage;
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -37,7 +37,9 @@ use skyward_core::{ErrorKind, Provider, ProviderError};
 use tokio::time::timeout;
 
 use crate::{
+    board::Key,
     context::{Account, Context, Origin},
+    newest::Newest,
     wake::{Changed, Failures},
 };
 use plan::{Answer, Memory, Observed, Plan};
@@ -82,6 +84,10 @@ struct Controller {
     memory: Mutex<BTreeMap<String, Memory>>,
     rotated: Rotated,
     failures: Failures<String>,
+    /// Accounts that answered and take the place of another one, by name of the Provider:
+    /// they are used when it is on record that they are.
+    taking_over: Mutex<BTreeMap<String, (String, Account)>>,
+    newest: Newest<ProviderObject>,
 }
 
 /// Runs until shutdown.
@@ -97,6 +103,8 @@ pub async fn run(context: Context) {
         memory: Mutex::default(),
         rotated: Rotated::default(),
         failures: Failures::default(),
+        taking_over: Mutex::default(),
+        newest: Newest::default(),
     });
     let noting = controller.clone();
     let rotated = rotation::watch(context.client.clone(), &context.config.namespace)
@@ -177,6 +185,8 @@ impl Controller {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .remove(name);
+        self.takes_over().remove(name);
+        self.newest.forget(&Key::new(String::new(), name));
         if self.context.fleet.used(name, "").total == 0 {
             self.context.providers.remove(name);
         }
@@ -184,7 +194,7 @@ impl Controller {
 
     async fn reconcile(&self, provider: Arc<ProviderObject>) -> Result<Action, Error> {
         let started = Instant::now();
-        let result = self.look(&provider).await;
+        let result = self.look(&self.newest.of(provider)).await;
         let category = result.as_ref().err().map(Error::category);
         self.context
             .metrics
@@ -223,6 +233,11 @@ impl Controller {
         };
         let (plan, memory) = plan::plan(&observed, memory, Timestamp::now());
         let again = plan.again;
+        let on_record = plan
+            .status
+            .as_ref()
+            .or(provider.status.as_ref())
+            .map(|status| status.account.clone());
         // What the account answered stays true if a write below fails; that the status was
         // written does not.
         let unwritten = Memory {
@@ -239,7 +254,18 @@ impl Controller {
         );
         self.act(provider, plan).await?;
         self.remember(&name, memory);
+        let due = self
+            .takes_over()
+            .remove(&name)
+            .filter(|(account, _)| Some(account) == on_record.as_ref());
+        if let Some((_, account)) = due {
+            self.context.providers.set(&name, account);
+        }
         Ok(Action::requeue(again.max(Duration::from_millis(100))))
+    }
+
+    fn takes_over(&self) -> MutexGuard<'_, BTreeMap<String, (String, Account)>> {
+        self.taking_over.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What is remembered of this object: one of the same name is another one.
@@ -292,19 +318,23 @@ impl Controller {
         }
         // It answered: from now on Machines are ordered and deleted through it.
         let (name, origin) = (object.name_any(), Origin::of(object, &secret));
-        if self
+        let connected = Account {
+            provider: provider.clone(),
+            origin,
+        };
+        if plan::takes_over(object, &account) {
+            // Nothing is ordered anywhere until the record says which account it is: a crash
+            // in between would have machines looked for at the wrong one.
+            self.context.providers.remove(&name);
+            self.takes_over()
+                .insert(name, (plan::shown_account(&account), connected));
+        } else if self
             .context
             .providers
             .get(&name)
-            .is_none_or(|known| known.origin != origin)
+            .is_none_or(|known| known.origin != connected.origin)
         {
-            self.context.providers.set(
-                &name,
-                Account {
-                    provider: provider.clone(),
-                    origin,
-                },
-            );
+            self.context.providers.set(&name, connected);
         }
         match timeout(CALL_DEADLINE, provider.offers()).await {
             Ok(Ok(offers)) => Answer::Complete { account, offers },
@@ -334,10 +364,11 @@ impl Controller {
             remove_finalizer,
             again: _,
         } = plan;
+        let mut provider = provider.clone();
         if add_finalizer {
             let mut finalizers = provider.metadata.finalizers.clone().unwrap_or_default();
             finalizers.push(labels::FINALIZER.to_owned());
-            self.set_finalizers(provider, &finalizers).await?;
+            provider = self.set_finalizers(&provider, &finalizers).await?;
         }
         let mut effects: Vec<BoxFuture<'_, Result<(), Error>>> = Vec::new();
         effects.extend(apply.into_iter().map(|offer| self.apply_offer(offer).boxed()));
@@ -348,7 +379,7 @@ impl Controller {
             failure = failure.or(result.err());
         }
         if let Some(status) = status {
-            self.write_status(provider, &status).await?;
+            provider = self.write_status(&provider, &status).await?;
         }
         if let Some(error) = failure {
             return Err(error);
@@ -362,33 +393,51 @@ impl Controller {
                 .filter(|name| *name != labels::FINALIZER)
                 .cloned()
                 .collect();
-            self.set_finalizers(provider, &finalizers).await?;
+            self.set_finalizers(&provider, &finalizers).await?;
             self.context.providers.remove(&provider.name_any());
         }
         Ok(())
     }
 
     /// With the resource version it was planned from: a plan made on an old view is refused.
-    async fn set_finalizers(&self, provider: &ProviderObject, finalizers: &[String]) -> Result<(), Error> {
+    /// Answers with what it is then.
+    async fn set_finalizers(
+        &self,
+        provider: &ProviderObject,
+        finalizers: &[String],
+    ) -> Result<ProviderObject, Error> {
         let api: Api<ProviderObject> = Api::all(self.context.client.clone());
         let patch = json!({
             "metadata": { "resourceVersion": provider.metadata.resource_version, "finalizers": finalizers }
         });
         self.context.metrics.api_write("Provider");
         let name = provider.name_any();
-        call("change the finalizers of the Provider", async {
+        let written = call("change the finalizers of the Provider", async {
             api.patch_metadata(&name, &PatchParams::apply(labels::MANAGER), &Patch::Merge(patch))
                 .await
         })
-        .await
+        .await?;
+        let fresh = ProviderObject {
+            metadata: written.metadata,
+            ..provider.clone()
+        };
+        self.newest.wrote(provider, Arc::new(fresh.clone()));
+        Ok(fresh)
     }
 
-    async fn write_status(&self, provider: &ProviderObject, status: &ProviderStatus) -> Result<(), Error> {
+    /// From the version that it was planned from: what machines cost is counted on from what
+    /// stands there.
+    async fn write_status(
+        &self,
+        provider: &ProviderObject,
+        status: &ProviderStatus,
+    ) -> Result<ProviderObject, Error> {
         let api: Api<ProviderObject> = Api::all(self.context.client.clone());
         // Fields that became empty are left out of JSON: a merge patch must name them to
         // take them away, so the whole status is given anew.
         let patch = json!([
             { "op": "test", "path": "/metadata/uid", "value": provider.metadata.uid },
+            { "op": "add", "path": "/metadata/resourceVersion", "value": provider.metadata.resource_version },
             { "op": "add", "path": "/status", "value": status },
         ]);
         let patch: Patch<()> = match serde_json::from_value(patch) {
@@ -402,11 +451,13 @@ impl Controller {
         };
         self.context.metrics.api_write("Provider");
         let name = provider.name_any();
-        call("write the status of the Provider", async {
+        let fresh: ProviderObject = call("write the status of the Provider", async {
             api.patch_status(&name, &PatchParams::apply(labels::MANAGER), &patch)
                 .await
         })
-        .await
+        .await?;
+        self.newest.wrote(provider, Arc::new(fresh.clone()));
+        Ok(fresh)
     }
 
     async fn apply_offer(&self, offer: Offer) -> Result<(), Error> {
@@ -418,6 +469,7 @@ impl Controller {
             api.patch(&name, &parameters, &Patch::Apply(&offer)).await
         })
         .await
+        .map(drop)
     }
 
     async fn delete_offer(&self, name: String) -> Result<(), Error> {
@@ -431,18 +483,18 @@ impl Controller {
             Err(Error::Api(_, error)) if matches!(error.as_ref(), kube::Error::Api(status) if status.is_not_found()) => {
                 Ok(())
             }
-            other => other,
+            other => other.map(drop),
         }
     }
 }
 
-/// One call of the API server with its deadline; what it answers is of no interest.
+/// One call of the API server with its deadline.
 async fn call<T>(
     what: &'static str,
     answer: impl Future<Output = Result<T, kube::Error>> + Send,
-) -> Result<(), Error> {
+) -> Result<T, Error> {
     match timeout(API_DEADLINE, answer).await {
-        Ok(Ok(_)) => Ok(()),
+        Ok(Ok(answer)) => Ok(answer),
         Ok(Err(error)) => Err(Error::Api(what, Box::new(error))),
         Err(_) => Err(Error::TimedOut(what)),
     }

@@ -40,7 +40,7 @@ const COUNT_EVERY: Duration = Duration::from_secs(5);
 /// What this process remembers of a Provider between two looks; nothing depends on it but
 /// when the next call is due.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Memory {
+pub(crate) struct Memory {
     /// UID of the Provider object that this is about.
     pub uid: String,
     /// Generation that the last calls were about.
@@ -67,7 +67,7 @@ pub(super) struct Memory {
 
 /// Answer of the account, when it was asked in this reconcile.
 #[derive(Clone, Debug)]
-pub(super) enum Answer {
+pub(crate) enum Answer {
     /// It was not due.
     NotAsked,
     /// It answered: its name and everything it offers.
@@ -80,7 +80,7 @@ pub(super) enum Answer {
 }
 
 /// Everything that a plan may know.
-pub(super) struct Observed<'a> {
+pub(crate) struct Observed<'a> {
     pub provider: &'a Provider,
     /// Machines that use it, those just ordered too.
     pub machines: u32,
@@ -95,7 +95,7 @@ pub(super) struct Observed<'a> {
 
 /// What to do, in this order.
 #[derive(Debug, Default)]
-pub(super) struct Plan {
+pub(crate) struct Plan {
     /// Put our finalizer on it, before anything else.
     pub add_finalizer: bool,
     /// Offers to write.
@@ -115,9 +115,9 @@ const OTHER_ACCOUNT: &str = "AccountChanged";
 
 /// The credentials are another account's than the one where the machines are. Asked there,
 /// every machine would seem to be gone: so nothing is asked there.
-pub(super) fn other_account(provider: &Provider, machines: u32, account: &str) -> Option<ProviderError> {
+pub(crate) fn other_account(provider: &Provider, machines: u32, account: &str) -> Option<ProviderError> {
     let known = &provider.status.as_ref()?.account;
-    (machines > 0 && !known.is_empty() && *known != cut(account, 256)).then(|| ProviderError {
+    (machines > 0 && !known.is_empty() && *known != shown_account(account)).then(|| ProviderError {
         kind: ErrorKind::Credentials,
         operation: "use the credentials",
         code: Some(OTHER_ACCOUNT.to_owned()),
@@ -125,6 +125,20 @@ pub(super) fn other_account(provider: &Provider, machines: u32, account: &str) -
             "they are those of account \"{account}\", but {machines} machine(s) are at account \"{known}\"; restore the former credentials until these are gone, or make another Provider"
         ),
     })
+}
+
+/// Whether an account takes the place of another one that is on record, where no machine
+/// is left.
+pub(crate) fn takes_over(provider: &Provider, account: &str) -> bool {
+    provider
+        .status
+        .as_ref()
+        .is_some_and(|status| !status.account.is_empty() && status.account != shown_account(account))
+}
+
+/// The account as it stands in the status.
+pub(crate) fn shown_account(account: &str) -> String {
+    cut(account, 256)
 }
 
 /// How often offers are read.
@@ -149,7 +163,7 @@ pub(super) fn is_due(provider: &Provider, memory: &Memory, secret: Option<&str>,
 }
 
 /// How long until the account is asked again; zero when it is due now.
-pub(super) fn due_in(provider: &Provider, memory: &Memory, now: Timestamp) -> Duration {
+pub(crate) fn due_in(provider: &Provider, memory: &Memory, now: Timestamp) -> Duration {
     let Some(asked_at) = memory
         .asked_at
         .filter(|_| memory.generation == generation(provider))
@@ -180,14 +194,14 @@ pub(super) fn generation(provider: &Provider) -> i64 {
 
 /// Whether a plan compares Offers: only when there is something to compare them with, or
 /// when none may be left.
-pub(super) fn compares_offers(provider: &Provider, memory: &Memory, answer: &Answer) -> bool {
+pub(crate) fn compares_offers(provider: &Provider, memory: &Memory, answer: &Answer) -> bool {
     !matches!(answer, Answer::NotAsked)
         || memory.problem.is_some()
         || provider.metadata.deletion_timestamp.is_some()
 }
 
 /// The plan, and what to remember.
-pub(super) fn plan(observed: &Observed<'_>, mut memory: Memory, now: Timestamp) -> (Plan, Memory) {
+pub(crate) fn plan(observed: &Observed<'_>, mut memory: Memory, now: Timestamp) -> (Plan, Memory) {
     let provider = observed.provider;
     let mut plan = Plan::default();
     learn(&mut memory, observed, now);
@@ -281,7 +295,7 @@ fn status(observed: &Observed<'_>, memory: &Memory, deleting: bool, now: Timesta
     };
     ProviderStatus {
         type_,
-        account: cut(&memory.account, 256),
+        account: shown_account(&memory.account),
         offers: memory.offers,
         machines: observed.machines,
         cost: cost::settle(old.cost.as_ref(), observed.shown, now),

@@ -44,6 +44,25 @@ pub(super) fn plan(seen: &Observed, now: Timestamp) -> Plan {
         return plan;
     }
     match &seen.deletion {
+        Some(Ok(Deletion::Gone)) if may_show_up(seen, now) => {
+            let until = seen.unseen_until.unwrap_or(now);
+            plan.reasons
+                .push("its provider does not show it, and may do so yet".to_owned());
+            plan.look_again_at(now, until);
+            let message = format!(
+                "It was ordered and Provider \"{}\" does not show it yet: it is gone only when it is not shown by {until:.0} either.",
+                machine.spec.provider
+            );
+            mark(
+                seen,
+                now,
+                MachinePhase::Deleting,
+                reason::DELETING,
+                message,
+                &mut plan,
+            );
+            return plan;
+        }
         Some(Ok(Deletion::Gone)) => {
             if seen.billed_so_far.is_zero() {
                 let_go(seen, &mut plan, "the provider says that it is gone");
@@ -145,6 +164,12 @@ fn remember(seen: &Observed, now: Timestamp, plan: &mut Plan) {
     if new != *old {
         plan.status = Some(Box::new(new));
     }
+}
+
+/// What was just ordered may not be shown, even if it was before: clouds answer from copies
+/// that lag. That it is not there is believed when every copy would show it.
+fn may_show_up(seen: &Observed, now: Timestamp) -> bool {
+    seen.unseen_until.is_some_and(|until| now < until)
 }
 
 /// The Provider was removed by force: nobody can be asked, and waiting for ever helps
@@ -332,6 +357,10 @@ fn mark(
     };
     if let Some(at) = status::reclaim_at(seen, reported) {
         new.reclaim_at = Some(Time(at));
+    }
+    if matches!(seen.deletion, Some(Ok(Deletion::InProgress))) {
+        // Its provider found it, although nobody here ever heard that its order was accepted.
+        new.accepted_at.get_or_insert(Time(now));
     }
     let ready = condition::apply(
         &old.conditions,

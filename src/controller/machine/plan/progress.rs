@@ -40,7 +40,9 @@ pub(super) fn find(seen: &Observed, now: Timestamp, plan: &mut Plan) -> Found {
         Answer::Absent => absent(seen, now, &mut found, plan),
         Answer::There(machine) => there(seen, machine, &mut found, plan),
     }
-    if on_its_way && found.failure.is_none() {
+    // Why one that ran is not connected, its provider may show only later.
+    let is_unreached = seen.disconnected_since.is_some();
+    if (on_its_way || is_unreached) && found.failure.is_none() {
         plan.look_again(if seen.tells_changes {
             SAFETY_NET
         } else {
@@ -109,6 +111,18 @@ fn order(seen: &Observed, now: Timestamp, found: &mut Found, plan: &mut Plan) {
             .iter()
             .find(|c| c.type_ == skyward_api::condition::READY && c.reason == reason::ORDER_REFUSED)
             .map(|c| (reason::ORDER_REFUSED, c.message.clone()));
+        return;
+    }
+    if let Some(until) = seen
+        .unseen_until
+        .filter(|until| now < *until && !seen.knows_token)
+    {
+        // Its provider would be asked for another one: it is found in a list, and lists lag.
+        plan.reasons
+            .push("it may have been ordered and not be listed yet".to_owned());
+        plan.look_again_at(now, until);
+        let what = "It may have been ordered already; whether it was, its provider tells after a while.";
+        found.waits_for = Some((reason::ORDERED, what.to_owned()));
         return;
     }
     plan.reasons.push("not ordered yet".to_owned());

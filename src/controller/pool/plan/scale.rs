@@ -125,6 +125,10 @@ fn grow(draft: &mut Draft<'_>, missing: u32, occupied: &BTreeSet<u32>) {
         return;
     }
     let seen = draft.seen;
+    if !is_had_here(draft) && can_move(draft) {
+        move_all(draft);
+        return;
+    }
     let mut basket = Basket::new(draft);
     let mut orders = Vec::new();
     let slots = (0_u32..)
@@ -135,7 +139,7 @@ fn grow(draft: &mut Draft<'_>, missing: u32, occupied: &BTreeSet<u32>) {
         orders.push((slot, choice));
     }
     let short = missing - u32::try_from(orders.len()).unwrap_or(missing);
-    if short > 0 && !moves(draft, &basket) {
+    if short > 0 {
         let block = nothing_fits(draft, &basket, short);
         draft.block(block);
         // Another Pool may return machines, which no event of ours tells this one.
@@ -200,12 +204,27 @@ pub(crate) fn could_order<'a>(draft: &Draft<'a>) -> Option<Choice<'a>> {
     basket.next(draft)
 }
 
+/// Whether a machine that was just refused is ordered again at once, because another offer
+/// has not been: one where the others stand, or one to which all of them can move.
+pub(crate) fn moves_on(draft: &Draft<'_>) -> bool {
+    is_had_here(draft) || can_move(draft)
+}
+
+/// Whether there is an offer where the others stand that was not refused lately.
+fn is_had_here(draft: &Draft<'_>) -> bool {
+    Basket::new(draft)
+        .next(draft)
+        .is_some_and(|choice| choice.shortage.is_none())
+}
+
 /// What one plan orders: each order narrows the next.
 struct Basket<'a> {
     /// Machines must reach each other.
     connected: bool,
     /// Where they stand.
     pinned: Option<Place>,
+    /// Only where all of them have room.
+    whole: bool,
     /// Ordered from each Provider by this plan: machines, and USD per hour.
     ordered: BTreeMap<String, (u32, Decimal)>,
     /// Machines of the spot market, with those of this plan.
@@ -221,7 +240,11 @@ impl<'a> Basket<'a> {
         let connected = seen.pool.spec.cluster.unwrap_or(true) && draft.wanted() > 1;
         Self {
             connected,
-            pinned: holding().find(|_| connected).map(|machine| machine.place.clone()),
+            // Those that go do not hold the others where they stand.
+            pinned: holding()
+                .find(|machine| connected && machine.is_live())
+                .map(|machine| machine.place.clone()),
+            whole: false,
             ordered: BTreeMap::new(),
             spot: count(holding().filter(|machine| machine.market == Market::Spot)),
             last: None,
@@ -269,12 +292,30 @@ impl<'a> Basket<'a> {
     }
 
     fn choose(&self, draft: &Draft<'a>, market: Option<Market>) -> Option<Choice<'a>> {
-        let providers = admission::usable(draft.seen, &self.ordered);
-        choose(
-            draft.wishes,
-            &draft.seen.offers,
-            &self.request(draft, &providers, market),
-        )
+        let choose_of = |taken: &BTreeMap<String, (u32, Decimal)>| {
+            let providers = admission::usable(draft.seen, taken);
+            choose(
+                draft.wishes,
+                &draft.seen.offers,
+                &self.request(draft, &providers, market),
+            )
+        };
+        if !self.connected || self.pinned.is_some() {
+            return choose_of(&self.ordered);
+        }
+        // The first decides where all of them stand: best where all of them have room.
+        let others = draft.wanted().saturating_sub(1);
+        let mut all = self.ordered.clone();
+        for provider in draft.seen.providers.keys() {
+            all.entry(provider.clone()).or_default().0 += others;
+        }
+        choose_of(&all).or_else(|| {
+            if self.whole {
+                None
+            } else {
+                choose_of(&self.ordered)
+            }
+        })
     }
 
     fn request<'b>(
@@ -295,16 +336,17 @@ impl<'a> Basket<'a> {
     }
 }
 
-/// Whether all machines move to another place, because those that are missing cannot be
+/// Whether all machines can move to another place, when those that are missing cannot be
 /// had where the others are. Nothing moves that works: not while `nodes.min` is there, or
 /// anything runs.
-fn moves(draft: &mut Draft<'_>, basket: &Basket<'_>) -> bool {
+fn can_move(draft: &Draft<'_>) -> bool {
     let live: Vec<_> = draft.live().collect();
     let wanted = draft.wanted();
     let least = draft.seen.pool.spec.nodes.min.unwrap_or(wanted).min(wanted);
-    let here = basket.pinned.clone();
-    if !basket.connected
-        || !basket.ordered.is_empty()
+    let mut anywhere = Basket::new(draft);
+    let here = anywhere.pinned.take();
+    anywhere.whole = true;
+    if !anywhere.connected
         || live.is_empty()
         || count(live.iter().copied()) >= least
         || !live
@@ -313,16 +355,16 @@ fn moves(draft: &mut Draft<'_>, basket: &Basket<'_>) -> bool {
     {
         return false;
     }
-    let mut anywhere = Basket::new(draft);
-    anywhere.pinned = None;
     let elsewhere = anywhere.next(draft).filter(|choice| choice.shortage.is_none());
-    if elsewhere.is_none() || anywhere.pinned == here {
-        return false;
-    }
+    elsewhere.is_some() && anywhere.pinned != here
+}
+
+fn move_all(draft: &mut Draft<'_>) {
+    let live: Vec<_> = draft.live().collect();
     for machine in live {
         draft.give_up(machine, Why::Moved, true);
     }
-    true
+    draft.because("what is missing cannot be had where the others stand: all of them move");
 }
 
 /// Why the missing machines cannot be ordered.

@@ -77,7 +77,7 @@ impl World {
             outcomes: BTreeMap::new(),
             store_problem: None,
             missing_references: false,
-            told: std::env::var_os("HISTORY").is_some(),
+            told: std::env::var_os("SKYWARD_TASK_HISTORY").is_some(),
         };
         for slot in 0..desired {
             world.add_machine(slot);

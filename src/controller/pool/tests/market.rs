@@ -13,15 +13,15 @@ use skyward_api::{
     pool::{Place, PoolPhase},
 };
 
-use super::{
-    fleet::Limits,
-    observe::{AccountFacts, Bill, Failure, Leftovers, MachineFacts, Observed},
-    plan::{Action, Plan, Why, audit::audit, plan},
-    tests::{at, provider, ready, world},
-};
+use super::{at, provider, ready, world};
 use crate::{
     events,
     money::Tariff,
+    pool::{
+        fleet::Limits,
+        observe::{AccountFacts, Bill, Failure, Leftovers, MachineFacts, Observed},
+        plan::{Action, Next, Plan, Why, audit::audit, plan},
+    },
     provider::{
         offers::{Book, tests::offer},
         shortage::{REMEMBERED, Scarce, Shortages},
@@ -253,12 +253,16 @@ fn machines_that_stand_alone_come_from_several_clouds_when_a_limit_is_reached() 
         total: Some(2),
         ..Limits::default()
     };
-    let plan = decide(&together);
-    let from: Vec<&str> = orders(&plan)
-        .iter()
-        .map(|order| order.provider.as_str())
-        .collect();
-    assert_eq!(from, ["a", "a"], "they must reach each other");
+    let from = |seen: &Observed| -> Vec<String> {
+        let plan = decide(seen);
+        orders(&plan).iter().map(|order| order.provider.clone()).collect()
+    };
+    assert_eq!(from(&together), ["b", "b", "b"], "they must reach each other");
+    together.providers.get_mut("b").unwrap().limits = Limits {
+        total: Some(1),
+        ..Limits::default()
+    };
+    assert_eq!(from(&together), ["a", "a"], "nowhere is room for all");
 }
 
 #[test]
@@ -302,7 +306,7 @@ fn a_set_that_cannot_be_completed_moves_as_a_whole_unless_it_works() {
     seen.machines = vec![standing(0, "a", "eu")];
     let plan = decide(&seen);
     assert_eq!(orders(&plan)[0].region, "eu", "where the other one is");
-    // The cheap offer is sold out where the first machine stands.
+    // The cheap offer is refused where the first machine stands.
     let mut short = Shortages::default();
     let what = Scarce::Offer {
         offer: "a-eu".into(),
@@ -310,6 +314,7 @@ fn a_set_that_cannot_be_completed_moves_as_a_whole_unless_it_works() {
     };
     short.remember(what, "no capacity".into(), at(NOW), REMEMBERED);
     seen.shortages = Arc::new(short);
+    assert_eq!(given_up(&decide(&seen)), [("m-0", Why::Moved)]);
     seen.offers = BTreeMap::from([(
         "a".to_owned(),
         Arc::new(Book::of([
@@ -389,7 +394,7 @@ fn a_spent_budget_returns_all_machines_and_a_new_period_goes_on() {
     rich.machines = machines();
     let plan = decide(&rich);
     assert!(given_up(&plan).is_empty());
-    let super::plan::Next::After(wait) = plan.next else {
+    let Next::After(wait) = plan.next else {
         panic!("{:?}", plan.next)
     };
     assert_eq!(wait.as_secs(), 50, "0.1 USD are left at 7.2 an hour");
@@ -508,4 +513,38 @@ fn a_machine_that_is_gone_costs_nothing_more_an_hour() {
         costs("1.5", billed(1, "1.5", NOW - 500, None)),
     ];
     assert_eq!(decide(&seen).status.hourly_cost, "1.5");
+}
+
+#[test]
+fn what_is_refused_where_the_others_work_is_a_failed_try_whatever_can_be_had_elsewhere() {
+    let at_region = |region: &str| json!({ "onDemandPrice": "1", "region": region });
+    let mut seen = market(
+        json!({ "nodes": { "desired": 2 }, "provider": "a" }),
+        &[("a", "a-eu", at_region("eu")), ("a", "a-us", at_region("us"))],
+    );
+    let works = MachineFacts {
+        runs: Some(1),
+        ..standing(0, "a", "eu")
+    };
+    let refused = MachineFacts {
+        ready_at: None,
+        failure: Some(Failure {
+            at: at(NOW),
+            reason: reason::NO_CAPACITY.into(),
+            message: "sold out".into(),
+        }),
+        ..standing(1, "a", "eu")
+    };
+    seen.machines = vec![works, refused];
+    let mut short = Shortages::default();
+    let what = Scarce::Offer {
+        offer: "a-eu".into(),
+        spot: false,
+    };
+    short.remember(what, "sold out".into(), at(NOW), REMEMBERED);
+    seen.shortages = Arc::new(short);
+    let plan = decide(&seen);
+    assert!(orders(&plan).is_empty(), "it would be refused again at once");
+    assert_eq!(plan.status.failed_attempts, 1);
+    assert!(matches!(plan.next, Next::After(_)));
 }

@@ -1,0 +1,135 @@
+//! A machine goes: it drains, it is deleted, its record goes.
+
+use super::*;
+
+#[test]
+fn a_busy_machine_drains_and_an_idle_one_goes() {
+    let mut seen = deleting(up());
+    seen.runs = Some(1);
+    let drains = plan(&seen, at(NOW + 1));
+    assert_eq!(why(&drains).0, Some(MachinePhase::Draining));
+    assert!(
+        matches!(drains.actions.as_slice(), [Action::Connect { .. }]),
+        "its runs are still reached"
+    );
+    seen.runs = None;
+    assert_eq!(
+        why(&plan(&seen, at(NOW + 1))).0,
+        Some(MachinePhase::Draining),
+        "unknown is not idle"
+    );
+    seen.runs = Some(0);
+    assert_eq!(
+        plan(&seen, at(NOW + 1)).actions,
+        [Action::Disconnect, Action::Delete]
+    );
+}
+
+#[test]
+fn draining_ends_at_the_shutdown_timeout_unless_its_runs_may_finish() {
+    let mut seen = deleting(up());
+    seen.runs = Some(1);
+    assert!(
+        plan(&seen, at(NOW + 134))
+            .actions
+            .iter()
+            .all(|action| *action != Action::Delete)
+    );
+    assert!(plan(&seen, at(NOW + 135)).actions.contains(&Action::Delete));
+    seen.machine.finish_runs = true;
+    assert!(!plan(&seen, at(NOW + 100_000)).actions.contains(&Action::Delete));
+    let mut pool = (*pool()).clone();
+    pool.metadata.deletion_timestamp = Some(Time(at(NOW + 200)));
+    seen.pool = Some(Arc::new(pool));
+    assert!(!plan(&seen, at(NOW + 334)).actions.contains(&Action::Delete));
+    assert!(
+        plan(&seen, at(NOW + 335)).actions.contains(&Action::Delete),
+        "its Pool's end ends it"
+    );
+}
+
+#[test]
+fn a_machine_whose_runs_may_finish_does_not_drain_for_ever_when_nobody_hears_of_them() {
+    let mut seen = deleting(up());
+    seen.machine.finish_runs = true;
+    seen.runs = Some(1);
+    seen.disconnected_since = Some(at(NOW));
+    let orphan = i64::try_from(seen.waits.orphan.as_secs()).unwrap();
+    let drains = plan(&seen, at(NOW + orphan - 1));
+    assert!(!drains.actions.contains(&Action::Delete), "{drains:?}");
+    assert_eq!(drains.next, Next::After(Duration::from_secs(1)));
+    assert!(plan(&seen, at(NOW + orphan)).actions.contains(&Action::Delete));
+}
+
+#[test]
+fn a_machine_given_up_waits_until_its_dispatcher_knows_that() {
+    let mut seen = deleting(up());
+    seen.machine.finish_runs = true;
+    // The Board knows of no run, and not that the dispatcher saw the end of the machine.
+    seen.runs = None;
+    assert!(!plan(&seen, at(NOW)).actions.contains(&Action::Delete));
+    seen.runs = Some(0);
+    assert!(plan(&seen, at(NOW)).actions.contains(&Action::Delete));
+}
+
+#[test]
+fn the_record_goes_only_when_the_provider_says_that_the_machine_is_gone() {
+    let mut seen = deleting(up());
+    seen.deletion = Some(Ok(Deletion::InProgress));
+    let ordered = plan(&seen, at(NOW + 1));
+    assert_eq!(why(&ordered).0, Some(MachinePhase::Deleting));
+    assert!(!ordered.actions.contains(&Action::RemoveFinalizer));
+    seen.deletion = Some(Err(ProviderError::new(
+        ErrorKind::Transient,
+        "delete the Pod",
+        "away",
+    )));
+    assert!(
+        !plan(&seen, at(NOW + 1))
+            .actions
+            .contains(&Action::RemoveFinalizer)
+    );
+    seen.deletion = Some(Ok(Deletion::Gone));
+    assert!(
+        plan(&seen, at(NOW + 1))
+            .actions
+            .contains(&Action::RemoveFinalizer)
+    );
+}
+
+#[test]
+fn a_provider_that_cannot_be_asked_holds_the_record_and_one_that_is_gone_does_not() {
+    let mut seen = deleting(up());
+    seen.provider = Answer::Unknown(None);
+    seen.account = Account::Waiting;
+    let waiting = plan(&seen, at(NOW + 3600));
+    assert!(!waiting.actions.contains(&Action::RemoveFinalizer));
+    seen.account = Account::Gone;
+    assert!(
+        !plan(&seen, at(NOW + 5))
+            .actions
+            .contains(&Action::RemoveFinalizer),
+        "it may come back"
+    );
+    assert!(
+        plan(&seen, at(NOW + 20))
+            .actions
+            .contains(&Action::RemoveFinalizer)
+    );
+}
+
+#[test]
+fn a_failed_machine_stays_failed_while_it_is_deleted_and_does_not_drain() {
+    let mut seen = deleting(up());
+    seen.machine.status.phase = Some(MachinePhase::Failed);
+    seen.machine.status.conditions = condition::apply(
+        &[],
+        &[Draft::new(STALLED, true, reason::MACHINE_LOST, "lost")],
+        None,
+        at(NOW),
+    );
+    seen.runs = Some(3);
+    assert!(plan(&seen, at(NOW + 1)).actions.contains(&Action::Delete));
+    seen.deletion = Some(Ok(Deletion::InProgress));
+    assert!(plan(&seen, at(NOW + 1)).status.is_none());
+}

@@ -1,0 +1,115 @@
+//! Orders whose answer nobody has: never twice, never forgotten.
+
+use skyward_core::machine::Rental;
+
+use super::*;
+use crate::machine::observe::Memory;
+
+fn error(kind: ErrorKind) -> Result<String, ProviderError> {
+    Err(ProviderError::new(kind, "order the machine", "no"))
+}
+
+#[test]
+fn what_may_have_been_ordered_is_not_ordered_again_before_lists_would_show_it() {
+    let mut seen = world();
+    seen.knows_token = false;
+    seen.unseen_until = Some(at(NOW + 30));
+    let waits = plan(&seen, at(NOW));
+    assert!(waits.actions.is_empty(), "{:?}", waits.actions);
+    assert!(matches!(waits.next, Next::After(_)));
+    assert_eq!(plan(&seen, at(NOW + 30)).actions, [Action::Order]);
+    seen.knows_token = true;
+    assert_eq!(
+        plan(&seen, at(NOW)).actions,
+        [Action::Order],
+        "it is the same order"
+    );
+}
+
+#[test]
+fn gone_is_believed_of_a_machine_that_would_have_been_shown_by_now() {
+    let mut seen = deleting(world());
+    seen.unseen_until = Some(at(NOW + 30));
+    seen.deletion = Some(Ok(Deletion::Gone));
+    let waits = plan(&seen, at(NOW + 29));
+    assert!(waits.actions.is_empty(), "{:?}", waits.actions);
+    assert_eq!(waits.next, Next::After(Duration::from_secs(1)));
+    let goes = |plan: Plan| plan.actions.contains(&Action::RemoveFinalizer);
+    assert!(goes(plan(&seen, at(NOW + 30))));
+    // Copies that lag: one of them showed it, and another does not.
+    seen.machine.status.running_at = Some(Time(at(NOW - 1)));
+    assert!(!goes(plan(&seen, at(NOW + 29))));
+}
+
+#[test]
+fn what_shows_up_only_while_it_goes_comes_on_record_before_it_is_deleted() {
+    let mut seen = deleting(world());
+    seen.provider = there(ProviderPhase::Running);
+    if let Answer::There(there) = &mut seen.provider {
+        there.rental = Rental {
+            billed_since: Some(at(NOW - 7)),
+            ..Rental::default()
+        };
+    }
+    let learns = plan(&seen, at(NOW));
+    assert_eq!(status(&learns).id, "pod-uid");
+    assert_eq!(status(&learns).billed_since, Some(Time(at(NOW - 7))));
+    assert!(learns.actions.contains(&Action::Delete));
+}
+
+#[test]
+fn a_failed_machine_that_was_never_heard_of_is_asked_about_when_it_goes() {
+    let mut machine = world().machine;
+    machine.status.phase = Some(MachinePhase::Failed);
+    assert!(!machine.is_asked_about());
+    machine.deleting_since = Some(at(NOW));
+    assert!(machine.is_asked_about());
+    machine.status.id = "known".into();
+    assert!(!machine.is_asked_about());
+    machine.status.phase = Some(MachinePhase::Deleting);
+    assert!(machine.is_asked_about());
+    machine.status.gone_at = Some(Time(at(NOW)));
+    assert!(!machine.is_asked_about(), "it is gone");
+}
+
+#[rstest]
+#[case::refused(error(ErrorKind::NoCapacity), None)]
+#[case::later(error(ErrorKind::Transient), None)]
+#[case::lost(error(ErrorKind::Indeterminate), Some(NOW))]
+#[case::accepted(Ok("id".to_owned()), Some(NOW))]
+fn only_a_plain_refusal_leaves_no_doubt(
+    #[case] answer: Result<String, ProviderError>,
+    #[case] expected: Option<i64>,
+) {
+    let mut memory = Memory::default();
+    memory.ordered(&answer, at(NOW));
+    let until = world().machine.unseen_until(&memory, Duration::ZERO);
+    assert_eq!(until, expected.map(at));
+}
+
+#[test]
+fn the_leader_before_may_have_ordered_in_its_last_moment() {
+    let machine = world().machine;
+    let settle = Duration::from_secs(30);
+    assert_eq!(machine.unseen_until(&Memory::default(), settle), None);
+    let inherited = Memory::inherited(at(NOW));
+    assert_eq!(machine.unseen_until(&inherited, settle), Some(at(NOW + 30)));
+}
+
+#[rstest]
+#[case::shown_as_it_was_before_it_ran(ProviderPhase::Starting(None))]
+#[case::shown_as_it_was_before_it_halted(ProviderPhase::Running)]
+fn a_machine_that_ran_and_is_not_connected_is_looked_at_again_soon(#[case] shown: ProviderPhase) {
+    let mut seen = up();
+    seen.session = None;
+    seen.disconnected_since = Some(at(NOW - 60));
+    seen.runs = Some(1);
+    seen.tells_changes = false;
+    seen.provider = there(shown);
+    let waits = plan(&seen, at(NOW));
+    assert!(
+        matches!(waits.next, Next::After(wait) if wait <= seen.poll_interval),
+        "nothing else would tell: {:?}",
+        waits.next
+    );
+}

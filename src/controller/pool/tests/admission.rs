@@ -1,0 +1,82 @@
+//! May machines be created at all, and what a Pool says when not.
+
+use super::*;
+
+#[rstest]
+#[case(AccountFacts::NotFound(vec!["gpu".into()]), reason::PROVIDER_NOT_FOUND, "There are: gpu")]
+#[case(AccountFacts::NotFound(vec![]), reason::PROVIDER_NOT_FOUND, "There is none yet")]
+#[case(AccountFacts::NotReady("Provider \"local\" is not ready: revoked".into()), reason::PROVIDER_NOT_READY, "revoked")]
+fn a_pool_says_what_is_wrong_with_its_provider(
+    #[case] account: AccountFacts,
+    #[case] expected: &str,
+    #[case] words: &str,
+) {
+    let mut seen = world(1);
+    of_local(&mut seen).account = account;
+    let plan = decide(&seen);
+    let (status, why, message) = condition(&plan, READY).unwrap();
+    assert_eq!(
+        (status.as_str(), why.as_str(), created(&plan)),
+        ("False", expected, vec![])
+    );
+    assert!(message.contains(words), "{message}");
+}
+
+#[test]
+fn a_namespace_that_is_not_allowed_and_a_missing_secret_are_named() {
+    let mut seen = world(1);
+    of_local(&mut seen).admits = Err("team=ml".into());
+    assert!(
+        condition(&decide(&seen), STALLED)
+            .unwrap()
+            .2
+            .contains("asks for labels team=ml")
+    );
+    let mut seen = world(1);
+    seen.has_references = true;
+    seen.missing_references = Ok(vec!["Secret \"hf\"".into()]);
+    let plan = decide(&seen);
+    let (_, why, message) = condition(&plan, STALLED).unwrap();
+    assert_eq!(why, reason::REFERENCE_NOT_FOUND);
+    assert!(
+        message.starts_with("Secret \"hf\" of namespace \"team\" does not exist. Create it"),
+        "{message}"
+    );
+    assert_ne!(plan.next, Next::Wait, "no watch tells us of Secrets");
+}
+
+#[test]
+fn machines_that_run_stay_when_a_secret_goes() {
+    let mut seen = world(1);
+    seen.machines = vec![ready(0)];
+    seen.has_references = true;
+    seen.missing_references = Ok(vec!["Secret \"hf\"".into()]);
+    let plan = decide(&seen);
+    assert_eq!(
+        (deleted_names(&plan), plan.status.phase),
+        (vec![], Some(PoolPhase::Ready))
+    );
+    assert!(condition(&plan, STALLED).is_some());
+}
+
+#[test]
+fn a_limit_lets_in_what_fits_and_names_itself() {
+    let mut seen = world(4);
+    of_local(&mut seen).limits = Limits {
+        total: Some(10),
+        in_namespace: Some(3),
+        ..Limits::default()
+    };
+    of_local(&mut seen).used = Used {
+        total: 5,
+        in_namespace: 1,
+        ..Used::default()
+    };
+    let plan = decide(&seen);
+    assert_eq!(created(&plan), [0, 1]);
+    let message = condition(&plan, STALLED).unwrap().2;
+    assert!(
+        message.contains("2 machine(s) cannot be ordered") && message.contains("machinesPerNamespace is 3"),
+        "{message}"
+    );
+}

@@ -1,0 +1,115 @@
+//! Machines that fail: replaced, waited for, given up.
+
+use super::*;
+
+#[test]
+fn a_lost_machine_is_replaced_at_once_and_does_not_count_as_a_failed_try() {
+    let mut seen = world(2);
+    let mut lost = failed(0, NOW - 1);
+    lost.ready_at = Some(at(1_000));
+    seen.machines = vec![lost, ready(1)];
+    let plan = decide(&seen);
+    assert_eq!(deleted(&plan), [("m-0".to_owned(), Why::Failed, false)]);
+    assert_eq!(created(&plan), [0]);
+    assert_eq!(plan.status.failed_attempts, 0);
+    assert!(plan.events.iter().any(|event| event.reason == "MachineReplaced"));
+}
+
+#[test]
+fn a_failed_try_is_waited_for_twice_as_long_each_time_and_counted_once() {
+    let mut seen = world(1);
+    seen.machines = vec![failed(0, NOW)];
+    let plan = decide(&seen);
+    assert_eq!((plan.status.failed_attempts, created(&plan)), (1, vec![]));
+    assert_eq!(plan.next, Next::After(std::time::Duration::from_secs(10)));
+    // A crash before the deletion: the same failure is seen again.
+    seen.pool.status = plan.status;
+    assert_eq!(decide_at(&seen, NOW + 1).status.failed_attempts, 1);
+    // It is gone, and the message is not.
+    seen.machines.clear();
+    let waiting = decide_at(&seen, NOW + 2);
+    assert!(
+        condition(&waiting, READY)
+            .unwrap()
+            .2
+            .contains("Last failure: Machine \"m-0\", ImagePullFailed: image")
+    );
+    assert_eq!(created(&decide_at(&seen, NOW + 10)), [0]);
+    // The second failure waits for 20 s.
+    seen.machines = vec![failed(0, NOW + 20)];
+    let second = decide_at(&seen, NOW + 20);
+    assert_eq!(second.status.failed_attempts, 2);
+    assert_eq!(second.next, Next::After(std::time::Duration::from_secs(20)));
+}
+
+#[test]
+fn a_refusal_for_want_of_room_moves_on_to_the_next_offer_at_once_and_counts_when_there_is_none() {
+    let price = |price: &str| serde_json::json!({ "onDemandPrice": price });
+    let mut seen = world(1);
+    let book = Book::of([offer("cheap", price("1")), offer("dear", price("2"))]);
+    seen.offers = BTreeMap::from([("local".to_owned(), Arc::new(book))]);
+    let refused = |slot, when| {
+        let mut machine = failed(slot, when);
+        let failure = machine.failure.as_mut().unwrap();
+        failure.reason = reason::NO_CAPACITY.into();
+        machine
+    };
+    let ordered = |plan: &Plan| {
+        plan.actions.iter().find_map(|action| match action {
+            Action::CreateMachine { spec, .. } => Some(spec.offer.clone()),
+            _ => None,
+        })
+    };
+    let mut short = Shortages::default();
+    let mut refuse = |name: &str| {
+        let what = Scarce::Offer {
+            offer: name.into(),
+            spot: false,
+        };
+        short.remember(what, "sold out".into(), at(NOW), REMEMBERED);
+        Arc::new(short.clone())
+    };
+    // Even while an earlier failure of another kind would have to be waited for.
+    seen.pool.status.failed_attempts = 1;
+    seen.pool.status.last_failure_at = Some(Time(at(NOW - 1)));
+    seen.shortages = refuse("cheap");
+    seen.machines = vec![refused(0, NOW)];
+    let plan = decide(&seen);
+    assert_eq!(ordered(&plan).as_deref(), Some("dear"));
+    assert_eq!(plan.status.failed_attempts, 1, "it is no failed try");
+    seen.shortages = refuse("dear");
+    seen.machines = vec![refused(0, NOW + 1)];
+    seen.pool.status = plan.status;
+    let last = decide_at(&seen, NOW + 1);
+    assert_eq!((ordered(&last), last.status.failed_attempts), (None, 2));
+    assert_eq!(last.next, Next::After(std::time::Duration::from_secs(20)));
+    // Then the cheapest is asked for again, although its time has not passed.
+    seen.pool.status = last.status;
+    seen.machines.clear();
+    assert_eq!(ordered(&decide_at(&seen, NOW + 21)).as_deref(), Some("cheap"));
+}
+
+#[test]
+fn after_the_last_try_the_pool_is_stalled_with_what_the_provider_said() {
+    let mut seen = world(1);
+    seen.pool.status.failed_attempts = 9;
+    seen.pool.status.last_failure_at = Some(Time(at(NOW - 100)));
+    seen.machines = vec![failed(0, NOW)];
+    let plan = decide(&seen);
+    let (_, why, message) = condition(&plan, STALLED).unwrap();
+    assert_eq!(
+        (why.as_str(), plan.status.phase),
+        (reason::PROVISIONING_FAILED, Some(PoolPhase::Stalled))
+    );
+    assert!(message.contains("image \"x\" cannot be pulled"), "{message}");
+    seen.pool.status = plan.status;
+    seen.machines.clear();
+    assert_eq!(created(&decide_at(&seen, NOW + 3_599)), Vec::<u32>::new());
+    assert_eq!(created(&decide_at(&seen, NOW + 3_600)), [0]);
+    seen.pool.generation = 2;
+    assert_eq!(
+        created(&decide_at(&seen, NOW + 60)),
+        [0],
+        "a change of the spec is a new chance"
+    );
+}

@@ -1,0 +1,173 @@
+//! What kinds of clouds there are: data, as the real ones have it.
+
+use std::time::Duration;
+
+use rust_decimal::Decimal;
+use skyward_core::{
+    Capabilities, Market, Offer,
+    offer::{Architecture, Availability},
+    provider::{Idempotency, Marking, SelfStop},
+};
+
+/// One kind of cloud.
+pub(super) struct Kind {
+    pub(super) capabilities: Capabilities,
+    /// Its regions; lists are of those that are asked for.
+    pub(super) regions: &'static [&'static str],
+    /// Machines of a Pool share things (keys, groups, scripts) that must be returned.
+    pub(super) shares: bool,
+    /// A machine is found by its id even where lists lag.
+    pub(super) finds_by_id: bool,
+    /// What halts or is taken back stays there, and on the bill, until it is deleted.
+    pub(super) keeps_halted: bool,
+    /// Since when a machine is billed is told.
+    pub(super) tells_start: bool,
+}
+
+const BOTH: &[Market] = &[Market::OnDemand, Market::Spot];
+
+/// Amazon EC2: tokens, regions, groups and templates; new instances may not be found for a
+/// while, even by their ids.
+const AWS: Kind = Kind {
+    capabilities: Capabilities {
+        markets: BOTH,
+        marking: Marking::Tags,
+        idempotency: Idempotency::Token,
+        poll_interval: Duration::from_secs(5),
+        self_stop: SelfStop::EndsBilling,
+        billing_minimum: Duration::from_secs(60),
+        connected: true,
+        boot_script: true,
+        ..Capabilities::of("aws")
+    },
+    regions: &["eu", "us"],
+    shares: true,
+    finds_by_id: false,
+    keeps_halted: false,
+    tells_start: true,
+};
+
+/// RunPod: containers; marks in the environment, looked for before an order.
+const RUNPOD: Kind = Kind {
+    capabilities: Capabilities {
+        markets: BOTH,
+        marking: Marking::Environment,
+        settle_time: Duration::from_secs(30),
+        poll_interval: Duration::from_secs(5),
+        self_stop: SelfStop::EndsBilling,
+        connected: true,
+        boot_script: true,
+        ..Capabilities::of("runpod")
+    },
+    regions: &[""],
+    shares: false,
+    finds_by_id: true,
+    keeps_halted: true,
+    tells_start: true,
+};
+
+/// Vast.ai: a marketplace; marks are labels, billed by the minute.
+const VASTAI: Kind = Kind {
+    capabilities: Capabilities {
+        markets: BOTH,
+        marking: Marking::Name,
+        settle_time: Duration::from_secs(30),
+        self_stop: SelfStop::EndsBilling,
+        billing_step: Duration::from_secs(60),
+        boot_script: true,
+        ..Capabilities::of("vastai")
+    },
+    regions: &["eu", "us"],
+    shares: false,
+    finds_by_id: true,
+    keeps_halted: true,
+    tells_start: true,
+};
+
+/// Verda: virtual machines over REST; keys and scripts are shared.
+const VERDA: Kind = Kind {
+    capabilities: Capabilities {
+        markets: BOTH,
+        marking: Marking::Tags,
+        settle_time: Duration::from_secs(30),
+        connected: true,
+        boot_script: true,
+        ..Capabilities::of("verda")
+    },
+    regions: &["fin"],
+    shares: true,
+    finds_by_id: true,
+    keeps_halted: true,
+    tells_start: true,
+};
+
+/// Pods of a cluster: nothing lags, and nothing is known of a bill.
+const CONTAINER: Kind = Kind {
+    capabilities: Capabilities {
+        marking: Marking::Tags,
+        idempotency: Idempotency::Token,
+        settle_time: Duration::ZERO,
+        poll_interval: Duration::from_secs(2),
+        self_stop: SelfStop::EndsBilling,
+        connected: true,
+        ..Capabilities::of("container")
+    },
+    regions: &[""],
+    shares: false,
+    finds_by_id: true,
+    keeps_halted: true,
+    tells_start: false,
+};
+
+/// All of them.
+pub(super) const ALL: [&Kind; 5] = [&AWS, &RUNPOD, &VASTAI, &VERDA, &CONTAINER];
+
+impl Kind {
+    pub(super) const fn name(&self) -> &'static str {
+        self.capabilities.kind
+    }
+
+    /// How long what it shows may lag, in seconds.
+    pub(super) const fn settle(&self) -> i64 {
+        self.capabilities.settle_time.as_secs() as i64
+    }
+
+    /// Lists are of one region each.
+    pub(super) fn is_regional(&self) -> bool {
+        self.name() == "aws"
+    }
+
+    /// What it sells in these regions.
+    pub(super) fn offers(&self, regions: &[String]) -> Vec<Offer> {
+        let mut offers = Vec::new();
+        for region in regions {
+            for (size, cents) in [("small", 36), ("large", 72)] {
+                let place = if region.is_empty() {
+                    String::new()
+                } else {
+                    format!("-{region}")
+                };
+                let price = Decimal::new(cents + i64::from(region == "us"), 1);
+                offers.push(Offer {
+                    id: format!("{size}{place}"),
+                    instance_type: size.to_owned(),
+                    region: region.clone(),
+                    accelerators: None,
+                    vcpus: 4.0,
+                    memory_gb: 16.0,
+                    disk_gb: None,
+                    architecture: Architecture::X86_64,
+                    on_demand: Some(price),
+                    spot: self
+                        .capabilities
+                        .markets
+                        .contains(&Market::Spot)
+                        .then(|| price / Decimal::from(4)),
+                    availability: Availability::Unknown,
+                    connected: self.capabilities.connected,
+                });
+            }
+        }
+        offers
+    }
+}

@@ -1,0 +1,297 @@
+//! The process looks at a Machine: observes, plans, records and acts, as `machine/` does.
+
+use std::sync::Arc;
+
+use kube::{Resource, ResourceExt};
+use skyward_api::{Machine, Pool, labels, provider::HostKeyPolicy};
+use skyward_core::{ProviderPhase, provider::Idempotency};
+use skyward_remote::sessions::{SessionState, Stage};
+
+use super::{
+    process::{Session, Work},
+    server::Refused,
+    world::{Crashed, World},
+};
+use crate::{
+    board::Key,
+    machine::{
+        observe::{Account, Answer, Memory, Observed, Outcomes, Waits, machine_facts},
+        order::{OrderParts, order},
+        plan::{Action, Next, plan},
+    },
+    money,
+    provider::shortage::REMEMBERED,
+};
+
+/// Most plans in a row, as in the real one.
+const ROUNDS: usize = 6;
+
+impl World {
+    pub(super) fn reconcile_machine(&mut self, name: &str) -> Result<(), Crashed> {
+        let Some(cached) = self.process.machines.get(name).cloned() else {
+            self.process.sessions.remove(name);
+            return Ok(());
+        };
+        let uid = cached.uid().unwrap_or_default();
+        let machine = self.process.newest_machines.of(cached);
+        let inherited = self.process.inherited.contains(&uid);
+        let mut memory = self.process.memories.remove(&uid).unwrap_or_else(|| {
+            if inherited {
+                Memory::inherited(super::cloud::second(self.process.began))
+            } else {
+                Memory::default()
+            }
+        });
+        let next = self.machine_rounds(machine, &mut memory)?;
+        self.process.memories.insert(uid, memory);
+        if let Some(seconds) = next {
+            let at = self.now + seconds;
+            self.process.wake(Work::Machine(name.to_owned()), at);
+        }
+        Ok(())
+    }
+
+    /// Answers with when to look again.
+    fn machine_rounds(
+        &mut self,
+        mut machine: Arc<Machine>,
+        memory: &mut Memory,
+    ) -> Result<Option<i64>, Crashed> {
+        let mut outcomes = Outcomes::default();
+        for _ in 0..ROUNDS {
+            let seen = self.observe_machine(&machine, memory, std::mem::take(&mut outcomes));
+            let plan = plan(&seen, self.time());
+            self.tell(|| {
+                let phase = plan.status.as_ref().and_then(|status| status.phase);
+                let (actions, reasons) = (&plan.actions, &plan.reasons);
+                let name = &seen.machine.name;
+                format!(
+                    "Machine {name}: {actions:?} {reasons:?} → {phase:?}, {:?}",
+                    plan.next
+                )
+            });
+            memory.order_not_before = plan.order_not_before;
+            if let Some((what, why)) = &plan.shortage {
+                let now = self.time();
+                let known = Arc::make_mut(&mut self.process.shortages);
+                known.remember(what.clone(), why.clone(), now, REMEMBERED);
+            }
+            if let Some(status) = plan.status.clone() {
+                self.boundary()?;
+                let written = self.write(|server| {
+                    let write = |object: &mut Machine| object.status = Some(*status);
+                    server.machines.write(&mut server.version, &machine, write)
+                });
+                match written {
+                    Ok(fresh) => {
+                        memory.last_write = Some(self.time());
+                        self.process.newest_machines.wrote(&machine, fresh.clone());
+                        machine = fresh;
+                    }
+                    Err(Refused::Conflict) => return Ok(Some(1)),
+                    Err(_) => return Ok(Some(3)),
+                }
+            }
+            for action in &plan.actions {
+                self.boundary()?;
+                match action {
+                    Action::Order => outcomes.order = self.place_order(&seen, memory)?,
+                    Action::Connect { .. } => {
+                        let next = self.now + 2;
+                        self.process
+                            .sessions
+                            .entry(seen.machine.name.clone())
+                            .or_insert_with(|| Session {
+                                state: SessionState::default(),
+                                next,
+                            });
+                    }
+                    Action::Disconnect => {
+                        self.process.sessions.remove(&seen.machine.name);
+                    }
+                    Action::Delete => {
+                        self.may_be_deleted(&machine);
+                        let provider = seen.machine.spec.provider.clone();
+                        let reference = seen.machine.reference("cluster");
+                        outcomes.deletion = if self.process.clients.contains_key(&provider) {
+                            Some(self.delete(&provider, &reference)?)
+                        } else {
+                            None
+                        };
+                    }
+                    Action::RemoveFinalizer => {
+                        self.may_be_let_go(&machine);
+                        let was_there = self.server.machines.get(&seen.machine.name).is_some();
+                        let gone = self.write(|server| {
+                            server.machines.write(&mut server.version, &machine, |object| {
+                                object.finalizers_mut().retain(|name| name != labels::FINALIZER);
+                            })
+                        });
+                        if was_there && self.server.machines.get(&seen.machine.name).is_none() {
+                            self.settle(&machine);
+                        }
+                        match gone {
+                            Ok(_) | Err(Refused::NotFound) => {}
+                            Err(_) => return Ok(Some(1)),
+                        }
+                    }
+                    Action::Abdicate => self.rule(false, || "nobody else leads".to_owned()),
+                }
+            }
+            match plan.next {
+                Next::Again => {}
+                Next::Wait => return Ok(None),
+                Next::After(wait) => return Ok(Some(super::pools::seconds(wait))),
+            }
+        }
+        Ok(Some(1))
+    }
+
+    fn observe_machine(&mut self, machine: &Machine, memory: &mut Memory, outcomes: Outcomes) -> Observed {
+        let facts = machine_facts(machine);
+        let provider_name = facts.spec.provider.clone();
+        let pool: Option<Arc<Pool>> = self
+            .process
+            .pools
+            .get(&facts.spec.pool)
+            .filter(|pool| pool.uid().as_deref() == Some(facts.spec.pool_uid.as_str()))
+            .cloned();
+        let current = pool.as_ref().is_some_and(|pool| {
+            self.digests(pool)
+                .iter()
+                .any(|digest| *digest == facts.spec.template_hash)
+        });
+        let object = self.process.providers.get(&provider_name).cloned();
+        let is_connected = self.process.clients.contains_key(&provider_name);
+        let account = match (&object, is_connected) {
+            (Some(_), true) => Account::Ready {
+                policy: HostKeyPolicy::TrustOnFirstUse,
+            },
+            (Some(_), false) => Account::Waiting,
+            (None, _) => Account::Gone,
+        };
+        let provider = if is_connected && facts.is_asked_about() {
+            match self.get(&provider_name, &facts.reference("cluster")) {
+                Ok(Some(there)) => Answer::There(Box::new(there)),
+                Ok(None) => Answer::Absent,
+                Err(error) => Answer::Unknown(Some(error.to_string())),
+            }
+        } else {
+            Answer::Unknown(None)
+        };
+        if let Answer::There(there) = &provider
+            && matches!(there.phase, ProviderPhase::Starting(_))
+        {
+            memory.starting_at = Some(self.time());
+        }
+        let session = self
+            .process
+            .sessions
+            .get(&facts.name)
+            .map(|session| session.state.clone());
+        let connected = session.as_ref().is_some_and(|state| state.stage == Stage::Ready);
+        if connected || facts.status.ready_at.is_none() {
+            memory.disconnected_since = None;
+        } else {
+            memory.disconnected_since.get_or_insert(self.time());
+        }
+        let key = Key::new(facts.namespace.clone(), facts.spec.pool.clone());
+        let runs = if facts.deleting_since.is_some() {
+            self.process.board.runs_left_on(&key, &facts.name)
+        } else {
+            self.process.board.runs_on(&key, &facts.name)
+        };
+        let capabilities = &self.kind_of(&provider_name).capabilities;
+        let settle_time = if is_connected {
+            capabilities.settle_time
+        } else {
+            std::time::Duration::ZERO
+        };
+        Observed {
+            billed_so_far: money::so_far(machine, self.time()).total(),
+            counted_by_provider: object.as_ref().is_none_or(|provider| {
+                let status = provider.status.as_ref();
+                let cost = status.and_then(|status| status.cost.as_ref());
+                cost.is_some_and(|cost| cost.counted.contains(&facts.uid))
+            }),
+            unseen_until: facts.unseen_until(memory, settle_time),
+            knows_token: capabilities.idempotency == Idempotency::Token,
+            waits: Waits::of(pool.as_deref()),
+            machine: facts,
+            pool,
+            current,
+            account,
+            provider,
+            order: outcomes.order,
+            order_not_before: memory.order_not_before,
+            deletion: outcomes.deletion,
+            session,
+            disconnected_since: memory.disconnected_since,
+            runs,
+            last_write: memory.last_write,
+            tells_changes: false,
+            poll_interval: capabilities.poll_interval,
+            settle_time,
+            billed_time: capabilities.billed_time,
+            starting_at: memory.starting_at,
+        }
+    }
+
+    fn place_order(
+        &mut self,
+        seen: &Observed,
+        memory: &mut Memory,
+    ) -> Result<Option<Result<String, skyward_core::ProviderError>>, Crashed> {
+        let provider = &seen.machine.spec.provider;
+        let (true, Some(pool)) = (self.process.clients.contains_key(provider), &seen.pool) else {
+            return Ok(None);
+        };
+        // Its key is made if somebody took it away.
+        self.ensure_key(&seen.machine.spec.pool_uid);
+        let parts = OrderParts {
+            cluster: "cluster",
+            authorized_key: "key",
+            capabilities: &self.kind_of(provider).capabilities,
+            offer: seen.machine.spec.offer_id.clone(),
+            waits: seen.waits,
+        };
+        let order = order(&seen.machine, &pool.spec, parts);
+        let answer = self.order(provider, &order)?;
+        self.tell(|| format!("the order of {} met {answer:?}", seen.machine.name));
+        memory.ordered(&answer, self.time());
+        Ok(Some(answer))
+    }
+
+    /// A machine whose runs may finish is not deleted under them.
+    fn may_be_deleted(&mut self, machine: &Machine) {
+        let name = machine.name_any();
+        let status = machine.status.clone().unwrap_or_default();
+        let works = status.ready_at.is_some() && status.phase != Some(skyward_api::MachinePhase::Failed);
+        let now = self.now;
+        let answers = self
+            .clouds
+            .values()
+            .flat_map(|cloud| &cloud.rented)
+            .any(|rented| rented.mark.machine == name && rented.answers(now));
+        let may_finish = machine.annotations().contains_key(crate::machine::FINISH_RUNS);
+        let pool = self.server.pools.get(&machine.spec.pool);
+        let pool_stays = pool.is_some_and(|pool| pool.meta().deletion_timestamp.is_none());
+        let runs = self.runs.get(&name).copied().unwrap_or(0);
+        self.rule(
+            !(works && answers && may_finish && pool_stays) || runs == 0,
+            || format!("{name} is deleted under its {runs} runs"),
+        );
+    }
+
+    /// A record goes when nothing of it is left.
+    fn may_be_let_go(&mut self, machine: &Machine) {
+        let uid = machine.uid().unwrap_or_default();
+        let left = self.alive_of(&uid);
+        self.rule(left == 0, || {
+            format!(
+                "{} is let go while {left} machines of it exist",
+                machine.name_any()
+            )
+        });
+    }
+}

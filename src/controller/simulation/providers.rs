@@ -1,0 +1,207 @@
+//! The process looks at a Provider: asks the account, plans, and writes, as `provider/` does.
+
+use std::sync::Arc;
+
+use kube::ResourceExt;
+use skyward_api::{Provider, ProviderStatus, labels};
+use skyward_core::{ErrorKind, ProviderError};
+
+use super::{
+    client::Client,
+    process::Work,
+    server::Refused,
+    world::{Crashed, World},
+};
+use crate::provider::plan::{self, Answer, Memory, Observed, Plan};
+
+impl World {
+    pub(super) fn reconcile_provider(&mut self, name: &str) -> Result<(), Crashed> {
+        let Some(cached) = self.process.providers.get(name).cloned() else {
+            self.process.looks.remove(name);
+            self.process.taking_over.remove(name);
+            if self.process.fleet.used(name, "").total == 0 {
+                self.process.clients.remove(name);
+            }
+            return Ok(());
+        };
+        let provider = self.process.newest_providers.of(cached);
+        let uid = provider.uid().unwrap_or_default();
+        let memory = self.process.looks.get(name).filter(|memory| memory.uid == uid);
+        let memory = memory.cloned().unwrap_or_else(|| Memory {
+            uid,
+            ..Memory::default()
+        });
+        let answer = if plan::due_in(&provider, &memory, self.time()).is_zero() {
+            self.ask(&provider)
+        } else {
+            Answer::NotAsked
+        };
+        let compares = plan::compares_offers(&provider, &memory, &answer);
+        let offers: Vec<_> = if compares {
+            self.published.values().cloned().collect()
+        } else {
+            Vec::new()
+        };
+        let shown = self.process.fleet.of_provider(name);
+        let capabilities = self.process.clients.contains_key(name);
+        let observed = Observed {
+            provider: &provider,
+            machines: self.process.fleet.used(name, "").total,
+            shown: &shown,
+            offers: &offers,
+            answer,
+            capabilities: capabilities.then(|| self.kind_of(name).capabilities.clone()),
+        };
+        let (plan, memory) = plan::plan(&observed, memory, self.time());
+        let again = super::pools::seconds(plan.again);
+        let unwritten = Memory {
+            written_at: None,
+            ..memory.clone()
+        };
+        let on_record = plan
+            .status
+            .as_ref()
+            .or(provider.status.as_ref())
+            .map(|status| status.account.clone());
+        let writes = plan.status.is_some();
+        self.process
+            .looks
+            .insert(name.to_owned(), if writes { unwritten } else { memory.clone() });
+        let again = match self.carry_out(provider, plan)? {
+            Ok(()) => {
+                self.process.looks.insert(name.to_owned(), memory);
+                let due = self.process.taking_over.remove(name);
+                if let Some((_, client)) = due.filter(|(account, _)| Some(account) == on_record.as_ref()) {
+                    self.process.clients.insert(name.to_owned(), client);
+                    let now = self.now;
+                    self.process.accounts_changed(now);
+                }
+                again
+            }
+            Err(_) => 2,
+        };
+        let at = self.now + again;
+        self.process.wake(Work::Provider(name.to_owned()), at);
+        Ok(())
+    }
+
+    /// Asks the account who it is and what it offers.
+    fn ask(&mut self, object: &Provider) -> Answer {
+        let name = object.name_any();
+        let secret = self.secrets[&name].clone();
+        let kind = self.kind_of(&name);
+        let everywhere = || kind.regions.iter().map(|&region| region.to_owned()).collect();
+        let regions: Vec<String> = object
+            .spec
+            .account()
+            .and_then(|(_, settings)| serde_json::from_value(settings.get("regions")?.clone()).ok())
+            .unwrap_or_else(everywhere);
+        let origin = (secret.version, object.metadata.generation.unwrap_or_default());
+        let error = |kind| ProviderError::new(kind, "check the account", "no");
+        if self.clouds[&secret.account].revoked {
+            return Answer::Failed(error(ErrorKind::Credentials));
+        }
+        if self.chance(self.odds.calls) {
+            return Answer::Failed(error(ErrorKind::Transient));
+        }
+        let used = self.process.fleet.used(&name, "").total;
+        if let Some(problem) = plan::other_account(object, used, &secret.account) {
+            return Answer::Failed(problem);
+        }
+        let client = Client::new(secret.account.clone(), origin, regions.clone());
+        let now = self.now;
+        if plan::takes_over(object, &secret.account) {
+            self.process.clients.remove(&name);
+            self.process
+                .taking_over
+                .insert(name, (plan::shown_account(&secret.account), client));
+            self.process.accounts_changed(now);
+        } else if self
+            .process
+            .clients
+            .get(&name)
+            .is_none_or(|known| known.origin != origin)
+        {
+            self.process.clients.insert(name, client);
+            self.process.accounts_changed(now);
+        }
+        if self.chance(self.odds.calls) {
+            return Answer::Failed(error(ErrorKind::Transient));
+        }
+        Answer::Complete {
+            account: secret.account,
+            offers: kind.offers(&regions),
+        }
+    }
+
+    fn carry_out(&mut self, mut provider: Arc<Provider>, plan: Plan) -> Result<Result<(), Refused>, Crashed> {
+        let name = provider.name_any();
+        let now = self.now;
+        if plan.add_finalizer {
+            self.boundary()?;
+            match self.set_finalizer(&provider, true) {
+                Ok(fresh) => provider = fresh,
+                Err(refused) => return Ok(Err(refused)),
+            }
+        }
+        for offer in plan.apply {
+            let offer = Arc::new(offer);
+            self.process.offers.apply(&offer);
+            self.published.insert(offer.name_any(), offer);
+            self.process.wake_pools_of(&name, now);
+        }
+        for gone in plan.delete {
+            if let Some(offer) = self.published.remove(&gone) {
+                self.process.offers.remove(&offer);
+            }
+            self.process.wake_pools_of(&name, now);
+        }
+        if let Some(status) = plan.status {
+            self.boundary()?;
+            let before = self.changed_at;
+            let timeless = |status: &ProviderStatus| ProviderStatus {
+                refreshed_at: None,
+                ..status.clone()
+            };
+            let is_refresh = provider.status.as_ref().map(timeless) == Some(timeless(&status));
+            let written = self.write(|server| {
+                let write = |object: &mut Provider| object.status = Some(status);
+                server.providers.write(&mut server.version, &provider, write)
+            });
+            if is_refresh {
+                self.changed_at = before;
+            }
+            match written {
+                Ok(fresh) => {
+                    self.process.newest_providers.wrote(&provider, fresh.clone());
+                    provider = fresh;
+                }
+                Err(refused) => return Ok(Err(refused)),
+            }
+        }
+        if plan.remove_finalizer {
+            self.boundary()?;
+            match self.set_finalizer(&provider, false) {
+                Ok(_) => {
+                    self.process.clients.remove(&name);
+                    self.process.accounts_changed(now);
+                }
+                Err(refused) => return Ok(Err(refused)),
+            }
+        }
+        Ok(Ok(()))
+    }
+
+    fn set_finalizer(&mut self, provider: &Arc<Provider>, on: bool) -> Result<Arc<Provider>, Refused> {
+        let fresh = self.write(|server| {
+            server.providers.write(&mut server.version, provider, |object| {
+                object.finalizers_mut().retain(|name| name != labels::FINALIZER);
+                if on {
+                    object.finalizers_mut().push(labels::FINALIZER.to_owned());
+                }
+            })
+        })?;
+        self.process.newest_providers.wrote(provider, fresh.clone());
+        Ok(fresh)
+    }
+}

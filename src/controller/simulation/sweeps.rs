@@ -1,0 +1,168 @@
+//! The sweeps of the process: what they list, what their plans say, and what they do.
+
+use std::collections::BTreeSet;
+
+use kube::ResourceExt;
+use skyward_core::{PoolScope, Scope};
+
+use super::{
+    process::Work,
+    world::{Crashed, World},
+};
+use crate::pool::{key_sweep, leftover_sweep, sweep};
+
+impl World {
+    fn regions_of_pools(&self, provider: &str) -> BTreeSet<String> {
+        self.process
+            .pools
+            .values()
+            .flat_map(|pool| pool.status.clone().unwrap_or_default().places)
+            .filter(|place| place.provider == provider && !place.region.is_empty())
+            .map(|place| place.region)
+            .collect()
+    }
+
+    /// Machines that belong to nothing.
+    pub(super) fn sweep(&mut self) -> Result<(), Crashed> {
+        let mut again = 60;
+        for name in self.process.clients.keys().cloned().collect::<Vec<_>>() {
+            let mut regions = self.regions_of_pools(&name);
+            let recorded = self.process.machines.values();
+            regions.extend(
+                recorded
+                    .filter(|machine| machine.spec.provider == name)
+                    .map(|machine| machine.spec.region.clone()),
+            );
+            if !self.process.providers.contains_key(&name) && self.process.fleet.used(&name, "").total == 0 {
+                self.process.clients.remove(&name);
+                continue;
+            }
+            let scope = Scope {
+                cluster: "cluster".into(),
+                pool_uid: None,
+                regions: regions.into_iter().collect(),
+            };
+            let Ok(listed) = self.list(&name, &scope) else {
+                continue;
+            };
+            // Time passes between the list and the look at the records.
+            self.perhaps_catch_up();
+            let known: sweep::Records = self
+                .process
+                .machines
+                .values()
+                .map(|machine| {
+                    let id = machine.status.as_ref().map(|status| status.id.clone());
+                    (machine.uid().unwrap_or_default(), id.unwrap_or_default())
+                })
+                .collect();
+            let now = self.now;
+            let there: BTreeSet<&str> = listed.iter().map(|m| m.mark.machine_uid.as_str()).collect();
+            let is_missing = |machine: &skyward_api::Machine| {
+                let accepted = machine
+                    .status
+                    .as_ref()
+                    .is_some_and(|status| !status.id.is_empty());
+                let uid = machine.uid().unwrap_or_default();
+                machine.spec.provider == name && accepted && !there.contains(uid.as_str())
+            };
+            self.process.wake_machines(is_missing, now);
+            let settle = self.kind_of(&name).settle().max(5);
+            let wait = std::time::Duration::from_secs(settle.unsigned_abs());
+            let seen = self.process.orphans.remove(&name).unwrap_or_default();
+            let plan = sweep::plan("cluster", &listed, &known, &seen, wait, self.time());
+            let mut seen = seen;
+            seen.retain(|id, _| plan.watch.contains(id));
+            for id in &plan.watch {
+                seen.entry(id.clone()).or_insert(self.time());
+                again = again.min(settle + 1);
+            }
+            self.process.orphans.insert(name.clone(), seen);
+            for machine in plan.delete {
+                self.boundary()?;
+                self.may_be_swept(&machine);
+                let met = self.delete(&name, &machine)?;
+                self.tell(|| format!("the sweep deletes {:?}: {met:?}", machine.id));
+            }
+        }
+        let at = self.now + again;
+        self.process.wake(Work::Sweep, at);
+        Ok(())
+    }
+
+    /// What Pools that are gone left behind.
+    pub(super) fn sweep_leftovers(&mut self) -> Result<(), Crashed> {
+        let mut again = 600;
+        for name in self.process.clients.keys().cloned().collect::<Vec<_>>() {
+            let regions: Vec<String> = self.regions_of_pools(&name).into_iter().collect();
+            let Ok(found) = self.leftovers(&name, &regions) else {
+                continue;
+            };
+            let pools = self.process.pools.values().filter_map(|pool| pool.uid());
+            let machines = self.process.machines.values();
+            let wanted: BTreeSet<String> = pools
+                .chain(machines.map(|machine| machine.spec.pool_uid.clone()))
+                .collect();
+            let settle = self.kind_of(&name).settle().max(30);
+            let wait = std::time::Duration::from_secs(settle.unsigned_abs());
+            let mut seen = self.process.left.remove(&name).unwrap_or_default();
+            let (due, watch) = leftover_sweep::plan(&found, &wanted, &seen, wait, self.time());
+            seen.retain(|uid, _| watch.contains(uid));
+            for uid in watch {
+                seen.entry(uid).or_insert(self.time());
+                again = again.min(settle + 1);
+            }
+            self.process.left.insert(name.clone(), seen);
+            for (pool_uid, regions) in due {
+                self.boundary()?;
+                let scope = PoolScope {
+                    cluster: "cluster".into(),
+                    pool_uid,
+                    regions: regions.into_iter().collect(),
+                };
+                let _tried_again_later = self.release(&name, &scope);
+            }
+        }
+        let at = self.now + again;
+        self.process.wake(Work::LeftoverSweep, at);
+        Ok(())
+    }
+
+    /// Keys of Pools that are gone.
+    pub(super) fn sweep_keys(&mut self) -> Result<(), Crashed> {
+        let found: Vec<key_sweep::Key> = self
+            .server
+            .keys
+            .iter()
+            .map(|(pool_uid, uid)| key_sweep::Key {
+                pool_uid: pool_uid.clone(),
+                uid: uid.clone(),
+            })
+            .collect();
+        // Past the caches, as in the real one.
+        let pools = self.server.pools.0.values().filter_map(|pool| pool.uid());
+        let machines = self.server.machines.0.values();
+        let wanted: BTreeSet<String> = pools
+            .chain(machines.map(|machine| machine.spec.pool_uid.clone()))
+            .collect();
+        let (delete, watch) = key_sweep::plan(&found, &wanted, &self.process.lost_keys, self.time());
+        self.process.lost_keys.retain(|key, _| watch.contains(key));
+        for key in watch {
+            let now = self.time();
+            self.process.lost_keys.entry(key).or_insert(now);
+        }
+        for key in delete {
+            self.boundary()?;
+            self.server.keys.remove(&key.pool_uid);
+            self.change();
+        }
+        let again = if self.process.lost_keys.is_empty() {
+            601
+        } else {
+            31
+        };
+        let at = self.now + again;
+        self.process.wake(Work::KeySweep, at);
+        Ok(())
+    }
+}
