@@ -248,7 +248,7 @@ fn assert_settled(story: &str, record: &Record<'_>) {
 #[test]
 fn a_machine_costs_what_its_cloud_bills_on_both_markets() {
     for_each(async |kind| {
-        for market in [Market::OnDemand, Market::Spot] {
+        for market in crate::markets(kind) {
             let story = format!("{kind} {market:?}");
             let bench = Bench::start(kind, None).await;
             let mut record = Record::new(&bench, market).await;
