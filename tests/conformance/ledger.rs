@@ -14,13 +14,15 @@ use skyward_cloudsim::{Fault, Rule, When};
 use skyward_conformance::{ACCOUNT, Bench, CLUSTER, KEY, mark, pool, price};
 use skyward_controller::{
     machine::{
-        observe::{Account, Answer, Observed, Waits, machine_facts},
+        observe::{Account, Answer, Memory, Observed, Waits, machine_facts},
         order::{OrderParts, order},
         plan::{Action, Next, plan},
     },
     money,
 };
-use skyward_core::{Deletion, Market, Offer, ProviderError, ProviderPhase, offer::Availability};
+use skyward_core::{
+    Deletion, Market, Offer, ProviderError, ProviderPhase, offer::Availability, provider::Idempotency,
+};
 use skyward_remote::sessions::{SessionState, Stage};
 use tokio::time::sleep;
 
@@ -102,6 +104,7 @@ impl<'a> Record<'a> {
             self.starting_at = Some(asked_at);
         }
         let capabilities = self.bench.provider.capabilities();
+        let unseen_until = facts.unseen_until(&Memory::default(), capabilities.settle_time);
         Observed {
             billed_so_far: money::so_far(&self.machine, self.now()).total(),
             counted_by_provider: true,
@@ -130,6 +133,8 @@ impl<'a> Record<'a> {
             tells_changes: false,
             poll_interval: capabilities.poll_interval,
             settle_time: capabilities.settle_time,
+            unseen_until,
+            knows_token: capabilities.idempotency == Idempotency::Token,
             billed_time: capabilities.billed_time,
             starting_at: self.starting_at,
             waits: Waits::of(None),
