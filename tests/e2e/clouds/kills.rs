@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use anyhow::ensure;
-use kube::{Api, ResourceExt as _};
+use kube::Api;
 use serde_json::json;
 use skyward_api::{Machine, Pool};
 use skyward_cloudsim::{Fault, Rule};
@@ -16,34 +16,31 @@ use crate::{CONTROLLER, Customer, clouds, names, provider_says};
 /// How long an answer is held back: less than any client waits.
 const HELD_BACK: Duration = Duration::from_secs(25);
 
-/// The calls of one kind of effect, where the cloud has such: by cloud.
-type Calls = fn(&str) -> Option<&'static str>;
-
-/// The order of a machine.
-fn machine_ordered(_: &str) -> Option<&'static str> {
-    Some("create")
+/// A kind of effect at a cloud.
+#[derive(Clone, Copy)]
+enum Effect {
+    /// The order of a machine.
+    MachineOrdered,
+    /// Its deletion.
+    MachineDeleted,
+    /// Making what the machines of a Pool share.
+    SharedMade,
+    /// Returning it.
+    SharedReturned,
 }
 
-/// Its deletion.
-fn machine_deleted(_: &str) -> Option<&'static str> {
-    Some("delete")
-}
-
-/// Making what the machines of a Pool share.
-fn shared_made(cloud: &str) -> Option<&'static str> {
-    match cloud {
-        "verda" => Some("keys.create"),
-        "aws" => Some("ec2.CreateSecurityGroup"),
-        _ => None,
-    }
-}
-
-/// Returning it.
-fn shared_returned(cloud: &str) -> Option<&'static str> {
-    match cloud {
-        "verda" => Some("keys.delete"),
-        "aws" => Some("ec2.DeleteSecurityGroup"),
-        _ => None,
+impl Effect {
+    /// The call that does it, where the cloud has such.
+    fn call(self, cloud: &str) -> Option<&'static str> {
+        match (self, cloud) {
+            (Self::MachineOrdered, _) => Some("create"),
+            (Self::MachineDeleted, _) => Some("delete"),
+            (Self::SharedMade, "verda") => Some("keys.create"),
+            (Self::SharedMade, "aws") => Some("ec2.CreateSecurityGroup"),
+            (Self::SharedReturned, "verda") => Some("keys.delete"),
+            (Self::SharedReturned, "aws") => Some("ec2.DeleteSecurityGroup"),
+            (Self::SharedMade | Self::SharedReturned, _) => None,
+        }
     }
 }
 
@@ -74,7 +71,7 @@ impl Campaign {
         Ok(Self { space, customers })
     }
 
-    fn pool(&self, customer: &Customer, life: &str) -> String {
+    fn pool(customer: &Customer, life: &str) -> String {
         format!("{life}-{}", customer.cloud)
     }
 
@@ -82,14 +79,14 @@ impl Campaign {
         for customer in &self.customers {
             let provider = format!("{}-{}", self.space.name, customer.cloud);
             let spec = json!({"provider": provider, "cluster": false, "timeouts": {"shutdown": "2s"}});
-            self.space.pool(&self.pool(customer, life), 2, spec).await?;
+            self.space.pool(&Self::pool(customer, life), 2, spec).await?;
         }
         Ok(())
     }
 
     async fn delete_pools(&self, life: &str) -> Result {
         for customer in &self.customers {
-            let name = self.pool(customer, life);
+            let name = Self::pool(customer, life);
             self.space
                 .kubectl(&["delete", "pool", &name, "--wait=false"])
                 .await?
@@ -100,16 +97,16 @@ impl Campaign {
 
     /// Each cloud holds back its next answer to such a call; `act` leads to it, and when all
     /// have done what they were asked, the controller is killed.
-    async fn killed_in(&self, calls: Calls, act: impl Future<Output = Result>) -> Result {
+    async fn killed_in(&self, effect: Effect, act: impl Future<Output = Result>) -> Result {
         let struck: Vec<&Customer> = self
             .customers
             .iter()
-            .filter(|c| calls(c.cloud).is_some())
+            .filter(|c| effect.call(c.cloud).is_some())
             .collect();
         for customer in &struck {
             let millis = u64::try_from(HELD_BACK.as_millis()).unwrap_or(u64::MAX);
             let mut rule = Rule::once(
-                calls(customer.cloud).unwrap_or_default(),
+                effect.call(customer.cloud).unwrap_or_default(),
                 Fault::Latency { millis },
             );
             rule.account = Some(customer.account.clone());
@@ -149,7 +146,7 @@ impl Campaign {
     /// Each Pool has the machines it wants, and each cloud bills for exactly these.
     async fn as_wanted(&self, life: &str) -> Result {
         for customer in &self.customers {
-            let name = self.pool(customer, life);
+            let name = Self::pool(customer, life);
             self.space.pool_ready(&name).await?;
             let machines = self.space.ready_machines(&name).await?;
             let mut recorded: Vec<String> = machines
@@ -178,7 +175,7 @@ impl Campaign {
     async fn all_gone(&self, life: &str) -> Result {
         for customer in &self.customers {
             self.space
-                .wait_gone::<Pool>(&self.pool(customer, life), 120)
+                .wait_gone::<Pool>(&Self::pool(customer, life), 120)
                 .await?;
             customer.nothing_left(5).await?;
         }
@@ -202,20 +199,20 @@ async fn the_controller_killed_in_each_kind_of_effect_at_each_cloud_doubles_and_
     let campaign = Campaign::start(&cluster).await?;
 
     campaign
-        .killed_in(machine_ordered, campaign.create_pools("a"))
+        .killed_in(Effect::MachineOrdered, campaign.create_pools("a"))
         .await?;
     campaign.as_wanted("a").await?;
     campaign
-        .killed_in(machine_deleted, campaign.delete_pools("a"))
+        .killed_in(Effect::MachineDeleted, campaign.delete_pools("a"))
         .await?;
     campaign.all_gone("a").await?;
 
     campaign
-        .killed_in(shared_made, campaign.create_pools("b"))
+        .killed_in(Effect::SharedMade, campaign.create_pools("b"))
         .await?;
     campaign.as_wanted("b").await?;
     campaign
-        .killed_in(shared_returned, campaign.delete_pools("b"))
+        .killed_in(Effect::SharedReturned, campaign.delete_pools("b"))
         .await?;
     campaign.all_gone("b").await?;
 
@@ -225,7 +222,7 @@ async fn the_controller_killed_in_each_kind_of_effect_at_each_cloud_doubles_and_
         .await?
         .items
         .iter()
-        .map(|machine| machine.name_any())
+        .map(kube::ResourceExt::name_any)
         .collect();
     ensure!(left.is_empty(), "records are left: {left:?}");
     for customer in &campaign.customers {
