@@ -200,7 +200,7 @@ mod tests {
         let began = Instant::now();
         let looks = looks(200, 50).await;
         let took = began.elapsed();
-        let most = AT_ONCE as u128 + took.as_millis() / PACE.as_millis() + 1;
+        let most = u128::from(AT_ONCE) + took.as_millis() / PACE.as_millis() + 1;
         assert!(looks as u128 <= most, "{looks} looks in {took:?}");
         assert!(took <= PACE * 52, "each looked 50 times: {took:?}");
     }
