@@ -58,7 +58,7 @@ printf '%s\n' "$CLUSTER" >"$DEMO/cluster"
 say "  Kubernetes $(k version -o json | python3 -c 'import json, sys; print(json.load(sys.stdin)["serverVersion"]["gitVersion"])')"
 
 step "Build the operator, the kubectl plugin and the agent"
-quietly "cargo build (8 to 12 minutes on two cores the first time)" hack/build.sh
+quietly "cargo build (10 to 15 minutes on two cores the first time)" hack/build.sh
 
 step "Build the images"
 hack/images.sh --no-load >/dev/null
