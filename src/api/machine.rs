@@ -228,8 +228,8 @@ pub struct MachineStatus {
     /// Since when it is billed, as the provider says; else since `acceptedAt`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub billed_since: Option<Time>,
-    /// Until when it is billed, where its provider bills no more once its end is ordered;
-    /// else until `goneAt`.
+    /// Until when it is billed: until its end is ordered, where its provider bills no more
+    /// then, or until it was first seen to be away; where this is empty, until `goneAt`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub billed_until: Option<Time>,
     /// When the cloud will take it back, once it said so.

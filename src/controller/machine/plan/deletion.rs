@@ -13,7 +13,7 @@ use skyward_api::{
     MachinePhase,
     condition::{self, Draft, READY, cut, reason},
 };
-use skyward_core::{Deletion, ProviderPhase};
+use skyward_core::{Deletion, ProviderPhase, provider::BilledTime};
 
 use super::{Action, Next, Plan, rental, status};
 use crate::{
@@ -358,9 +358,20 @@ fn mark(
     if let Some(at) = status::reclaim_at(seen, reported) {
         new.reclaim_at = Some(Time(at));
     }
-    if matches!(seen.deletion, Some(Ok(Deletion::InProgress))) {
-        // Its provider found it, although nobody here ever heard that its order was accepted.
-        new.accepted_at.get_or_insert(Time(now));
+    match &seen.deletion {
+        // If it stays away, its bill ended when it was first away.
+        Some(Ok(Deletion::Gone)) => {
+            new.billed_until.get_or_insert(Time(now));
+        }
+        Some(Ok(Deletion::InProgress)) => {
+            // Its provider found it, although nobody here ever heard that its order was accepted.
+            new.accepted_at.get_or_insert(Time(now));
+            // Or it was away for a moment only, on a copy that lagged.
+            if seen.billed_time == BilledTime::Existing {
+                new.billed_until = None;
+            }
+        }
+        Some(Err(_)) | None => {}
     }
     let ready = condition::apply(
         &old.conditions,

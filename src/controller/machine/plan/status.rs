@@ -59,6 +59,7 @@ fn is_major(old: &MachineStatus, new: &MachineStatus) -> bool {
     old.phase != new.phase
         || old.id != new.id
         || old.reclaim_at != new.reclaim_at
+        || old.billed_until != new.billed_until
         || outline(old) != outline(new)
 }
 

@@ -42,6 +42,24 @@ fn gone_is_believed_of_a_machine_that_would_have_been_shown_by_now() {
 }
 
 #[test]
+fn a_bill_ends_when_its_machine_was_first_away_unless_it_comes_back() {
+    let mut seen = deleting(world());
+    seen.unseen_until = Some(at(NOW + 30));
+    seen.deletion = Some(Ok(Deletion::Gone));
+    let away = plan(&seen, at(NOW));
+    assert_eq!(status(&away).billed_until, Some(Time(at(NOW))));
+    seen.machine.status = status(&away).clone();
+    assert!(plan(&seen, at(NOW + 9)).status.is_none(), "it is on record");
+    seen.deletion = Some(Ok(Deletion::InProgress));
+    let back = plan(&seen, at(NOW + 10));
+    assert_eq!(
+        status(&back).billed_until,
+        None,
+        "it was on the bill all the time"
+    );
+}
+
+#[test]
 fn what_shows_up_only_while_it_goes_comes_on_record_before_it_is_deleted() {
     let mut seen = deleting(world());
     seen.provider = there(ProviderPhase::Running);
