@@ -12,7 +12,7 @@ use skyward_api::{
 use skyward_core::MachineRef;
 
 use super::{cloud::Rented, world::World};
-use crate::money::Tariff;
+use crate::money::{Tariff, billed_until};
 
 /// What a machine cost by its record, when that was let go.
 #[derive(Clone, Debug)]
@@ -138,14 +138,14 @@ impl World {
         let uid = machine.uid().unwrap_or_default();
         let status = machine.status.clone().unwrap_or_default();
         let since = status.billed_since.or(status.accepted_at).map(|time| time.0);
-        let gone = status.gone_at.map(|time| time.0);
-        if let (Some(since), Some(gone)) = (since, gone) {
+        let until = status.gone_at.and_then(|_| billed_until(machine));
+        if let (Some(since), Some(until)) = (since, until) {
             self.settled.push(Settled {
                 provider: machine.spec.provider.clone(),
                 pool_uid: machine.spec.pool_uid.clone(),
                 uid,
                 hourly: Tariff::of(machine).hourly,
-                times: (since.as_second(), gone.as_second()),
+                times: (since.as_second(), until.as_second()),
             });
             return;
         }
@@ -166,8 +166,8 @@ impl World {
     /// What a machine cost between those times, by the rules of its cloud.
     fn by_record(&self, settled: &Settled) -> Decimal {
         let kind = self.kind_of(&settled.provider);
-        let (since, gone) = settled.times;
-        super::cloud::cost(kind, settled.hourly, gone - since)
+        let (since, until) = settled.times;
+        super::cloud::cost(kind, settled.hourly, until - since)
     }
 
     /// All is calm: everything is as the Pools ask for, but for what cannot be had.
