@@ -69,6 +69,8 @@ pub mod reason {
     pub const MACHINE_DESTROYED: &str = "MachineDestroyed";
     /// Provider: a machine with our mark belonged to nothing and was deleted.
     pub const ORPHAN_DELETED: &str = "OrphanDeleted";
+    /// Provider: it went, and its account may still have something of ours; the note says what.
+    pub const LEFT_BEHIND: &str = "LeftBehind";
     /// Lease: an agent takes orders from a newer leader, so this process ends.
     pub const SUPERSEDED: &str = "Superseded";
     /// Task: its runs were started.

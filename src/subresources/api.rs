@@ -1,6 +1,6 @@
 //! The aggregated API's routes, and who may use them.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use axum::{
     Json, Router,
@@ -46,6 +46,8 @@ pub struct Parts {
     pub tasks: Arc<dyn Tasks>,
     /// Where logs and results are read.
     pub data: Arc<dyn Data>,
+    /// How long those may be away before a request fails.
+    pub patience: Duration,
     /// Whether certificates are there.
     pub ready: watch::Receiver<bool>,
 }
@@ -178,6 +180,7 @@ async fn admit(
             namespace,
             name,
             uid,
+            patience: shared.parts.patience,
         },
         task,
         permit,

@@ -71,6 +71,7 @@ pub async fn run(client: kube::Client, config: Config, shutdown: CancellationTok
         authorizer: authorize::Remembering::new(authorize::Reviews::new(client.clone())),
         tasks: Arc::new(tasks::Cluster(client.clone())),
         data: Arc::new(data::Leader::new(client.clone(), &namespace, client_tls_now)),
+        patience: reading::PATIENCE,
         ready: ready_now,
     });
     let outputs = reload::Outputs {

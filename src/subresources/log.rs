@@ -20,7 +20,7 @@ use tokio::{
 use crate::{
     data::{DataError, Run, Runs, run_id},
     options::{Format, LogOptions},
-    reading::{Now, Reading, attempt, describe, phase, ranks},
+    reading::{Now, Reading, attempt, describe, pause, phase, ranks},
     records::{Decoder, Record, frame, frame_attempt, frame_notice},
     status::Failure,
     text::{Joiner, Style},
@@ -34,8 +34,8 @@ const TAIL_WINDOW: u64 = 64 * 1024;
 const PROMPT: Duration = Duration::from_millis(500);
 /// How often an empty line keeps a silent stream of records alive.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// Times a broken connection is tried again when not following.
-const TRIES: u32 = 4;
+/// Failures in a row after which somebody who follows is told.
+const TOLD_AFTER: u32 = 4;
 
 /// Opens the stream; what can be wrong from the start is a failure with its own status code.
 pub(crate) async fn open(
@@ -62,14 +62,10 @@ pub(crate) async fn open(
     let first = options.attempt.or(resumed).unwrap_or(last).min(last);
     let mut runs = None;
     if first > 0 {
-        let known = reading
-            .data
-            .runs(&reading.namespace, &reading.uid)
-            .await
-            .map_err(|error| match error {
-                DataError::NotFound => Failure::unavailable("the controller does not know this Task yet"),
-                DataError::Unavailable(text) => Failure::unavailable(text),
-            })?;
+        let known = reading.runs(&task).await.map_err(|error| match error {
+            DataError::NotFound => Failure::unavailable("the controller does not know this Task yet"),
+            DataError::Unavailable(text) => Failure::unavailable(text),
+        })?;
         let ranks = ranks(&task, &known, first);
         if let Some(rank) = options.rank
             && !ranks.is_empty()
@@ -276,7 +272,7 @@ impl Pump {
                 Err(DataError::NotFound) => {}
                 Err(DataError::Unavailable(text)) => {
                     failures += 1;
-                    if failures == TRIES {
+                    if failures == TOLD_AFTER {
                         writer.notice(&text).await?;
                     }
                 }
@@ -416,6 +412,7 @@ impl Reader {
         let follow = self.options.follow;
         let (mut decoder, mut skip) = self.start().await?;
         let mut failures = 0;
+        let mut heard_at = Instant::now();
         loop {
             match self.ask(decoder.position(), follow).await {
                 Ok(mut chunks) => {
@@ -424,6 +421,7 @@ impl Reader {
                             None => return Ok(()),
                             Some(Ok(chunk)) => {
                                 failures = 0;
+                                heard_at = Instant::now();
                                 decoder.push(&chunk);
                                 self.pass(&mut decoder, &mut skip).await?;
                             }
@@ -453,13 +451,13 @@ impl Reader {
                 }
                 Err(DataError::Unavailable(text)) => {
                     failures += 1;
-                    if failures == TRIES {
+                    if failures == TOLD_AFTER && follow {
                         self.event(Event::Notice(format!("rank {}: {text}", self.rank)))
                             .await?;
                     }
                 }
             }
-            if !follow && failures >= TRIES {
+            if !follow && heard_at.elapsed() >= self.reading.patience {
                 return self
                     .event(Event::Notice(format!(
                         "rank {}: the rest of this log cannot be read at the moment; try again in a few seconds",
@@ -511,7 +509,7 @@ impl Reader {
             return Ok((Decoder::at(0), 0));
         };
         let mut window = TAIL_WINDOW;
-        let mut failures = 0;
+        let (mut failures, began_at) = (0, Instant::now());
         loop {
             let offset = run.stored.saturating_sub(window);
             match self.count(offset).await {
@@ -521,7 +519,7 @@ impl Reader {
                 Some(_) => window = window.saturating_mul(4),
                 None => {
                     failures += 1;
-                    if failures >= TRIES && !self.options.follow {
+                    if !self.options.follow && began_at.elapsed() >= self.reading.patience {
                         return Ok((Decoder::at(0), 0));
                     }
                     sleep(pause(failures)).await;
@@ -565,9 +563,4 @@ struct Counted {
 
 fn is_before(record: &Record, since: Option<Timestamp>) -> bool {
     since.is_some_and(|since| record.millis < since.as_millisecond())
-}
-
-/// Longer and longer, but never long: somebody looks on.
-fn pause(failures: u32) -> Duration {
-    Duration::from_millis(200 * (1 << failures.min(3)))
 }

@@ -1,13 +1,18 @@
 //! One reader's view of one Task: which attempt, which ranks, and whether it has ended.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use skyward_api::{Task, TaskPhase, TaskStatus};
+use tokio::time::{Instant, sleep};
 
 use crate::{
-    data::{Data, Runs},
+    data::{Chunks, Data, DataError, Runs},
     tasks::Tasks,
 };
+
+/// How long a reader waits for a leader when one fails: until another one leads, and not so
+/// long that the API server in front of us gives up first (after 60 s).
+pub(crate) const PATIENCE: Duration = Duration::from_secs(25);
 
 /// What a request reads.
 #[derive(Clone)]
@@ -17,6 +22,8 @@ pub(crate) struct Reading {
     pub(crate) namespace: String,
     pub(crate) name: String,
     pub(crate) uid: String,
+    /// How long a leader may be away: [`PATIENCE`], but for tests.
+    pub(crate) patience: Duration,
 }
 
 /// What became of the Task meanwhile.
@@ -31,6 +38,40 @@ pub(crate) enum Now {
 }
 
 impl Reading {
+    /// The runs of a Task. A leader that knows none of one that is at work has just begun.
+    pub(crate) async fn runs(&self, task: &Task) -> Result<Runs, DataError> {
+        let at_work = !phase(task).is_finished();
+        let runs = || self.data.runs(&self.namespace, &self.uid);
+        self.patiently(runs, |error| at_work || *error != DataError::NotFound)
+            .await
+    }
+
+    /// The return value of a run.
+    pub(crate) async fn result(&self, run: &str) -> Result<Chunks, DataError> {
+        let result = || self.data.result(&self.namespace, &self.uid, run);
+        self.patiently(result, |error| *error != DataError::NotFound)
+            .await
+    }
+
+    /// Tries until a leader answers, or the last one has been away for too long.
+    async fn patiently<T, F: Future<Output = Result<T, DataError>>>(
+        &self,
+        mut call: impl FnMut() -> F,
+        passes: impl Fn(&DataError) -> bool,
+    ) -> Result<T, DataError> {
+        let end = Instant::now() + self.patience;
+        let mut failures = 0;
+        loop {
+            match call().await {
+                Err(error) if passes(&error) && Instant::now() < end => {
+                    failures += 1;
+                    sleep(pause(failures)).await;
+                }
+                answer => return answer,
+            }
+        }
+    }
+
     /// Looks at the Task again.
     pub(crate) async fn look(&self) -> Now {
         match self.tasks.get(&self.namespace, &self.name).await {
@@ -42,6 +83,11 @@ impl Reading {
             }
         }
     }
+}
+
+/// Longer and longer, but never long: somebody looks on.
+pub(crate) fn pause(failures: u32) -> Duration {
+    Duration::from_millis(200 * (1 << failures.min(3)))
 }
 
 /// The attempt that the status speaks of; 0 = it was never placed.

@@ -46,7 +46,7 @@ pub(crate) async fn open(
             None => Err(none(&task, &name, Some(rank))),
         };
     }
-    let known = match reading.data.runs(&reading.namespace, &reading.uid).await {
+    let known = match reading.runs(&task).await {
         Ok(runs) => runs,
         Err(DataError::NotFound) => Runs::default(),
         Err(DataError::Unavailable(text)) => return Err(Failure::unavailable(text)),
@@ -117,15 +117,7 @@ async fn value(reading: &Reading, task: &Task, number: u32, rank: u32) -> Result
     if let Some(value) = inline.and_then(|result| result.value.as_ref()) {
         return Ok(Some(text(value.to_string())));
     }
-    match reading
-        .data
-        .result(
-            &reading.namespace,
-            &reading.uid,
-            &run_id(&reading.uid, number, rank),
-        )
-        .await
-    {
+    match reading.result(&run_id(&reading.uid, number, rank)).await {
         Ok(chunks) => Ok(Some(chunks)),
         // `null` in the status cannot be told from no value; its size can.
         Err(DataError::NotFound) if inline.is_some_and(|r| r.value_bytes == Some(4)) => {

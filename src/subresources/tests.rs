@@ -4,7 +4,11 @@
 use std::{
     collections::{BTreeMap, VecDeque},
     io,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
 };
 
 use async_trait::async_trait;
@@ -89,6 +93,8 @@ struct World {
     logs: BTreeMap<String, Vec<u8>>,
     results: BTreeMap<String, String>,
     answers: Mutex<VecDeque<Answer>>,
+    /// So many questions after runs and results find no leader.
+    away: AtomicU32,
 }
 
 fn task(name: &str, status: Value) -> Task {
@@ -125,6 +131,19 @@ impl World {
         self
     }
 
+    fn away(self, questions: u32) -> Self {
+        self.away.store(questions, Ordering::Relaxed);
+        self
+    }
+
+    fn leads(&self) -> Result<(), DataError> {
+        let less = |left: u32| left.checked_sub(1);
+        match self.away.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less) {
+            Ok(_) => Err(DataError::Unavailable("no controller leads".into())),
+            Err(_) => Ok(()),
+        }
+    }
+
     fn answers(self, answers: &[Answer]) -> Self {
         self.answers.lock().unwrap().extend(answers.iter().cloned());
         self
@@ -141,6 +160,7 @@ impl Tasks for World {
 #[async_trait]
 impl Data for World {
     async fn runs(&self, _: &str, uid: &str) -> Result<Runs, DataError> {
+        self.leads()?;
         let runs = self.logs.iter().filter_map(|(id, log)| {
             let (attempt, rank) = parse_run_id(uid, id)?;
             Some(Run {
@@ -179,6 +199,7 @@ impl Data for World {
     }
 
     async fn result(&self, _: &str, _: &str, run: &str) -> Result<Chunks, DataError> {
+        self.leads()?;
         let result = self.results.get(run).ok_or(DataError::NotFound)?.clone();
         Ok(futures::stream::once(async { Ok(Bytes::from(result)) }).boxed())
     }
@@ -207,6 +228,10 @@ struct Server {
 
 impl Server {
     async fn start(world: World) -> Self {
+        Self::patient(world, Duration::from_secs(10)).await
+    }
+
+    async fn patient(world: World, patience: Duration) -> Self {
         let (serving, proxy) = (Authority::new("serving"), Authority::new("front proxy"));
         let (certificate, key) = serving.sign("api");
         let config = tls::server(
@@ -233,6 +258,7 @@ impl Server {
             authorizer: Arc::new(Rights),
             tasks: world.clone(),
             data: world,
+            patience,
             ready: watch::channel(true).1,
         });
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -464,6 +490,36 @@ async fn every_line_arrives_once_whatever_breaks() {
     let world = World::with("t", ended()).log(1, 0, &lines).answers(&broken);
     let server = Server::start(world).await;
     assert_eq!(server.get("t/log?follow=true").await, (StatusCode::OK, want));
+}
+
+#[tokio::test]
+async fn who_reads_while_the_controller_is_replaced_waits_for_the_next_one() {
+    let world = || {
+        World::with("t", ended())
+            .log(1, 0, &["0 o F all of it"])
+            .result(0, "7")
+    };
+    let away = [Answer::Away, Answer::Breaks(4), Answer::Away];
+    let server = Server::start(world().away(1).answers(&away)).await;
+    assert_eq!(
+        server.get("t/log").await,
+        (StatusCode::OK, "all of it\n".to_owned())
+    );
+    let server = Server::start(world().away(2)).await;
+    assert_eq!(server.get("t/result").await, (StatusCode::OK, "7".to_owned()));
+}
+
+#[tokio::test]
+async fn a_controller_that_stays_away_is_said() {
+    let world = || World::with("t", ended()).log(1, 0, &["0 o F all of it"]);
+    let server = Server::patient(world().away(9), Duration::ZERO).await;
+    let (status, text) = server.get("t/log").await;
+    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+    assert!(text.contains("no controller leads"), "{text}");
+    let away = [Answer::Away, Answer::Away];
+    let server = Server::patient(world().answers(&away), Duration::ZERO).await;
+    let (_, text) = server.get("t/log").await;
+    assert!(text.contains("cannot be read at the moment"), "{text}");
 }
 
 #[tokio::test]

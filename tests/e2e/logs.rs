@@ -9,9 +9,6 @@ use crate::story;
 #[tokio::test]
 async fn full_logs_are_read_through_the_api_and_the_plugin() -> Result {
     let space = story("logs").await?;
-    // A read in the moment in which the controller is killed fails, and the plugin does not
-    // try again; what follows a log through a kill is in `leadership`.
-    let _turn = crate::crash::KILLING.lock().await;
     space.pool("p", 2, json!({})).await?;
     space
         .task(

@@ -77,7 +77,7 @@ pub(super) async fn run(context: Context) {
 }
 
 /// Regions of a Provider in which Pools that exist have ordered.
-pub(super) fn regions(context: &Context, provider: &str) -> BTreeSet<String> {
+pub(crate) fn regions(context: &Context, provider: &str) -> BTreeSet<String> {
     context
         .caches
         .pools

@@ -1,5 +1,6 @@
 //! Finds machines that carry our mark and belong to nothing, and deletes them, also a second
-//! one of the same record; and wakes Machines that their provider does not list any more.
+//! one of the same record; and wakes Machines of which their provider lists something else
+//! than is on record.
 //!
 //! The provider is listed first and our own records are read afterwards: the other way
 //! round, a machine ordered in between would look like an orphan. A machine must be seen
@@ -14,7 +15,7 @@ use futures::{StreamExt, stream};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{Resource, ResourceExt, runtime::reflector::ObjectRef};
-use skyward_api::Provider as ProviderObject;
+use skyward_api::{Machine, MachinePhase, Provider as ProviderObject};
 use skyward_core::{MachineRef, ProviderMachine, ProviderPhase, Scope};
 use tokio::time::{sleep, timeout};
 
@@ -191,7 +192,7 @@ async fn sweep_account(
             Some((machine.uid()?, id.unwrap_or_default()))
         })
         .collect();
-    wake_missing(context, name, &listed);
+    wake_changed(context, name, &listed);
     let settle = account.provider.capabilities().settle_time.max(LEAST_SETTLE);
     let now = Timestamp::now();
     let plan = plan(&context.cluster, &listed, &known, &memory.sightings, settle, now);
@@ -207,22 +208,29 @@ async fn sweep_account(
     (memory, again)
 }
 
-/// Machines that were accepted and are not listed: their own reconcile finds out.
-fn wake_missing(context: &Context, provider: &str, listed: &[ProviderMachine]) {
-    let there: BTreeSet<&str> = listed
-        .iter()
-        .map(|machine| machine.mark.machine_uid.as_str())
-        .collect();
+/// Machines of which the list tells what is not on record: their own reconcile finds out.
+fn wake_changed(context: &Context, provider: &str, listed: &[ProviderMachine]) {
     for machine in context.caches.machines.state() {
-        let accepted = machine
-            .status
-            .as_ref()
-            .is_some_and(|status| !status.id.is_empty());
-        let uid = machine.uid().unwrap_or_default();
-        if machine.spec.provider == provider && accepted && !there.contains(uid.as_str()) {
+        if machine.spec.provider == provider && is_news(&machine, listed) {
             context.machine_wakeups.wake(key_of(machine.as_ref()));
         }
     }
+}
+
+/// Whether a list tells something of a Machine that is not on record: it is missing, it runs
+/// no more, or it will be taken back. One that is Ready is looked at for nothing else.
+pub(crate) fn is_news(machine: &Machine, listed: &[ProviderMachine]) -> bool {
+    let status = machine.status.as_ref();
+    let uid = machine.uid().unwrap_or_default();
+    let Some(status) = status.filter(|status| !status.id.is_empty()) else {
+        return false;
+    };
+    let shown = listed.iter().find(|listed| listed.mark.machine_uid == uid);
+    shown.is_none_or(|shown| {
+        let halted = status.phase == Some(MachinePhase::Ready) && shown.phase != ProviderPhase::Running;
+        let reclaimed = status.reclaim_at.is_none() && shown.rental.reclaim_at.is_some();
+        halted || reclaimed
+    })
 }
 
 async fn delete_orphan(
@@ -296,6 +304,37 @@ mod tests {
             host_key: None,
             rental: skyward_core::machine::Rental::default(),
         }
+    }
+
+    #[test]
+    fn a_ready_machine_is_looked_at_when_the_list_tells_what_is_not_on_record() {
+        let record = |phase: &str, reclaim_at: Option<&str>| -> Machine {
+            serde_json::from_value(serde_json::json!({
+                "apiVersion": "skyward.dev/v1alpha1", "kind": "Machine", "metadata": { "name": "m-1", "uid": "uid-1" },
+                "spec": {
+                    "pool": "p", "poolUid": "p", "slot": 0, "attempt": 1, "provider": "a", "offer": "o", "instanceType": "x",
+                    "market": "Spot", "hourlyPrice": "1", "token": "t", "templateHash": "h"
+                },
+                "status": { "id": "1", "phase": phase, "reclaimAt": reclaim_at }
+            }))
+            .unwrap()
+        };
+        let ready = record("Ready", None);
+        let runs = machine("1", "here", ProviderPhase::Running);
+        assert!(!is_news(&ready, std::slice::from_ref(&runs)));
+        assert!(is_news(&ready, &[]), "it is missing");
+        let halted = machine("1", "here", ProviderPhase::Stopped("exited".into()));
+        assert!(is_news(&ready, &[halted]));
+        let mut taken = runs;
+        taken.rental.reclaim_at = Some("2026-01-01T00:02:00Z".parse().unwrap());
+        assert!(is_news(&ready, std::slice::from_ref(&taken)));
+        let told = record("Ready", Some("2026-01-01T00:02:00Z"));
+        assert!(!is_news(&told, &[taken]), "that is known");
+        let boots = machine("1", "here", ProviderPhase::Starting(None));
+        assert!(
+            !is_news(&record("Accepted", None), &[boots]),
+            "it looks by itself"
+        );
     }
 
     fn decide(

@@ -9,6 +9,7 @@
 mod catalogue;
 pub mod cost;
 mod credentials;
+pub(crate) mod departure;
 pub mod offers;
 pub(crate) mod plan;
 mod rotation;
@@ -23,7 +24,7 @@ use std::{
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
 use jiff::Timestamp;
 use kube::{
-    Api, ResourceExt,
+    Api, Resource, ResourceExt,
     api::{DeleteParams, Patch, PatchParams},
     runtime::{
         applier,
@@ -33,15 +34,17 @@ use kube::{
 };
 use serde_json::json;
 use skyward_api::{Offer, Provider as ProviderObject, ProviderStatus, labels};
-use skyward_core::{ErrorKind, Provider, ProviderError};
+use skyward_core::{ErrorKind, PoolScope, Provider, ProviderError, Scope};
 use tokio::time::timeout;
 
 use crate::{
     board::Key,
     context::{Account, Context, Origin},
     newest::Newest,
+    pool::leftover_sweep,
     wake::{Changed, Failures},
 };
+use departure::{Left, Owners};
 use plan::{Answer, Memory, Observed, Plan};
 use rotation::Rotated;
 
@@ -223,9 +226,16 @@ impl Controller {
         } else {
             Vec::new()
         };
+        let machines = self.context.fleet.used(&name, "").total;
+        let left = if plan::goes(provider, machines) {
+            self.left(provider, &answer, &memory).await
+        } else {
+            Left::NotAsked
+        };
         let observed = Observed {
             provider,
-            machines: self.context.fleet.used(&name, "").total,
+            machines,
+            left,
             shown: &self.context.fleet.of_provider(&name),
             offers: &offers,
             answer,
@@ -343,6 +353,60 @@ impl Controller {
         }
     }
 
+    /// What the account still has that is ours.
+    async fn left(&self, provider: &ProviderObject, answer: &Answer, memory: &Memory) -> Left {
+        let name = provider.name_any();
+        let Some(account) = self.context.providers.get(&name) else {
+            let problem = match answer {
+                Answer::Failed(problem) => Some(problem),
+                Answer::NotAsked | Answer::Complete { .. } => memory.problem.as_ref(),
+            };
+            return problem.map_or(Left::NotAsked, |problem| Left::Unknown(problem.to_string()));
+        };
+        let caches = &self.context.caches;
+        let scope = Scope {
+            cluster: self.context.cluster.clone(),
+            pool_uid: None,
+            regions: leftover_sweep::regions(&self.context, &name)
+                .into_iter()
+                .collect(),
+        };
+        let asked = async {
+            let listed = account.provider.list(&scope).await?;
+            let leftovers = account.provider.leftovers(&scope).await?;
+            Ok::<_, ProviderError>((listed, leftovers))
+        };
+        match timeout(CALL_DEADLINE, asked).await {
+            Ok(Ok((listed, leftovers))) => {
+                // Only now, after the lists: what was recorded meanwhile is known too.
+                let providers = caches.providers.state();
+                let (machines, pools) = (caches.machines.state(), caches.pools.state());
+                let owners = Owners::of(
+                    provider,
+                    providers.iter().map(AsRef::as_ref),
+                    machines.iter().map(AsRef::as_ref),
+                    pools.iter().map(AsRef::as_ref),
+                );
+                departure::left(&self.context.cluster, &listed, &leftovers, &owners)
+            }
+            Ok(Err(error)) => Left::Unknown(error.to_string()),
+            Err(_) => Left::Unknown(format!("it did not answer within {} s", CALL_DEADLINE.as_secs())),
+        }
+    }
+
+    /// Returns what Pools shared at an account; the next look tells whether that worked.
+    async fn release(&self, provider: &str, scopes: &[PoolScope]) {
+        let Some(account) = self.context.providers.get(provider) else {
+            return;
+        };
+        for scope in scopes {
+            let answer = timeout(CALL_DEADLINE, account.provider.release(scope)).await;
+            if let Ok(Err(error)) = answer {
+                tracing::warn!(provider, pool_uid = scope.pool_uid, %error, "what a Pool shared could not be returned; it is tried again");
+            }
+        }
+    }
+
     /// The client of this object, its generation and its Secret: the one at hand, or a new one.
     fn client(
         &self,
@@ -361,6 +425,8 @@ impl Controller {
             apply,
             delete,
             status,
+            release,
+            event,
             remove_finalizer,
             again: _,
         } = plan;
@@ -383,6 +449,10 @@ impl Controller {
         }
         if let Some(error) = failure {
             return Err(error);
+        }
+        self.release(&provider.name_any(), &release).await;
+        if let Some(event) = event {
+            self.context.events.publish(&provider.object_ref(&()), event);
         }
         if remove_finalizer {
             let finalizers: Vec<String> = provider

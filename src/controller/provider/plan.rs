@@ -16,7 +16,7 @@ use skyward_api::{
     provider::{ProviderSpec, SelfStop},
 };
 use skyward_core::{
-    ErrorKind, ProviderError,
+    ErrorKind, PoolScope, ProviderError,
     error::ErrorClass,
     provider::{Capabilities, SelfStop as CoreSelfStop},
 };
@@ -24,7 +24,9 @@ use skyward_core::{
 use super::{
     catalogue::{self, Catalogue},
     cost,
+    departure::{self, Departure, Left},
 };
+use crate::events::EventSpec;
 
 /// How often offers are read where the Provider does not say.
 const REFRESH: Duration = Duration::from_mins(5);
@@ -34,6 +36,8 @@ const CLUSTER_REFRESH: Duration = Duration::from_mins(1);
 const RETRY: Duration = Duration::from_secs(5);
 /// Failures in a row before a Provider that was ready is not: one lost answer is no news.
 const PATIENCE: u32 = 2;
+/// Time between two looks at an account that has something of ours when its Provider goes.
+const DEPARTURE_AGAIN: Duration = Duration::from_secs(5);
 /// Least time between two writes that only tell another number of machines.
 const COUNT_EVERY: Duration = Duration::from_secs(5);
 
@@ -89,6 +93,8 @@ pub(crate) struct Observed<'a> {
     /// Offer objects that exist under the names it would use, and all of its own.
     pub offers: &'a [Arc<Offer>],
     pub answer: Answer,
+    /// What the account still has, when its Provider goes.
+    pub left: Left,
     /// What the account can do, if it was ever connected.
     pub capabilities: Option<Capabilities>,
 }
@@ -104,6 +110,10 @@ pub(crate) struct Plan {
     pub delete: Vec<String>,
     /// Status to write.
     pub status: Option<ProviderStatus>,
+    /// What Pools shared at the account, to be returned.
+    pub release: Vec<PoolScope>,
+    /// What to tell people.
+    pub event: Option<EventSpec>,
     /// Take our finalizer off: nothing uses it any more.
     pub remove_finalizer: bool,
     /// When to look again, if nothing happens.
@@ -192,6 +202,16 @@ pub(super) fn generation(provider: &Provider) -> i64 {
     provider.metadata.generation.unwrap_or_default()
 }
 
+fn is_held(provider: &Provider) -> bool {
+    let mut finalizers = provider.metadata.finalizers.iter().flatten();
+    finalizers.any(|name| name == labels::FINALIZER)
+}
+
+/// Whether it is deleted and only what has no record can hold it: its account is asked.
+pub(crate) fn goes(provider: &Provider, machines: u32) -> bool {
+    provider.metadata.deletion_timestamp.is_some() && is_held(provider) && machines == 0
+}
+
 /// Whether a plan compares Offers: only when there is something to compare them with, or
 /// when none may be left.
 pub(crate) fn compares_offers(provider: &Provider, memory: &Memory, answer: &Answer) -> bool {
@@ -206,13 +226,7 @@ pub(crate) fn plan(observed: &Observed<'_>, mut memory: Memory, now: Timestamp) 
     let mut plan = Plan::default();
     learn(&mut memory, observed, now);
     let deleting = provider.metadata.deletion_timestamp.is_some();
-    let ours = provider
-        .metadata
-        .finalizers
-        .iter()
-        .flatten()
-        .any(|name| name == labels::FINALIZER);
-    plan.add_finalizer = !deleting && !ours;
+    plan.add_finalizer = !deleting && !is_held(provider);
 
     let unusable = memory
         .problem
@@ -228,14 +242,23 @@ pub(crate) fn plan(observed: &Observed<'_>, mut memory: Memory, now: Timestamp) 
         memory.left_out = catalogue.left_out;
         (plan.apply, plan.delete) = catalogue::difference(provider, catalogue, observed.offers);
     }
-    plan.remove_finalizer = deleting && ours && observed.machines == 0;
-    plan.again = if deleting {
-        refresh_every(&provider.spec)
-    } else {
-        due_in(provider, &memory, now)
+    let departure = goes(provider, observed.machines).then(|| departure::plan(provider, &observed.left, now));
+    plan.again = match &departure {
+        Some(_) => DEPARTURE_AGAIN,
+        None if deleting => refresh_every(&provider.spec),
+        None => due_in(provider, &memory, now),
     };
+    let waits_for = departure
+        .as_ref()
+        .and_then(|departure| departure.waits_for.clone());
+    if let Some(Departure {
+        goes, release, event, ..
+    }) = departure
+    {
+        (plan.remove_finalizer, plan.release, plan.event) = (goes, release, event);
+    }
 
-    let status = status(observed, &memory, deleting, now);
+    let status = status(observed, &memory, waits_for, now);
     let old = provider.status.clone().unwrap_or_default();
     match worth_writing(&old, &status, provider, &memory, deleting, now) {
         // An object without finalizer vanishes with its last write.
@@ -282,10 +305,18 @@ fn learn(memory: &mut Memory, observed: &Observed<'_>, now: Timestamp) {
     }
 }
 
-fn status(observed: &Observed<'_>, memory: &Memory, deleting: bool, now: Timestamp) -> ProviderStatus {
+fn status(
+    observed: &Observed<'_>,
+    memory: &Memory,
+    waits_for: Option<(&'static str, String)>,
+    now: Timestamp,
+) -> ProviderStatus {
     let provider = observed.provider;
     let old = provider.status.clone().unwrap_or_default();
-    let drafts = conditions(observed, memory, deleting, &old);
+    let drafts = match waits_for {
+        Some((why, message)) => vec![Draft::new(READY, false, why, message)],
+        None => conditions(observed, memory, &old),
+    };
     let (type_, self_stop) = match &observed.capabilities {
         Some(capabilities) => (
             capabilities.kind.to_owned(),
@@ -306,8 +337,8 @@ fn status(observed: &Observed<'_>, memory: &Memory, deleting: bool, now: Timesta
     }
 }
 
-fn conditions(observed: &Observed<'_>, memory: &Memory, deleting: bool, old: &ProviderStatus) -> Vec<Draft> {
-    if deleting {
+fn conditions(observed: &Observed<'_>, memory: &Memory, old: &ProviderStatus) -> Vec<Draft> {
+    if observed.provider.metadata.deletion_timestamp.is_some() {
         let (count, are) = match observed.machines {
             1 => ("1 machine".to_owned(), "uses"),
             many => (format!("{many} machines"), "use"),

@@ -88,6 +88,10 @@ impl World {
             shown: &[],
             offers: &self.offers,
             answer,
+            left: Left::Known {
+                orphans: 0,
+                shared: Vec::new(),
+            },
             capabilities: Some(capabilities()),
         };
         let (plan, memory) = plan(&observed, std::mem::take(&mut self.memory), now);

@@ -17,6 +17,7 @@ use skyward_remote::sessions::Stage;
 use super::{
     kinds::{ALL, Kind},
     rules::Want,
+    server::Server,
     world::{Odds, World},
 };
 
@@ -133,6 +134,23 @@ impl World {
         }
     }
 
+    fn delete_providers(&mut self) {
+        let now = self.time();
+        let Server {
+            providers, version, ..
+        } = &mut self.server;
+        for name in providers.names() {
+            providers.delete(version, &name, None, now);
+        }
+        self.tell(|| "all Providers are deleted".to_owned());
+        self.change();
+    }
+
+    fn no_provider_is_left(&mut self) {
+        let left = self.server.providers.names();
+        self.rule(left.is_empty(), || format!("Providers are left: {left:?}"));
+    }
+
     fn other_accounts(&mut self) {
         for name in self.server.providers.names() {
             let now = self.secrets[&name].account.clone();
@@ -224,24 +242,31 @@ fn finish(world: &mut World) {
             world.meter_agrees(DAY);
         },
         |world| {
-            let now = world.time();
-            for name in world.server.providers.names() {
-                world
-                    .server
-                    .providers
-                    .delete(&mut world.server.version, &name, None, now);
-            }
+            world.delete_providers();
             world.calm_down(0, HOUR);
-            let left = world.server.providers.names();
-            world.rule(left.is_empty(), || format!("Providers are left: {left:?}"));
+            world.no_provider_is_left();
         },
     ];
-    for end in ends {
+    for (number, end) in ends.into_iter().enumerate() {
         if !world.broken.is_empty() {
             return;
         }
+        if number == 1 && world.torn.is_empty() && world.random.random_ratio(1, 4) {
+            return all_at_once(world);
+        }
         end(world);
     }
+}
+
+/// Pools and Providers go together, as a GitOps tool deletes them: not in an order that
+/// would help. What was at accounts of before, nobody can find then.
+fn all_at_once(world: &mut World) {
+    world.delete_pools();
+    world.delete_providers();
+    world.calm_down(0, HOUR);
+    world.no_provider_is_left();
+    let accounts = world.secrets.values().map(|secret| secret.account.clone());
+    world.nothing_is_left_at(&accounts.collect());
 }
 
 /// What a seed breaks, in words.

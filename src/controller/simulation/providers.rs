@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use kube::ResourceExt;
 use skyward_api::{Provider, ProviderStatus, labels};
-use skyward_core::{ErrorKind, ProviderError};
+use skyward_core::{ErrorKind, ProviderError, Scope};
 
 use super::{
     client::Client,
@@ -12,7 +12,10 @@ use super::{
     server::Refused,
     world::{Crashed, World},
 };
-use crate::provider::plan::{self, Answer, Memory, Observed, Plan};
+use crate::provider::{
+    departure::{self, Left, Owners},
+    plan::{self, Answer, Memory, Observed, Plan},
+};
 
 impl World {
     pub(super) fn reconcile_provider(&mut self, name: &str) -> Result<(), Crashed> {
@@ -42,11 +45,18 @@ impl World {
         } else {
             Vec::new()
         };
+        let machines = self.process.fleet.used(name, "").total;
+        let left = if plan::goes(&provider, machines) {
+            self.left(&provider, &answer, &memory)
+        } else {
+            Left::NotAsked
+        };
         let shown = self.process.fleet.of_provider(name);
         let capabilities = self.process.clients.contains_key(name);
         let observed = Observed {
             provider: &provider,
-            machines: self.process.fleet.used(name, "").total,
+            machines,
+            left,
             shown: &shown,
             offers: &offers,
             answer,
@@ -134,6 +144,38 @@ impl World {
         }
     }
 
+    /// What the account still has that is ours.
+    fn left(&mut self, provider: &Provider, answer: &Answer, memory: &Memory) -> Left {
+        let name = &provider.name_any();
+        if !self.process.clients.contains_key(name) {
+            let problem = match answer {
+                Answer::Failed(problem) => Some(problem),
+                Answer::NotAsked | Answer::Complete { .. } => memory.problem.as_ref(),
+            };
+            return problem.map_or(Left::NotAsked, |problem| Left::Unknown(problem.to_string()));
+        }
+        let scope = Scope {
+            cluster: "cluster".into(),
+            pool_uid: None,
+            regions: self.regions_of_pools(name).into_iter().collect(),
+        };
+        let lists = self
+            .list(name, &scope)
+            .and_then(|listed| Ok((listed, self.leftovers(name, &scope.regions)?)));
+        self.perhaps_catch_up();
+        match lists {
+            Ok((listed, leftovers)) => {
+                let process = &self.process;
+                let machines = process.machines.values().map(AsRef::as_ref);
+                let pools = process.pools.values().map(AsRef::as_ref);
+                let providers = process.providers.values().map(AsRef::as_ref);
+                let owners = Owners::of(provider, providers, machines, pools);
+                departure::left("cluster", &listed, &leftovers, &owners)
+            }
+            Err(error) => Left::Unknown(error.to_string()),
+        }
+    }
+
     fn carry_out(&mut self, mut provider: Arc<Provider>, plan: Plan) -> Result<Result<(), Refused>, Crashed> {
         let name = provider.name_any();
         let now = self.now;
@@ -178,6 +220,10 @@ impl World {
                 }
                 Err(refused) => return Ok(Err(refused)),
             }
+        }
+        for scope in plan.release {
+            self.boundary()?;
+            let _the_next_look_tells = self.release(&name, &scope);
         }
         if plan.remove_finalizer {
             self.boundary()?;

@@ -359,6 +359,12 @@ impl World {
 
     /// The Pools are gone, and all that they had.
     pub(super) fn nothing_is_left(&mut self) {
+        let accounts = self.clouds.keys().cloned().collect();
+        self.nothing_is_left_at(&accounts);
+    }
+
+    /// The Pools are gone, and all that they had at these accounts.
+    pub(super) fn nothing_is_left_at(&mut self, accounts: &BTreeSet<String>) {
         let pools = self.server.pools.names();
         let machines = self.server.machines.names();
         self.rule(pools.is_empty() && machines.is_empty(), || {
@@ -366,15 +372,17 @@ impl World {
         });
         let billed: Vec<String> = self
             .clouds
-            .values()
-            .flat_map(|cloud| cloud.alive(self.now))
+            .iter()
+            .filter(|(account, _)| accounts.contains(*account))
+            .flat_map(|(_, cloud)| cloud.alive(self.now))
             .map(|machine| machine.id.clone())
             .collect();
         self.rule(billed.is_empty(), || format!("still billed: {billed:?}"));
         let shared: usize = self
             .clouds
-            .values()
-            .map(|cloud| cloud.leftovers(self.now).len())
+            .iter()
+            .filter(|(account, _)| accounts.contains(*account))
+            .map(|(_, cloud)| cloud.leftovers(self.now).len())
             .sum();
         self.rule(shared == 0, || {
             format!("{shared} things that were shared are left")

@@ -12,7 +12,7 @@ use super::{
 use crate::pool::{key_sweep, leftover_sweep, sweep};
 
 impl World {
-    fn regions_of_pools(&self, provider: &str) -> BTreeSet<String> {
+    pub(super) fn regions_of_pools(&self, provider: &str) -> BTreeSet<String> {
         self.process
             .pools
             .values()
@@ -57,16 +57,10 @@ impl World {
                 })
                 .collect();
             let now = self.now;
-            let there: BTreeSet<&str> = listed.iter().map(|m| m.mark.machine_uid.as_str()).collect();
-            let is_missing = |machine: &skyward_api::Machine| {
-                let accepted = machine
-                    .status
-                    .as_ref()
-                    .is_some_and(|status| !status.id.is_empty());
-                let uid = machine.uid().unwrap_or_default();
-                machine.spec.provider == name && accepted && !there.contains(uid.as_str())
+            let is_news = |machine: &skyward_api::Machine| {
+                machine.spec.provider == name && sweep::is_news(machine, &listed)
             };
-            self.process.wake_machines(is_missing, now);
+            self.process.wake_machines(is_news, now);
             let settle = self.kind_of(&name).settle().max(5);
             let wait = std::time::Duration::from_secs(settle.unsigned_abs());
             let seen = self.process.orphans.remove(&name).unwrap_or_default();

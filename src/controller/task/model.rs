@@ -9,7 +9,8 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{Resource, ResourceExt};
 use skyward_api::{
-    Machine, MachinePhase, Pool, Task, TaskPhase, TaskStatus, condition,
+    Machine, MachinePhase, Pool, Task, TaskPhase, TaskStatus,
+    condition::{self, reason},
     shared::{Accelerator, EnvFrom, EnvVar},
     task::Placement,
 };
@@ -81,6 +82,10 @@ pub(crate) const GRACE: Duration = Duration::from_secs(30);
 pub(crate) const SHUTDOWN: Duration = Duration::from_mins(2);
 /// Retries after a lost machine where neither Task nor Pool say.
 pub(crate) const RETRIES: u32 = 3;
+/// What collecting the end of a run takes, before its machine is taken away.
+const LAST_WORDS: Duration = Duration::from_secs(3);
+/// What a run has at least.
+const LEAST_GRACE: Duration = Duration::from_secs(1);
 
 /// An active Task, slim.
 #[derive(Clone, Debug)]
@@ -184,6 +189,8 @@ impl PoolView {
             Some("spec.suspend of the Pool is true")
         } else if spec.nodes.desired == 0 {
             Some("nodes.desired of the Pool is 0")
+        } else if ready.is_some_and(|ready| ready.reason == reason::BUDGET_SPENT) {
+            Some("its budget is spent")
         } else {
             None
         };
@@ -231,6 +238,8 @@ pub(crate) struct MachineView {
     pub(crate) deleting: bool,
     /// Its runs are asked to end while there is time: it goes, and does not wait for them.
     pub(crate) ending: bool,
+    /// When its cloud takes it back, once that is known.
+    pub(crate) reclaim_at: Option<Timestamp>,
     /// By which other machines of the Pool reach it.
     pub(crate) address: String,
     /// The connection to its agent.
@@ -243,7 +252,9 @@ impl MachineView {
         let status = machine.status.as_ref();
         let deleting = machine.metadata.deletion_timestamp.is_some();
         let finish_runs = machine.annotations().contains_key(FINISH_RUNS);
-        let reclaimed = status.is_some_and(|status| status.reclaim_at.is_some());
+        let reclaim_at = status
+            .and_then(|status| status.reclaim_at.as_ref())
+            .map(|at| at.0);
         let phase = status.and_then(|status| status.phase).unwrap_or_default();
         let address = status.map_or("", |status| {
             if status.private_address.is_empty() {
@@ -264,10 +275,21 @@ impl MachineView {
                     .and_then(|status| condition::find(&status.conditions, condition::READY))
                     .is_none_or(|ready| ready.status != "False"),
             deleting,
-            ending: deleting && (reclaimed || !finish_runs),
+            ending: deleting && (reclaim_at.is_some() || !finish_runs),
+            reclaim_at,
             address: address.to_owned(),
             connection,
         })
+    }
+
+    /// How long a run that is asked to end has, of the time that it may take: what it says
+    /// last is to be collected before the machine is taken away.
+    pub(crate) fn grace(&self, allowed: Duration, now: Timestamp) -> Duration {
+        let Some(at) = self.reclaim_at else {
+            return allowed;
+        };
+        let left = Duration::try_from(at.duration_since(now)).unwrap_or_default();
+        allowed.min(left.saturating_sub(LAST_WORDS).max(LEAST_GRACE))
     }
 
     /// Whether it takes new runs.
@@ -278,6 +300,8 @@ impl MachineView {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -293,27 +317,65 @@ mod tests {
         }
     }
 
+    fn going(finishes: bool, reclaimed: bool) -> MachineView {
+        let annotations = if finishes {
+            json!({ FINISH_RUNS: "true" })
+        } else {
+            json!({})
+        };
+        let machine: Machine = serde_json::from_value(json!({
+            "apiVersion": "skyward.dev/v1alpha1", "kind": "Machine",
+            "metadata": { "name": "m", "deletionTimestamp": "2026-01-01T00:00:00Z", "annotations": annotations },
+            "spec": {
+                "pool": "p", "poolUid": "u", "slot": 0, "attempt": 1, "provider": "a", "offer": "o", "instanceType": "x",
+                "market": "Spot", "hourlyPrice": "1", "token": "t", "templateHash": "h"
+            },
+            "status": { "reclaimAt": reclaimed.then_some("2026-01-01T00:02:00Z") }
+        }))
+        .unwrap();
+        MachineView::of(&machine, None).unwrap()
+    }
+
     #[test]
     fn a_machine_that_goes_waits_for_its_runs_only_if_it_may() {
-        let view = |annotation: bool, reclaimed: bool| {
-            let machine: Machine = serde_json::from_value(serde_json::json!({
-                "apiVersion": "skyward.dev/v1alpha1", "kind": "Machine",
-                "metadata": {
-                    "name": "m", "deletionTimestamp": "2026-01-01T00:00:00Z",
-                    "annotations": if annotation { serde_json::json!({ FINISH_RUNS: "true" }) } else { serde_json::json!({}) }
-                },
-                "spec": {
-                    "pool": "p", "poolUid": "u", "slot": 0, "attempt": 1, "provider": "a", "offer": "o", "instanceType": "x",
-                    "market": "Spot", "hourlyPrice": "1", "token": "t", "templateHash": "h"
-                },
-                "status": { "reclaimAt": reclaimed.then_some("2026-01-01T00:02:00Z") }
-            }))
-            .unwrap();
-            MachineView::of(&machine, None).unwrap().ending
+        assert!(going(false, false).ending && going(false, true).ending);
+        assert!(!going(true, false).ending, "fewer are wanted");
+        assert!(going(true, true).ending, "the cloud does not wait");
+    }
+
+    #[test]
+    fn a_run_has_no_longer_than_its_machine_but_for_what_collecting_its_end_takes() {
+        let machine = going(false, true);
+        let grace = |allowed, now: &str| {
+            let grace = machine.grace(Duration::from_secs(allowed), now.parse().unwrap());
+            grace.as_secs()
         };
-        assert!(view(false, false) && view(false, true));
-        assert!(!view(true, false), "fewer are wanted");
-        assert!(view(true, true), "the cloud does not wait");
+        assert_eq!(grace(30, "2026-01-01T00:00:00Z"), 30);
+        assert_eq!(grace(600, "2026-01-01T00:00:00Z"), 117);
+        assert_eq!(grace(30, "2026-01-01T00:01:59Z"), 1);
+        assert_eq!(grace(30, "2026-01-01T00:03:00Z"), 1);
+        let stays = going(false, false);
+        let day = Duration::from_hours(24);
+        assert_eq!(stays.grace(day, Timestamp::UNIX_EPOCH), day);
+    }
+
+    #[test]
+    fn a_pool_that_has_spent_its_budget_is_off_and_its_runs_were_not_interrupted() {
+        let pool = |reason: &str| -> Pool {
+            serde_json::from_value(json!({
+                "apiVersion": "skyward.dev/v1alpha1", "kind": "Pool",
+                "metadata": { "name": "p", "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z" },
+                "spec": { "provider": "a", "nodes": { "desired": 1 } },
+                "status": { "conditions": [{
+                    "type": "Ready", "status": "False", "reason": reason, "message": "",
+                    "lastTransitionTime": "2026-01-01T00:00:00Z"
+                }] }
+            }))
+            .unwrap()
+        };
+        let off = |reason| PoolView::of(&pool(reason)).unwrap().off;
+        assert!(off(reason::BUDGET_SPENT).is_some());
+        assert!(off(reason::PROVISIONING).is_none());
     }
 
     #[test]

@@ -29,6 +29,9 @@ const COLLECT: Duration = Duration::from_secs(15);
 const PROVIDER_GRACE: Duration = Duration::from_secs(20);
 /// Between two looks at whether the Pool has counted the cost.
 const SETTLE_AGAIN: Duration = Duration::from_millis(300);
+/// Between two looks at a machine whose end is ordered: as long as it may seem to be on the
+/// bill when it is not.
+const END_AGAIN: Duration = Duration::from_secs(5);
 /// Between two tries of a deletion that met a failure.
 const DELETE_AGAIN: Duration = Duration::from_secs(3);
 
@@ -74,9 +77,9 @@ pub(super) fn plan(seen: &Observed, now: Timestamp) -> Plan {
         Some(Ok(Deletion::InProgress)) => {
             plan.reasons.push("its end is ordered".to_owned());
             plan.look_again(if seen.tells_changes {
-                Duration::from_secs(5)
+                END_AGAIN
             } else {
-                seen.poll_interval
+                seen.poll_interval.min(END_AGAIN)
             });
             mark(
                 seen,

@@ -199,6 +199,8 @@ impl Dispatcher {
         for id in self.runs_of(uid) {
             if id.attempt == number {
                 if let Some(run) = self.runs.get_mut(&id) {
+                    let machine = self.machines.get(&run.place);
+                    let grace = machine.map_or(grace, |machine| machine.grace(grace, now));
                     run.stop.get_or_insert((grace, why.as_str()));
                 }
                 self.drive(&id, now);

@@ -113,6 +113,7 @@ impl World {
             ready: machine.ready && !machine.deleting,
             deleting: machine.deleting,
             ending: machine.ending,
+            reclaim_at: None,
             address: format!("10.0.0.{}", place.slot),
             connection: machine.connection,
         });
