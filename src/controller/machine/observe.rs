@@ -12,7 +12,7 @@ use skyward_api::{
 use skyward_core::{
     Deletion, ErrorKind, MachineRef, Mark, ProviderError, ProviderMachine, ProviderPhase,
     machine::Endpoint,
-    provider::{BilledTime, Idempotency},
+    provider::{BilledTime, Capabilities, Idempotency},
 };
 use skyward_remote::{
     MachineKey,
@@ -21,7 +21,7 @@ use skyward_remote::{
 use tokio::time::timeout;
 
 use crate::{
-    board::Key,
+    board::{Board, Key},
     context::Context,
     keys::PoolKey,
     money,
@@ -260,89 +260,150 @@ pub async fn observe(
         .pools
         .get(&ObjectRef::new(&facts.spec.pool).within(&facts.namespace))
         .filter(|pool| pool.uid().as_deref() == Some(facts.spec.pool_uid.as_str()));
-    let current = pool
-        .as_ref()
-        .is_some_and(|pool| template_hashes(&pool.spec).contains(&facts.spec.template_hash));
-    let provider_object = context
+    let provider = context
         .caches
         .providers
         .get(&ObjectRef::<ProviderObject>::new(&facts.spec.provider));
-    let client = context.providers.get(&facts.spec.provider);
-    let account = match (&provider_object, &client) {
-        (Some(object), Some(_)) => Account::Ready {
-            policy: object
-                .spec
-                .host_key_policy
-                .unwrap_or(HostKeyPolicy::TrustOnFirstUse),
-        },
-        (Some(_), None) => Account::Waiting,
-        (None, _) => Account::Gone,
-    };
+    let client = context
+        .providers
+        .get(&facts.spec.provider)
+        .map(|account| account.provider);
     let asked_at = Timestamp::now();
-    let provider = match client.as_ref().filter(|_| facts.is_asked_about()) {
+    let answer = match client.as_ref().filter(|_| facts.is_asked_about()) {
         None => Answer::Unknown(None),
-        Some(client) => {
-            match timeout(DEADLINE, client.provider.get(&facts.reference(&context.cluster))).await {
-                Ok(Ok(Some(found))) => Answer::There(Box::new(found)),
-                Ok(Ok(None)) => Answer::Absent,
-                Ok(Err(error)) => Answer::Unknown(Some(error.to_string())),
-                Err(_) => Answer::Unknown(Some("the provider did not answer in time".to_owned())),
-            }
-        }
+        Some(client) => match timeout(DEADLINE, client.get(&facts.reference(&context.cluster))).await {
+            Ok(answer) => Answer::of(answer),
+            Err(_) => Answer::Unknown(Some("the provider did not answer in time".to_owned())),
+        },
     };
-    if let Answer::There(found) = &provider
-        && matches!(found.phase, ProviderPhase::Starting(_))
-    {
-        memory.starting_at = Some(asked_at);
-    }
-    let session = context.sessions.state(&facts.session_key());
-    let connected = session.as_ref().is_some_and(|state| state.stage == Stage::Ready);
-    if connected || facts.status.ready_at.is_none() {
-        memory.disconnected_since = None;
-    } else if memory.disconnected_since.is_none() {
-        memory.disconnected_since = Some(Timestamp::now());
-    }
-    let capabilities = client.as_ref().map(|client| client.provider.capabilities());
-    let settle_time = capabilities.map_or(Duration::ZERO, |c| c.settle_time);
-    let unseen_until = facts.unseen_until(memory, settle_time);
-    let waits = Waits::of(pool.as_deref());
     let pool_key = Key::new(facts.namespace.clone(), facts.spec.pool.clone());
-    let runs = if facts.deleting_since.is_some() {
-        context.board.runs_left_on(&pool_key, &facts.name)
-    } else {
-        context.board.runs_on(&pool_key, &facts.name)
-    };
-    Observed {
-        counted_by_provider: provider_object.as_ref().is_none_or(|provider| {
-            provider
-                .status
-                .as_ref()
-                .and_then(|status| status.cost.as_ref())
-                .is_some_and(|cost| cost.counted.contains(&facts.uid))
-        }),
-        billed_so_far: money::so_far(machine, Timestamp::now()).total(),
-        runs,
-        machine: facts,
-        pool,
-        current,
-        account,
-        provider,
-        order: outcomes.order,
-        order_not_before: memory.order_not_before,
-        deletion: outcomes.deletion,
-        session,
-        disconnected_since: memory.disconnected_since,
-        last_write: memory.last_write,
-        tells_changes: client
+    let looked = Looked {
+        current: pool
             .as_ref()
-            .is_some_and(|client| client.provider.changes().is_some()),
-        poll_interval: capabilities.map_or(Duration::from_secs(5), |c| c.poll_interval),
-        settle_time,
-        unseen_until,
-        knows_token: capabilities.is_some_and(|c| c.idempotency == Idempotency::Token),
-        billed_time: capabilities.map_or(BilledTime::Existing, |c| c.billed_time),
-        starting_at: memory.starting_at,
-        waits,
+            .is_some_and(|pool| template_hashes(&pool.spec).contains(&facts.spec.template_hash)),
+        pool,
+        provider: provider.as_deref(),
+        capabilities: client.as_ref().map(|client| client.capabilities()),
+        tells_changes: client.as_ref().is_some_and(|client| client.changes().is_some()),
+        answer,
+        asked_at,
+        session: context.sessions.state(&facts.session_key()),
+        runs: runs(&context.board, &pool_key, &facts),
+        outcomes,
+        machine,
+        facts,
+    };
+    looked.observed(memory, Timestamp::now())
+}
+
+/// Runs that hold a machine.
+pub(crate) fn runs(board: &Board, pool: &Key, facts: &MachineFacts) -> Option<u32> {
+    if facts.deleting_since.is_some() {
+        board.runs_left_on(pool, &facts.name)
+    } else {
+        board.runs_on(pool, &facts.name)
+    }
+}
+
+/// What was read for a Machine, as it came.
+pub(crate) struct Looked<'a> {
+    pub(crate) machine: &'a Machine,
+    pub(crate) facts: MachineFacts,
+    pub(crate) pool: Option<Arc<Pool>>,
+    /// Its Pool still asks for this kind of machine.
+    pub(crate) current: bool,
+    pub(crate) provider: Option<&'a ProviderObject>,
+    /// Of its provider; `None` = no account is connected.
+    pub(crate) capabilities: Option<&'a Capabilities>,
+    pub(crate) tells_changes: bool,
+    pub(crate) answer: Answer,
+    /// When that was asked for.
+    pub(crate) asked_at: Timestamp,
+    pub(crate) session: Option<SessionState>,
+    pub(crate) runs: Option<u32>,
+    pub(crate) outcomes: Outcomes,
+}
+
+impl Looked<'_> {
+    /// What a plan sees of it.
+    pub(crate) fn observed(self, memory: &mut Memory, now: Timestamp) -> Observed {
+        let Self {
+            facts,
+            capabilities,
+            session,
+            outcomes,
+            ..
+        } = self;
+        let provider = self.answer.about(&outcomes);
+        if let Answer::There(found) = &provider
+            && matches!(found.phase, ProviderPhase::Starting(_))
+        {
+            memory.starting_at = Some(self.asked_at);
+        }
+        let connected = session.as_ref().is_some_and(|state| state.stage == Stage::Ready);
+        if connected || facts.status.ready_at.is_none() {
+            memory.disconnected_since = None;
+        } else {
+            memory.disconnected_since.get_or_insert(now);
+        }
+        let account = match (self.provider, capabilities) {
+            (Some(object), Some(_)) => Account::Ready {
+                policy: object
+                    .spec
+                    .host_key_policy
+                    .unwrap_or(HostKeyPolicy::TrustOnFirstUse),
+            },
+            (Some(_), None) => Account::Waiting,
+            (None, _) => Account::Gone,
+        };
+        let settle_time = capabilities.map_or(Duration::ZERO, |c| c.settle_time);
+        Observed {
+            counted_by_provider: self.provider.is_none_or(|provider| {
+                let status = provider.status.as_ref();
+                let cost = status.and_then(|status| status.cost.as_ref());
+                cost.is_some_and(|cost| cost.counted.contains(&facts.uid))
+            }),
+            billed_so_far: money::so_far(self.machine, now).total(),
+            unseen_until: facts.unseen_until(memory, settle_time),
+            waits: Waits::of(self.pool.as_deref()),
+            runs: self.runs,
+            machine: facts,
+            pool: self.pool,
+            current: self.current,
+            account,
+            provider,
+            order: outcomes.order,
+            order_not_before: memory.order_not_before,
+            deletion: outcomes.deletion,
+            session,
+            disconnected_since: memory.disconnected_since,
+            last_write: memory.last_write,
+            tells_changes: self.tells_changes,
+            poll_interval: capabilities.map_or(Duration::from_secs(5), |c| c.poll_interval),
+            settle_time,
+            knows_token: capabilities.is_some_and(|c| c.idempotency == Idempotency::Token),
+            billed_time: capabilities.map_or(BilledTime::Existing, |c| c.billed_time),
+            starting_at: memory.starting_at,
+        }
+    }
+}
+
+impl Answer {
+    pub(crate) fn of(answer: Result<Option<ProviderMachine>, ProviderError>) -> Self {
+        match answer {
+            Ok(Some(found)) => Self::There(Box::new(found)),
+            Ok(None) => Self::Absent,
+            Err(error) => Self::Unknown(Some(error.to_string())),
+        }
+    }
+
+    /// An order that was just accepted made this very machine. Another one with its mark is
+    /// an earlier one, on a copy that lags, and says nothing of it.
+    fn about(self, outcomes: &Outcomes) -> Self {
+        match (self, &outcomes.order) {
+            (Self::There(found), Some(Ok(id))) if found.id != *id => Self::Absent,
+            (answer, _) => answer,
+        }
     }
 }
 

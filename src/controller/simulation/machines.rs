@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use kube::{Resource, ResourceExt};
-use skyward_api::{Machine, Pool, labels, provider::HostKeyPolicy};
-use skyward_core::{ProviderPhase, provider::Idempotency};
-use skyward_remote::sessions::{SessionState, Stage};
+use skyward_api::{Machine, Pool, labels};
+use skyward_remote::sessions::SessionState;
 
 use super::{
     process::{Session, Work},
@@ -15,11 +14,10 @@ use super::{
 use crate::{
     board::Key,
     machine::{
-        observe::{Account, Answer, Memory, Observed, Outcomes, Waits, machine_facts},
+        observe::{Answer, Looked, Memory, Observed, Outcomes, machine_facts, runs},
         order::{OrderParts, order},
         plan::{Action, Next, plan},
     },
-    money,
     provider::shortage::REMEMBERED,
 };
 
@@ -149,90 +147,40 @@ impl World {
 
     fn observe_machine(&mut self, machine: &Machine, memory: &mut Memory, outcomes: Outcomes) -> Observed {
         let facts = machine_facts(machine);
-        let provider_name = facts.spec.provider.clone();
+        let provider = facts.spec.provider.clone();
         let pool: Option<Arc<Pool>> = self
             .process
             .pools
             .get(&facts.spec.pool)
             .filter(|pool| pool.uid().as_deref() == Some(facts.spec.pool_uid.as_str()))
             .cloned();
-        let current = pool
-            .as_ref()
-            .is_some_and(|pool| self.digests(pool).contains(&facts.spec.template_hash));
-        let object = self.process.providers.get(&provider_name).cloned();
-        let is_connected = self.process.clients.contains_key(&provider_name);
-        let account = match (&object, is_connected) {
-            (Some(_), true) => Account::Ready {
-                policy: HostKeyPolicy::TrustOnFirstUse,
-            },
-            (Some(_), false) => Account::Waiting,
-            (None, _) => Account::Gone,
-        };
-        let provider = if is_connected && facts.is_asked_about() {
-            match self.get(&provider_name, &facts.reference("cluster")) {
-                Ok(Some(there)) => Answer::There(Box::new(there)),
-                Ok(None) => Answer::Absent,
-                Err(error) => Answer::Unknown(Some(error.to_string())),
-            }
+        let object = self.process.providers.get(&provider).cloned();
+        let is_connected = self.process.clients.contains_key(&provider);
+        let answer = if is_connected && facts.is_asked_about() {
+            Answer::of(self.get(&provider, &facts.reference("cluster")))
         } else {
             Answer::Unknown(None)
         };
-        if let Answer::There(there) = &provider
-            && matches!(there.phase, ProviderPhase::Starting(_))
-        {
-            memory.starting_at = Some(self.time());
-        }
-        let session = self
-            .process
-            .sessions
-            .get(&facts.name)
-            .map(|session| session.state.clone());
-        let connected = session.as_ref().is_some_and(|state| state.stage == Stage::Ready);
-        if connected || facts.status.ready_at.is_none() {
-            memory.disconnected_since = None;
-        } else {
-            memory.disconnected_since.get_or_insert(self.time());
-        }
+        let session = self.process.sessions.get(&facts.name);
+        let session = session.map(|session| session.state.clone());
         let key = Key::new(facts.namespace.clone(), facts.spec.pool.clone());
-        let runs = if facts.deleting_since.is_some() {
-            self.process.board.runs_left_on(&key, &facts.name)
-        } else {
-            self.process.board.runs_on(&key, &facts.name)
-        };
-        let capabilities = &self.kind_of(&provider_name).capabilities;
-        let settle_time = if is_connected {
-            capabilities.settle_time
-        } else {
-            std::time::Duration::ZERO
-        };
-        Observed {
-            billed_so_far: money::so_far(machine, self.time()).total(),
-            counted_by_provider: object.as_ref().is_none_or(|provider| {
-                let status = provider.status.as_ref();
-                let cost = status.and_then(|status| status.cost.as_ref());
-                cost.is_some_and(|cost| cost.counted.contains(&facts.uid))
-            }),
-            unseen_until: facts.unseen_until(memory, settle_time),
-            knows_token: capabilities.idempotency == Idempotency::Token,
-            waits: Waits::of(pool.as_deref()),
-            machine: facts,
+        let looked = Looked {
+            current: pool
+                .as_ref()
+                .is_some_and(|pool| self.digests(pool).contains(&facts.spec.template_hash)),
             pool,
-            current,
-            account,
-            provider,
-            order: outcomes.order,
-            order_not_before: memory.order_not_before,
-            deletion: outcomes.deletion,
-            session,
-            disconnected_since: memory.disconnected_since,
-            runs,
-            last_write: memory.last_write,
+            provider: object.as_deref(),
+            capabilities: is_connected.then(|| &self.kind_of(&provider).capabilities),
             tells_changes: false,
-            poll_interval: capabilities.poll_interval,
-            settle_time,
-            billed_time: capabilities.billed_time,
-            starting_at: memory.starting_at,
-        }
+            answer,
+            asked_at: self.time(),
+            session,
+            runs: runs(&self.process.board, &key, &facts),
+            outcomes,
+            machine,
+            facts,
+        };
+        looked.observed(memory, self.time())
     }
 
     fn place_order(

@@ -265,7 +265,7 @@ enum Drains {
 fn drains(seen: &Observed, now: Timestamp) -> Drains {
     let machine = &seen.machine;
     let lost = match &seen.provider {
-        Answer::Absent => true,
+        Answer::Absent => !may_show_up(seen, now),
         Answer::There(there) => {
             matches!(
                 there.phase,

@@ -1,9 +1,10 @@
 //! Orders whose answer nobody has: never twice, never forgotten.
 
+use skyward_api::Machine;
 use skyward_core::machine::Rental;
 
 use super::*;
-use crate::machine::observe::Memory;
+use crate::machine::observe::{Looked, Memory, Outcomes};
 
 fn error(kind: ErrorKind) -> Result<String, ProviderError> {
     Err(ProviderError::new(kind, "order the machine", "no"))
@@ -129,5 +130,52 @@ fn a_machine_that_ran_and_is_not_connected_is_looked_at_again_soon(#[case] shown
         matches!(waits.next, Next::After(wait) if wait <= seen.poll_interval),
         "nothing else would tell: {:?}",
         waits.next
+    );
+}
+
+/// The order of before died with its machine, and the list is a while behind.
+#[test]
+fn what_an_accepted_order_made_is_not_taken_for_an_earlier_machine_of_its_mark() {
+    let facts = world().machine;
+    let machine = Machine::new("m", facts.spec.clone());
+    let Answer::There(earlier) = there(ProviderPhase::Running) else {
+        panic!("it is there");
+    };
+    let seen = |accepted: &str| {
+        let looked = Looked {
+            machine: &machine,
+            facts: facts.clone(),
+            pool: None,
+            current: true,
+            provider: None,
+            capabilities: None,
+            tells_changes: false,
+            answer: Answer::There(earlier.clone()),
+            asked_at: at(NOW),
+            session: None,
+            runs: None,
+            outcomes: Outcomes {
+                order: Some(Ok(accepted.to_owned())),
+                deletion: None,
+            },
+        };
+        looked.observed(&mut Memory::default(), at(NOW)).provider
+    };
+    assert!(matches!(seen("another"), Answer::Absent));
+    assert!(matches!(seen(&earlier.id), Answer::There(_)));
+}
+
+#[test]
+fn a_machine_with_runs_that_a_lagging_list_does_not_show_drains_all_the_same() {
+    let mut seen = deleting(world());
+    seen.machine.status.ready_at = Some(Time(at(NOW - 5)));
+    seen.runs = Some(1);
+    seen.provider = Answer::Absent;
+    seen.unseen_until = Some(at(NOW + 10));
+    assert!(!plan(&seen, at(NOW)).actions.contains(&Action::Delete));
+    seen.unseen_until = Some(at(NOW - 1));
+    assert!(
+        plan(&seen, at(NOW)).actions.contains(&Action::Delete),
+        "it is lost"
     );
 }
