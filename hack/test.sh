@@ -221,7 +221,7 @@ on_the_cluster() {
   absent control-plane tests/control_plane "control-plane tests" ||
     stage control-plane images 20 "control-plane tests" hack/test-programs.sh skyward-control-plane-tests
   absent e2e tests/e2e "end-to-end tests" ||
-    stage e2e images 45 "end-to-end tests on $(describe_cluster)" hack/test-programs.sh skyward-e2e -- --test-threads="${TEST_THREADS:-4}"
+    stage e2e images 45 "end-to-end tests on $(describe_cluster)" hack/test-programs.sh skyward-e2e -- --test-threads="${TEST_THREADS:-6}"
   # Only the local cluster's API server writes down who asked for what.
   [ "$CLUSTER" != local ] || stage permissions e2e 0 "permissions: what the chart grants is what was used" permissions
 }

@@ -12,13 +12,9 @@ use kube::{
     Api, Resource,
     api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions},
 };
-use skyward_api::{
-    Machine, Pool, labels,
-    machine::MachineSpec,
-    pool::{Place, PoolStatus},
-};
+use skyward_api::{Machine, Pool, labels, machine::MachineSpec, pool::PoolStatus};
 use skyward_core::{Deletion, ErrorKind, PoolScope, ProviderError};
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 use super::{
     fleet::{Limits, Reserved},
@@ -126,22 +122,10 @@ fn orders(plan: &Plan) -> Orders<'_> {
 }
 
 fn reservations(seen: &Observed, orders: &Orders<'_>) -> Vec<(String, Reserved)> {
-    let reserve = |(name, spec): &(&str, &MachineSpec)| {
-        let reserved = Reserved {
-            pool_uid: seen.pool.uid.clone(),
-            slot: spec.slot,
-            attempt: spec.attempt,
-            place: Place {
-                provider: spec.provider.clone(),
-                region: spec.region.clone(),
-            },
-            market: spec.market,
-            hourly: spec.hourly_price.parse().unwrap_or_default(),
-            since: Instant::now(),
-        };
-        ((*name).to_owned(), reserved)
-    };
-    orders.iter().map(reserve).collect()
+    orders
+        .iter()
+        .map(|(name, spec)| ((*name).to_owned(), Reserved::of(&seen.pool.uid, spec)))
+        .collect()
 }
 
 /// The number of running Tasks and what is being spent alone are not worth a write: they

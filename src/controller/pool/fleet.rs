@@ -13,7 +13,11 @@ use std::{
 };
 
 use rust_decimal::Decimal;
-use skyward_api::{Machine, machine::Market, pool::Place};
+use skyward_api::{
+    Machine,
+    machine::{MachineSpec, Market},
+    pool::Place,
+};
 use tokio::time::Instant;
 
 use crate::{board::Key, money};
@@ -47,6 +51,24 @@ pub struct Reserved {
     pub hourly: Decimal,
     /// Since when.
     pub since: Instant,
+}
+
+impl Reserved {
+    /// A Machine of that spec, from now on.
+    pub fn of(pool_uid: &str, spec: &MachineSpec) -> Self {
+        Self {
+            pool_uid: pool_uid.to_owned(),
+            slot: spec.slot,
+            attempt: spec.attempt,
+            place: Place {
+                provider: spec.provider.clone(),
+                region: spec.region.clone(),
+            },
+            market: spec.market,
+            hourly: spec.hourly_price.parse().unwrap_or_default(),
+            since: Instant::now(),
+        }
+    }
 }
 
 /// Most Machines at once, and most that they may cost per hour.

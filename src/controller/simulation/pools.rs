@@ -14,10 +14,8 @@ use skyward_api::{
     condition::{READY, find},
     labels,
     machine::MachineSpec,
-    pool::Place,
 };
 use skyward_core::{Deletion, MachineRef, Scope};
-use tokio::time::Instant;
 
 use super::{
     process::Work,
@@ -260,7 +258,7 @@ impl World {
                 .collect();
             let wanted = orders
                 .iter()
-                .map(|(name, spec)| ((*name).clone(), reservation(seen, spec)))
+                .map(|(name, spec)| ((*name).clone(), Reserved::of(&seen.pool.uid, spec)))
                 .collect();
             if !self.process.fleet.reserve(&seen.pool.namespace, &limits, wanted) {
                 return Ok(Err(1));
@@ -424,21 +422,6 @@ impl World {
             self.change();
         }
         if is_late { Err(Refused::Lost) } else { written }
-    }
-}
-
-fn reservation(seen: &Observed, spec: &MachineSpec) -> Reserved {
-    Reserved {
-        pool_uid: seen.pool.uid.clone(),
-        slot: spec.slot,
-        attempt: spec.attempt,
-        place: Place {
-            provider: spec.provider.clone(),
-            region: spec.region.clone(),
-        },
-        market: spec.market,
-        hourly: spec.hourly_price.parse().unwrap_or_default(),
-        since: Instant::now(),
     }
 }
 

@@ -13,7 +13,7 @@ use skyward_api::{Machine, Pool, ProviderStatus, Task, TaskPhase};
 use skyward_testkit::{OPERATOR_NAMESPACE, Result, Space};
 use tokio::time::{Instant, sleep};
 
-use crate::{Story, names, provider, story};
+use crate::{Story, is_there, provider, story};
 
 /// The documents of the sample of a cloud.
 fn sample(cloud: &str) -> Result<Vec<Value>> {
@@ -271,17 +271,4 @@ async fn a_spot_machine_that_aws_takes_back_is_replaced_and_its_run_runs_again()
     } else {
         Ok(())
     }
-}
-
-/// Whether there is a simulator of a cloud here; says so where there is not.
-#[expect(
-    clippy::print_stderr,
-    reason = "the person who reads the test's output must learn of it"
-)]
-fn is_there(cloud: &str) -> bool {
-    let there = names().contains(&cloud);
-    if !there {
-        eprintln!("skipped: SKYWARD_SPECS does not name a folder with the description of {cloud}");
-    }
-    there
 }

@@ -3,7 +3,8 @@
 //!
 //! - [`life`]: the sample of each cloud, and a spot machine that is taken back in mid-run.
 //! - [`kills`]: the controller is killed between each kind of effect and its record.
-//! - [`trouble`]: no capacity, credentials that are wrong, revoked and replaced.
+//! - [`trouble`]: no capacity, credentials that are wrong, revoked and replaced, everything
+//!   deleted at once.
 
 mod kills;
 mod life;
@@ -35,6 +36,19 @@ fn names() -> Vec<&'static str> {
     all.into_iter()
         .filter(|name| skyward_cloudsim::cloud(name).is_some())
         .collect()
+}
+
+/// Whether there is a simulator of a cloud here; says so where there is not.
+#[expect(
+    clippy::print_stderr,
+    reason = "the person who reads the test's output must learn of it"
+)]
+fn is_there(cloud: &str) -> bool {
+    let there = names().contains(&cloud);
+    if !there {
+        eprintln!("skipped: SKYWARD_SPECS does not name a folder with the description of {cloud}");
+    }
+    there
 }
 
 async fn clouds(cluster: &Cluster) -> Result<&'static Clouds> {

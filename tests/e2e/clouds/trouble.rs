@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, ensure};
-use kube::ResourceExt as _;
+use kube::{Api, ResourceExt as _};
 use serde_json::json;
-use skyward_api::{Pool, TaskPhase};
+use skyward_api::{Pool, Provider, TaskPhase};
 use skyward_cloudsim::{CredentialState, Entry, Fault, Machine, Rule};
-use skyward_testkit::Result;
+use skyward_testkit::{OPERATOR_NAMESPACE, Result};
+use tokio::time::{Duration, Instant, sleep};
 
-use crate::{Customer, clouds, provider_says, story};
+use crate::{Customer, clouds, is_there, provider_says, story};
 
 #[tokio::test]
 async fn wrong_credentials_say_what_to_do_and_right_ones_work_without_a_restart() -> Result {
@@ -195,4 +196,47 @@ async fn machines_of_two_pools_of_one_account_let_in_their_own_pools_key_only() 
         .await?
         .ok()?;
     story.finish().await
+}
+
+/// `kubectl delete -f` and GitOps tools take everything away at once, and the credentials
+/// first if they stand first.
+async fn deleted_at_once(cloud: &'static str) -> Result {
+    let story = story("at-once", cloud).await?;
+    let (space, customer) = (&story.space, &story.customer);
+    let name = customer.provider(space, json!({})).await?;
+    space.pool("p", 1, json!({"provider": name})).await?;
+    space.pool_ready("p").await?;
+    ensure!(!customer.leftovers().is_empty(), "its machines share something");
+    let secret = format!("secret/{}-{cloud}", space.name);
+    let provider = format!("provider.skyward.dev/{name}");
+    for (what, namespace) in [
+        (secret.as_str(), OPERATOR_NAMESPACE),
+        (provider.as_str(), "default"),
+        ("pool.skyward.dev/p", space.name.as_str()),
+    ] {
+        let command = ["delete", what, "-n", namespace, "--wait=false"];
+        space.cluster.kubectl(&command).await?.ok()?;
+    }
+    space.wait_gone::<Pool>("p", 180).await?;
+    let providers: Api<Provider> = Api::all(space.cluster.client.clone());
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while let Some(left) = providers.get_opt(&name).await? {
+        ensure!(Instant::now() < deadline, "the Provider stays: {left:#?}");
+        sleep(Duration::from_millis(200)).await;
+    }
+    story.finish().await
+}
+
+#[tokio::test]
+async fn a_pool_its_provider_and_its_secret_deleted_at_once_leave_nothing_at_verda() -> Result {
+    deleted_at_once("verda").await
+}
+
+#[tokio::test]
+async fn a_pool_its_provider_and_its_secret_deleted_at_once_leave_nothing_at_aws() -> Result {
+    if is_there("aws") {
+        deleted_at_once("aws").await
+    } else {
+        Ok(())
+    }
 }

@@ -118,7 +118,7 @@ pub enum Constraint {
 pub fn choose<'a>(wishes: &'a [Wish], offers: &'a Catalogue, request: &Request<'_>) -> Option<Choice<'a>> {
     let mut best: Option<(Rank, Choice<'a>)> = None;
     for wish in wishes {
-        let Some(Usable::Yes(_)) = request.providers.get(&wish.provider) else {
+        let Some(Usable::Yes(room)) = request.providers.get(&wish.provider) else {
             continue;
         };
         let Some(book) = offers.get(&wish.provider) else {
@@ -126,43 +126,35 @@ pub fn choose<'a>(wishes: &'a [Wish], offers: &'a Catalogue, request: &Request<'
         };
         let wanted = Some(wish.accelerator_name.as_str()).filter(|name| !name.is_empty());
         for offer in book.with_accelerator(wanted) {
-            // Sorted by the lowest price: nothing that follows can be better, or cheap enough.
-            let lowest = offer.lowest();
-            if let (Some(lowest), Some(most)) = (lowest, wish.max_hourly_cost)
-                && lowest > most
-            {
+            // Sorted by the lowest price; those that are sold nowhere come last.
+            let Some(lowest) = offer.lowest() else { break };
+            if wish.max_hourly_cost.is_some_and(|most| lowest > most) {
                 break;
             }
-            if request.selection == Selection::Cheapest
-                && let (Some((_, found)), Some(lowest)) = (&best, lowest)
-                && found.shortage.is_none()
-                && lowest > found.price
-            {
-                break;
+            if let Some((found, _)) = &best {
+                // Whatever follows, it cannot be better.
+                if *found < best_at(request.selection, wish, lowest) {
+                    break;
+                }
+                // This one cannot, which is known sooner than whether it would do.
+                if *found < rank(request.selection, wish, offer, lowest, false) {
+                    continue;
+                }
             }
-            let Ok(terms) = terms(request, wish, offer) else {
+            let Ok(terms) = terms(request, wish, offer, *room) else {
                 continue;
             };
-            let wins = |rank: &Rank, best: &Option<(Rank, Choice<'a>)>| {
-                best.as_ref().is_none_or(|(other, choice)| {
-                    let by_name = || offer.name().cmp(choice.offer.name());
-                    rank.cmp(other).then_with(by_name).is_lt()
-                })
-            };
-            // Most are worse whatever was refused lately, which takes longer to look up.
-            let (first, second) = terms;
-            let least = second.map_or(first.1, |(_, price)| price.min(first.1));
-            let bound = rank(request.selection, wish, offer, least, false);
-            if !wins(&bound, &best) {
-                continue;
-            }
             let Fit {
                 market,
                 price,
                 shortage,
             } = soonest(request, offer, terms);
             let rank = rank(request.selection, wish, offer, price, shortage.is_some());
-            if wins(&rank, &best) {
+            let wins = best.as_ref().is_none_or(|(other, choice)| {
+                let by_name = || offer.name().cmp(choice.offer.name());
+                rank.cmp(other).then_with(by_name).is_lt()
+            });
+            if wins {
                 let shortage = shortage.map(str::to_owned);
                 let choice = Choice {
                     wish,
@@ -184,14 +176,24 @@ type Rank = (bool, usize, Decimal, bool, bool, usize);
 
 fn rank(selection: Selection, wish: &Wish, offer: &Entry, price: Decimal, short: bool) -> Rank {
     let unsure = offer.facts.availability != Availability::Yes;
-    let order = match selection {
+    let accelerated = !offer.accelerator.is_empty();
+    let order = order(selection, wish, unsure);
+    (short, order, price, accelerated, unsure, wish.candidate)
+}
+
+/// The best rank that an Offer of that price can have.
+fn best_at(selection: Selection, wish: &Wish, price: Decimal) -> Rank {
+    let order = order(selection, wish, false);
+    (false, order, price, false, false, wish.candidate)
+}
+
+fn order(selection: Selection, wish: &Wish, unsure: bool) -> usize {
+    match selection {
         Selection::Cheapest => 0,
         Selection::First => wish.candidate,
         // What surely can be had goes before what may be.
         Selection::Available => wish.candidate + if unsure { 1_000 } else { 0 },
-    };
-    let accelerated = !offer.accelerator.is_empty();
-    (short, order, price, accelerated, unsure, wish.candidate)
+    }
 }
 
 /// How an Offer fulfils a wish.
@@ -208,7 +210,11 @@ pub struct Fit<'a> {
 /// On which market and at which price an Offer fulfils a wish, or the first constraint
 /// that it does not meet.
 pub fn fits<'a>(request: &Request<'a>, wish: &Wish, offer: &Entry) -> Result<Fit<'a>, Constraint> {
-    Ok(soonest(request, offer, terms(request, wish, offer)?))
+    let room = match request.providers.get(&wish.provider) {
+        Some(Usable::Yes(room)) => *room,
+        Some(Usable::No(_) | Usable::Full(_)) | None => None,
+    };
+    Ok(soonest(request, offer, terms(request, wish, offer, room)?))
 }
 
 /// A market, and the price there.
@@ -236,8 +242,14 @@ fn soonest<'a>(request: &Request<'a>, offer: &Entry, (first, second): (Term, Opt
 }
 
 /// On which markets and at which prices an Offer fulfils a wish, in the order in which they
-/// are tried and whatever was refused, or the first constraint that it does not meet.
-fn terms(request: &Request<'_>, wish: &Wish, offer: &Entry) -> Result<(Term, Option<Term>), Constraint> {
+/// are tried and whatever was refused, or the first constraint that it does not meet. `room`
+/// is what the limits of its Provider leave per hour.
+fn terms(
+    request: &Request<'_>,
+    wish: &Wish,
+    offer: &Entry,
+    room: Option<Decimal>,
+) -> Result<(Term, Option<Term>), Constraint> {
     hardware(wish, offer)?;
     if request.connected && !offer.facts.connected {
         return Err(Constraint::Connected);
@@ -260,10 +272,7 @@ fn terms(request: &Request<'_>, wish: &Wish, offer: &Entry) -> Result<(Term, Opt
             return None;
         }
         affordable = true;
-        match request.providers.get(&wish.provider) {
-            Some(Usable::Yes(Some(room))) if price > *room => None,
-            _ => Some((market, price)),
-        }
+        (room.is_none_or(|room| price <= room)).then_some((market, price))
     });
     match terms {
         [Some(first), second] => Ok((first, second)),
