@@ -113,7 +113,7 @@ fn problem(status: u16, detail: impl Into<String>) -> Answer {
 }
 
 /// All calls.
-const CALLS: [Call; 26] = [
+const CALLS: [Call; 28] = [
     Call::new("pods.list", Effect::Read),
     Call::new("pods.create", Effect::Create),
     Call::new("pods.get", Effect::Read),
@@ -137,6 +137,8 @@ const CALLS: [Call; 26] = [
     Call::new("graphql.podFindAndDeployOnDemand", Effect::Create),
     Call::new("graphql.podRentInterruptable", Effect::Create),
     Call::new("graphql.deployCpuPod", Effect::Create),
+    Call::new("graphql.podStop", Effect::Change),
+    Call::new("graphql.podResume", Effect::Change),
     Call::new("graphql.podBidResume", Effect::Change),
     Call::new("graphql.podTerminate", Effect::Delete),
     Call::new("graphql.updateUserSettings", Effect::Change),

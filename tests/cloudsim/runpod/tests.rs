@@ -2,6 +2,7 @@
 
 mod bids;
 mod catalogue;
+mod published;
 mod rest;
 
 use http::Method;

@@ -30,14 +30,15 @@ impl Verda {
             .iter()
             .map(|id| (id.clone(), self.act_on(visit, &act, id)))
             .collect();
-        if let (true, [(_, single)]) = (act.id.is_one(), results.as_slice()) {
+        // A list of one that fails is refused as that one: 207 is for some of several.
+        if let [(_, single)] = results.as_slice() {
             match single {
-                Done::AlreadySo => return Ok(Answer::empty(204)),
+                Done::AlreadySo if act.id.is_one() => return Ok(Answer::empty(204)),
                 Done::No(404, message) => return Err(Refusal::NotFound((*message).to_owned())),
                 Done::No(status, message) => {
                     return Err(Refusal::Answer(error(*status, "invalid_request", *message)));
                 }
-                Done::Yes => {}
+                Done::Yes | Done::AlreadySo => {}
             }
         }
         let failed = results.iter().any(|(_, done)| matches!(done, Done::No(..)));
