@@ -24,6 +24,9 @@
 //! Not here: `createCluster` and `deleteCluster` of GraphQL (REST has them), templates, network
 //! volumes, serverless, billing.
 //!
+//! RunPod's own Python package judges its GraphQL in `tests/sdk.rs`, where it is installed
+//! (`SKYWARD_RUNPOD_PYTHON` names a Python that has it).
+//!
 //! Assumed, since no fact says it: the number of the rate limit (600 a minute), that `env` of a
 //! pod in GraphQL is a list of `NAME=value`, that a pod
 //! costs from its order, that a bid below the floor is a lack of capacity, and that GB of

@@ -4,6 +4,7 @@ mod bids;
 mod catalogue;
 mod published;
 mod rest;
+mod sdk;
 
 use http::Method;
 use serde_json::{Value, json};

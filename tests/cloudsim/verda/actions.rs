@@ -83,7 +83,19 @@ impl Verda {
                     Done::Yes
                 }
             },
-            Action::Shutdown | Action::ForceShutdown | Action::Hibernate => match phase {
+            // Its client says of it: it discontinues the instance and retains its volumes.
+            Action::Hibernate => match phase {
+                Phase::Running | Phase::Halted => {
+                    let takes = visit.world.end_takes;
+                    visit.world.end(id, Cause::Asked, takes);
+                    self.after_delete(visit.world, id, Some(&[]), false);
+                    Done::Yes
+                }
+                Phase::Pending | Phase::Failed | Phase::Ending | Phase::Ended => {
+                    Done::No(400, "Can't hibernate an instance that is not running")
+                }
+            },
+            Action::Shutdown | Action::ForceShutdown => match phase {
                 Phase::Running => {
                     visit.world.halt(id, Cause::Asked);
                     Done::Yes

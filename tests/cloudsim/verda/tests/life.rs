@@ -354,3 +354,18 @@ async fn a_list_of_scripts_has_their_texts_or_has_not() {
     assert_eq!(seen, [true, true]);
     world.all_as_described();
 }
+
+#[tokio::test]
+async fn a_hibernated_instance_is_discontinued_and_its_volume_stays_and_costs() {
+    let world = world().await;
+    let id = world.running(order("a")).await;
+    let reply = world.put(json!({"action": "hibernate", "id": id})).await;
+    assert_eq!(reply.status, 202);
+    world.simulator.advance(60);
+    assert_eq!(world.instance(&id).await["status"], "discontinued");
+    assert_eq!(world.sim().meter(|meter| meter.billed_now().len()), 0);
+    let left = world.get("/v1/volumes?status=detached").await.json();
+    assert_eq!(left.as_array().unwrap().len(), 1);
+    assert!(world.sim().meter(|meter| !meter.hourly("acme").is_zero()));
+    world.all_as_described();
+}
