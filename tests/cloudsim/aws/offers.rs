@@ -9,7 +9,7 @@ use super::input::{Pages, filtered, int, list, page, text, texts};
 use super::network::zone_id;
 use super::room;
 
-const TYPE_FILTERS: [&str; 12] = [
+const TYPE_FILTERS: [&str; 13] = [
     "bare-metal",
     "burstable-performance-supported",
     "current-generation",
@@ -18,6 +18,7 @@ const TYPE_FILTERS: [&str; 12] = [
     "instance-storage-supported",
     "instance-type",
     "memory-info.size-in-mib",
+    "network-info.efa-supported",
     "processor-info.supported-architecture",
     "supported-usage-class",
     "supported-virtualization-type",
@@ -64,6 +65,7 @@ pub fn describe_types(context: &Context<'_, '_>, input: &Value) -> Outcome {
             "hypervisor" => &["Hypervisor"],
             "instance-storage-supported" => &["InstanceStorageSupported"],
             "memory-info.size-in-mib" => &["MemoryInfo", "SizeInMiB"],
+            "network-info.efa-supported" => &["NetworkInfo", "EfaSupported"],
             "processor-info.supported-architecture" => &["ProcessorInfo", "SupportedArchitectures"],
             "supported-usage-class" => &["SupportedUsageClasses"],
             "supported-virtualization-type" => &["SupportedVirtualizationTypes"],

@@ -37,6 +37,13 @@ const REGIONS: [(&str, &str); 3] = [
     ("us-west-1", "California, USA"),
 ];
 
+/// Family, name, version and architecture.
+const IMAGES: [(&str, &str, &str, &str); 3] = [
+    ("lambda-stack-22-04", "Lambda Stack 22.04", "22.4.5", "x86_64"),
+    ("lambda-stack-24-04", "Lambda Stack 24.04", "24.4.2", "x86_64"),
+    ("lambda-stack-24-04-arm", "Lambda Stack 24.04", "24.4.2", "arm64"),
+];
+
 /// Fills the world: everything in us-west-1, A10 in us-east-1 too, eight H100 nowhere.
 pub(super) fn furnish(world: &mut World) {
     world.regions = REGIONS.iter().map(|(code, _)| (*code).to_owned()).collect();
@@ -112,5 +119,20 @@ pub(super) fn types(visit: &mut Visit<'_>) -> Answer {
 
 pub(super) fn regions(visit: &mut Visit<'_>) -> Answer {
     let found = visit.world.regions.iter().map(|code| region(code)).collect();
+    list(visit, found)
+}
+
+/// Each image in each region, with an id of its own there.
+pub(super) fn images(visit: &mut Visit<'_>) -> Answer {
+    let mut found = Vec::new();
+    for code in &visit.world.regions {
+        for (family, name, version, architecture) in IMAGES {
+            found.push(json!({
+                "id": format!("{family}.{code}"), "family": family, "name": name, "version": version,
+                "description": "With drivers and CUDA", "architecture": architecture, "region": region(code),
+                "created_time": "2026-09-01T00:00:00Z", "updated_time": "2026-09-01T00:00:00Z",
+            }));
+        }
+    }
     list(visit, found)
 }

@@ -26,7 +26,7 @@ pub(super) struct Tag {
     value: String,
 }
 
-/// The body of a launch. What no client of ours sends (filesystems, rulesets) is refused.
+/// The body of a launch. There are no filesystems and no rulesets, so that none can be named.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Launch {
@@ -35,6 +35,12 @@ pub(super) struct Launch {
     ssh_key_names: Vec<String>,
     #[serde(default)]
     name: String,
+    #[serde(default)]
+    file_system_names: Vec<String>,
+    #[serde(default)]
+    file_system_mounts: Vec<Value>,
+    #[serde(default)]
+    firewall_rulesets: Vec<Value>,
     hostname: Option<String>,
     image: Option<Image>,
     user_data: Option<String>,
@@ -81,6 +87,12 @@ pub(super) fn launch(visit: &mut Visit<'_>) -> Result<Answer, Refusal> {
         return bad("Exactly one SSH key must be specified.");
     };
     let key_text = keys::text(visit, key).ok_or_else(|| unknown(400, "SSH key"))?;
+    if !order.file_system_names.is_empty() || !order.file_system_mounts.is_empty() {
+        return Err(unknown(400, "filesystem"));
+    }
+    if !order.firewall_rulesets.is_empty() {
+        return Err(unknown(400, "firewall ruleset"));
+    }
     if order
         .user_data
         .as_ref()

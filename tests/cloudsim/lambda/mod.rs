@@ -1,12 +1,14 @@
-//! Lambda Cloud: REST with one bearer key, virtual machines, on demand only.
+//! Lambda Cloud: REST with one key, virtual machines, on demand only.
 //!
 //! Written from `providers/lambda.md` and the description `lambda.json`. Where what is done
 //! here comes from:
 //!
 //! | fact | where |
 //! | --- | --- |
+//! | the key as bearer, or as the user of basic authentication | [`key_of`] |
 //! | answers in `{"data"}`, failures in `{"error": {"code", "message"}}` | [`data`], [`problem`] |
 //! | types are a map; the price is in cents for the whole machine; an empty list of regions is sold out | `catalogue.rs` |
+//! | images differ by region, their families do not | `catalogue.rs` |
 //! | launch takes one machine, exactly one key by its name, and cloud-init data in plain text; no token | `instances.rs` |
 //! | a shortage is a 400 with a code of its own; so is a quota | [`Lambda::refuse`] |
 //! | statuses; the address comes when it is active; unhealthy is still billed | `instances.rs` |
@@ -31,6 +33,8 @@ mod tests;
 
 use std::sync::Arc;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use jiff::SignedDuration;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -94,6 +98,21 @@ fn list(visit: &Visit<'_>, mut items: Vec<Value>) -> Answer {
     data(&Value::Array(items))
 }
 
+/// The key of a request: a bearer, or the user of basic authentication without a password,
+/// which may also be written as it is.
+fn key_of(request: &Request) -> Option<String> {
+    if let Some(key) = request.bearer() {
+        return Some(key.to_owned());
+    }
+    let given = request.header("authorization")?.strip_prefix("Basic ")?.trim();
+    let decoded = STANDARD
+        .decode(given)
+        .ok()
+        .and_then(|bytes| String::from_utf8(bytes).ok());
+    let user = decoded.as_deref().and_then(|pair| pair.strip_suffix(':'));
+    Some(user.unwrap_or(given).to_owned())
+}
+
 /// The body as one of our strict types.
 fn given<T: DeserializeOwned>(request: &Request) -> Result<T, Refusal> {
     body(request).map_err(Refusal::Bad)
@@ -104,9 +123,10 @@ fn body<T: DeserializeOwned>(request: &Request) -> Result<T, String> {
 }
 
 /// All calls.
-const CALLS: [Call; 9] = [
+const CALLS: [Call; 10] = [
     Call::new("types.list", Effect::Read),
     Call::new("regions.list", Effect::Read),
+    Call::new("images.list", Effect::Read),
     Call::new("instances.list", Effect::Read),
     Call::new("instances.get", Effect::Read),
     Call::new("instances.create", Effect::Create),
@@ -145,6 +165,7 @@ impl Cloud for Lambda {
         let name = match (request.method.as_str(), rest) {
             ("GET", ["instance-types"]) => "types.list",
             ("GET", ["regions"]) => "regions.list",
+            ("GET", ["images"]) => "images.list",
             ("GET", ["instances"]) => "instances.list",
             ("GET", ["instances", _]) => "instances.get",
             ("POST", ["instance-operations", "launch"]) => "instances.create",
@@ -177,7 +198,7 @@ impl Cloud for Lambda {
         request: &Request,
         _call: &Call,
     ) -> Result<Option<AccountId>, Refusal> {
-        holder(world, request.bearer()).map(Some)
+        holder(world, key_of(request).as_deref()).map(Some)
     }
 
     fn limit(&mut self, visit: &mut Visit<'_>) -> Result<(), Refusal> {
@@ -201,6 +222,7 @@ impl Cloud for Lambda {
         match visit.call.name {
             "types.list" => Ok(catalogue::types(visit)),
             "regions.list" => Ok(catalogue::regions(visit)),
+            "images.list" => Ok(catalogue::images(visit)),
             "instances.list" => Ok(instances::list_all(visit)),
             "instances.get" => instances::get(visit, &id),
             "instances.create" => instances::launch(visit),

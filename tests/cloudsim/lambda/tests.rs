@@ -155,6 +155,52 @@ async fn a_key_that_is_not_known_opens_nothing_and_a_field_that_is_not_described
     assert!(!world.0.cloud("lambda").violations().is_empty());
 }
 
+#[tokio::test]
+async fn the_key_may_be_the_user_of_basic_authentication() {
+    let world = world().await;
+    // `key:` in base64, and the key as it is.
+    for (given, status) in [
+        ("Basic a2V5Og==", 200),
+        ("Basic key", 200),
+        ("Basic b3RoZXI6", 401),
+    ] {
+        world.0.advance(2);
+        let client = Client::new(world.0.url("lambda")).with("authorization", given);
+        assert_eq!(
+            client.get("/api/v1/instances").await.unwrap().status,
+            status,
+            "{given}"
+        );
+    }
+    assert_eq!(world.0.cloud("lambda").complaints(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn images_are_listed_by_region_and_a_list_of_no_filesystems_is_allowed() {
+    let world = world().await;
+    let images = send(&world, Method::GET, "images", None).await.json();
+    let in_west = images["data"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|image| image["region"]["name"] == "us-west-1");
+    assert_eq!(in_west.count(), 3);
+    let key = json!({"name": "mine", "public_key": "ssh-ed25519 AAAA me"});
+    send(&world, Method::POST, "ssh-keys", Some(key)).await;
+    let mut order = order("mine");
+    order["file_system_names"] = json!(["data"]);
+    let path = "instance-operations/launch";
+    let refused = send(&world, Method::POST, path, Some(order.clone())).await;
+    assert_eq!(
+        (refused.status, code(&refused)),
+        (400, "global/object-does-not-exist".into())
+    );
+    order["file_system_names"] = json!([]);
+    let launched = send(&world, Method::POST, path, Some(order)).await;
+    assert_eq!(launched.status, 200, "{}", launched.body);
+    assert_eq!(world.0.cloud("lambda").complaints(), Vec::<String>::new());
+}
+
 fn code(reply: &Reply) -> String {
     reply.json()["error"]["code"]
         .as_str()

@@ -24,6 +24,9 @@
 //! Not here: `createCluster` and `deleteCluster` of GraphQL (REST has them), templates, network
 //! volumes, serverless, billing.
 //!
+//! RunPod's own Python package judges its GraphQL in `tests/sdk.rs`, where it is installed
+//! (`SKYWARD_RUNPOD_PYTHON` names a Python that has it).
+//!
 //! Assumed, since no fact says it: the number of the rate limit (600 a minute), that `env` of a
 //! pod in GraphQL is a list of `NAME=value`, that a pod
 //! costs from its order, that a bid below the floor is a lack of capacity, and that GB of
@@ -113,7 +116,7 @@ fn problem(status: u16, detail: impl Into<String>) -> Answer {
 }
 
 /// All calls.
-const CALLS: [Call; 26] = [
+const CALLS: [Call; 28] = [
     Call::new("pods.list", Effect::Read),
     Call::new("pods.create", Effect::Create),
     Call::new("pods.get", Effect::Read),
@@ -137,6 +140,8 @@ const CALLS: [Call; 26] = [
     Call::new("graphql.podFindAndDeployOnDemand", Effect::Create),
     Call::new("graphql.podRentInterruptable", Effect::Create),
     Call::new("graphql.deployCpuPod", Effect::Create),
+    Call::new("graphql.podStop", Effect::Change),
+    Call::new("graphql.podResume", Effect::Change),
     Call::new("graphql.podBidResume", Effect::Change),
     Call::new("graphql.podTerminate", Effect::Delete),
     Call::new("graphql.updateUserSettings", Effect::Change),

@@ -2,7 +2,9 @@
 
 mod bids;
 mod catalogue;
+mod published;
 mod rest;
+mod sdk;
 
 use http::Method;
 use serde_json::{Value, json};

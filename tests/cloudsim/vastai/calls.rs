@@ -31,7 +31,7 @@ const fn entry(
 use Described::{Corrected, Official, Used};
 use Effect::{Change, Create, Delete, Read};
 
-const CALLS: [Entry; 23] = [
+const CALLS: [Entry; 24] = [
     entry(Method::POST, "api/v0/bundles", "offers.search", Read, Corrected),
     entry(
         Method::PUT,
@@ -60,6 +60,13 @@ const CALLS: [Entry; 23] = [
         Method::PUT,
         "api/v0/instances/reboot/{}",
         "instances.reboot",
+        Change,
+        Official,
+    ),
+    entry(
+        Method::PUT,
+        "api/v0/instances/recycle/{}",
+        "instances.recycle",
         Change,
         Official,
     ),

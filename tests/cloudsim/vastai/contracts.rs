@@ -168,7 +168,12 @@ impl Order {
                 .to_owned()
         };
         let image = text("image");
-        if image.is_empty() && text("template_hash_id").is_empty() {
+        if !text("template_hash_id").is_empty() {
+            return Err(Failure::arguments(
+                "error 400/3469: Invalid args: 'template_hash_id' is of no template",
+            ));
+        }
+        if image.is_empty() {
             return Err(Failure::arguments(
                 "error 400/3470: Invalid args: 'image' is required",
             ));
@@ -397,7 +402,7 @@ pub fn bid(context: &mut Context<'_, '_>, id: &str) -> Outcome {
     Ok(json!({"success": true}))
 }
 
-/// `PUT /api/v0/instances/reboot/{id}/`: stops and starts without losing the GPUs.
+/// `PUT /api/v0/instances/reboot/{id}/` and `recycle`: stops and starts without losing the GPUs.
 pub fn reboot(context: &mut Context<'_, '_>, id: &str) -> Outcome {
     let running = context.instance(id)?.phase == Phase::Running;
     if running {

@@ -125,7 +125,7 @@ impl Vastai {
             "instances.change" => contracts::change(context, hole(0)),
             "instances.delete" => contracts::delete(context, hole(0)),
             "instances.bid" => contracts::bid(context, hole(0)),
-            "instances.reboot" => contracts::reboot(context, hole(0)),
+            "instances.reboot" | "instances.recycle" => contracts::reboot(context, hole(0)),
             "instances.logs" => instances::request_logs(context, hole(0)),
             "instances.keys" => keys::of_instance(context, hole(0)),
             "instances.attach-key" => keys::attach(context, hole(0)),
@@ -160,7 +160,7 @@ impl Vastai {
             "instances.create" => 4_500,
             "instances.delete" => 3_000,
             "instances.get" => 2_000,
-            "instances.reboot" => 1_000,
+            "instances.reboot" | "instances.recycle" => 1_000,
             "logs.download" => 0,
             _ => 500,
         }

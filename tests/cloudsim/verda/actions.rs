@@ -30,14 +30,15 @@ impl Verda {
             .iter()
             .map(|id| (id.clone(), self.act_on(visit, &act, id)))
             .collect();
-        if let (true, [(_, single)]) = (act.id.is_one(), results.as_slice()) {
+        // A list of one that fails is refused as that one: 207 is for some of several.
+        if let [(_, single)] = results.as_slice() {
             match single {
-                Done::AlreadySo => return Ok(Answer::empty(204)),
+                Done::AlreadySo if act.id.is_one() => return Ok(Answer::empty(204)),
                 Done::No(404, message) => return Err(Refusal::NotFound((*message).to_owned())),
                 Done::No(status, message) => {
                     return Err(Refusal::Answer(error(*status, "invalid_request", *message)));
                 }
-                Done::Yes => {}
+                Done::Yes | Done::AlreadySo => {}
             }
         }
         let failed = results.iter().any(|(_, done)| matches!(done, Done::No(..)));
@@ -82,7 +83,19 @@ impl Verda {
                     Done::Yes
                 }
             },
-            Action::Shutdown | Action::ForceShutdown | Action::Hibernate => match phase {
+            // Its client says of it: it discontinues the instance and retains its volumes.
+            Action::Hibernate => match phase {
+                Phase::Running | Phase::Halted => {
+                    let takes = visit.world.end_takes;
+                    visit.world.end(id, Cause::Asked, takes);
+                    self.after_delete(visit.world, id, Some(&[]), false);
+                    Done::Yes
+                }
+                Phase::Pending | Phase::Failed | Phase::Ending | Phase::Ended => {
+                    Done::No(400, "Can't hibernate an instance that is not running")
+                }
+            },
+            Action::Shutdown | Action::ForceShutdown => match phase {
                 Phase::Running => {
                     visit.world.halt(id, Cause::Asked);
                     Done::Yes

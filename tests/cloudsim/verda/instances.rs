@@ -225,7 +225,7 @@ impl Verda {
     pub(super) fn get_instance(&self, visit: &mut Visit<'_>, id: &str) -> Result<Answer, Refusal> {
         visit.subject = Some(id.to_owned());
         let now = visit.now();
-        let gone = || Refusal::NotFound("Cannot find instance".to_owned());
+        let gone = || Refusal::NotFound("Invalid instance id".to_owned());
         let machine = visit
             .world
             .machines

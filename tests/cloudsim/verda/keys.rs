@@ -65,8 +65,9 @@ pub(super) fn list(visit: &mut Visit<'_>, kind: &'static str) -> Answer {
     answer_list(visit, found)
 }
 
-/// Scripts come in pages of ten unless asked otherwise, newest first, without their texts.
+/// Scripts come in pages of ten unless asked otherwise, newest first. Their texts may be absent.
 pub(super) fn list_scripts(visit: &mut Visit<'_>) -> Answer {
+    let with_text = visit.world.chance.hits(0.5);
     let parameter = |name: &str, default: usize| {
         visit
             .request
@@ -86,7 +87,7 @@ pub(super) fn list_scripts(visit: &mut Visit<'_>) -> Answer {
         .into_iter()
         .skip((page - 1) * size)
         .take(size)
-        .map(|script| shown(script, false))
+        .map(|script| shown(script, with_text))
         .collect();
     answer_list(visit, found)
         .with("x-page", page.to_string())

@@ -13,8 +13,12 @@
 //! | delete leaves volumes unless told; trash for 96 h; `delete_permanently` only with `volume_ids` | `actions.rs`, `volumes.rs` |
 //! | spot ends without a word as `discontinued`, its volume as `on_spot_discontinue` says | `instances.rs`, `volumes.rs` |
 //! | ids of keys and scripts as text; scripts paged, newest first, at most 100; MD5 fingerprints | `keys.rs` |
+//! | `/v1/sshkeys` is a deprecated alias of `/v1/ssh-keys` | [`as_described`] |
 //! | tags are lower-cased, ten at most, filter of the list; 409 for one that is there | `instances.rs` |
 //! | 60 calls a minute for each method and path (instances and volumes lists 120), 500 in all; `Retry-After` | [`Verda::limit`] |
+//!
+//! Verda's own Python client judges it in `tests/sdk.rs`, where it is installed
+//! (`SKYWARD_VERDA_PYTHON` names a Python that has it).
 //!
 //! Quotas of an account: `instances`. `POST /_sim/cloud/rate-limits {"on": false}` lifts the limits.
 //!
@@ -33,6 +37,7 @@ mod wire;
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -104,6 +109,17 @@ fn list(visit: &Visit<'_>, mut items: Vec<Value>) -> Answer {
         items.truncate(keep);
     }
     Answer::json(200, &Value::Array(items))
+}
+
+/// A request with the path that the description has for it, which leaves out the old alias.
+fn as_described(request: &Request) -> Cow<'_, Request> {
+    match request.path.strip_prefix("/v1/sshkeys") {
+        Some(rest) => Cow::Owned(Request {
+            path: format!("/v1/ssh-keys{rest}"),
+            ..request.clone()
+        }),
+        None => Cow::Borrowed(request),
+    }
 }
 
 /// An id as an answer: JSON text, or the bare characters, as clients of Verda have met both.
@@ -185,10 +201,12 @@ impl Cloud for Verda {
             ("GET", ["instances", _]) => ("instances.get", Effect::Read),
             ("POST", ["instances", _, "tags"]) => ("tags.add", Effect::Change),
             ("DELETE", ["instances", _, "tags", _]) => ("tags.remove", Effect::Change),
-            ("GET", ["ssh-keys"]) => ("keys.list", Effect::Read),
-            ("POST", ["ssh-keys"]) => ("keys.create", Effect::Change),
-            ("DELETE", ["ssh-keys"] | ["ssh-keys", _]) => ("keys.delete", Effect::Change),
-            ("GET", ["ssh-keys", _]) => ("keys.get", Effect::Read),
+            ("GET", ["ssh-keys" | "sshkeys"]) => ("keys.list", Effect::Read),
+            ("POST", ["ssh-keys" | "sshkeys"]) => ("keys.create", Effect::Change),
+            ("DELETE", ["ssh-keys" | "sshkeys"] | ["ssh-keys" | "sshkeys", _]) => {
+                ("keys.delete", Effect::Change)
+            }
+            ("GET", ["ssh-keys" | "sshkeys", _]) => ("keys.get", Effect::Read),
             ("GET", ["scripts"]) => ("scripts.list", Effect::Read),
             ("POST", ["scripts"]) => ("scripts.create", Effect::Change),
             ("DELETE", ["scripts"] | ["scripts", _]) => ("scripts.delete", Effect::Change),
@@ -205,7 +223,7 @@ impl Cloud for Verda {
     fn check(&self, request: &Request, call: &Call) -> Vec<String> {
         let mut wrong = wire::check(request, call);
         if let Some(description) = &self.description {
-            wrong.extend(description.check(request));
+            wrong.extend(description.check(&as_described(request)));
         }
         wrong
     }
@@ -313,7 +331,7 @@ impl Cloud for Verda {
     fn check_answer(&self, request: &Request, answer: &Answer) -> Vec<String> {
         self.description
             .as_ref()
-            .map(|description| description.check_answer(request, answer))
+            .map(|description| description.check_answer(&as_described(request), answer))
             .unwrap_or_default()
     }
 

@@ -3,6 +3,7 @@
 mod errors;
 mod life;
 mod market;
+mod sdk;
 
 use std::sync::Mutex;
 

@@ -37,6 +37,16 @@ fn types_come_in_pages_with_their_accelerators() {
         gpu.body
             .contains("<totalGpuMemoryInMiB>655360</totalGpuMemoryInMiB>")
     );
+    let fast = [
+        ("Filter.1.Name", "network-info.efa-supported"),
+        ("Filter.1.Value.1", "true"),
+    ];
+    let reply = hand.ec2("DescribeInstanceTypes", &fast).fine();
+    let efa = reply.all("instanceType");
+    assert!(
+        efa.contains(&"p5.48xlarge") && !efa.contains(&"g6f.large"),
+        "{efa:?}"
+    );
     let part = hand
         .ec2("DescribeInstanceTypes", &[("InstanceType.1", "g6f.large")])
         .fine();

@@ -11,7 +11,7 @@ use crate::runpod::Runpod;
 use crate::runpod::account::REGISTRY;
 use crate::runpod::catalogue::{self, CUDA, at_least, number};
 use crate::runpod::order::{Order, has_port};
-use crate::runpod::pods::{Extra, resume};
+use crate::runpod::pods::{Extra, resume, stop};
 use crate::runpod::wire::Tier;
 
 /// The catalogue.
@@ -24,10 +24,16 @@ pub(super) fn gpu_types(visit: &Visit<'_>, input: &Value) -> Value {
         .filter(|gpu| gpu.gpus > 0 && wanted.is_none_or(|wanted| wanted == gpu.name))
         .map(|gpu| {
             let (secure, community) = (catalogue::most(gpu, Tier::Secure), catalogue::most(gpu, Tier::Community));
+            let price = |tier, market| catalogue::price(gpu, tier, market).map(number);
             json!({
                 "id": gpu.name, "displayName": gpu.gpu, "memoryInGb": gpu.gpu_memory_gb,
                 "secureCloud": secure > 0, "communityCloud": community > 0, "maxGpuCount": secure.max(community),
                 "maxGpuCountSecureCloud": secure, "maxGpuCountCommunityCloud": community,
+                "manufacturer": if gpu.name.starts_with("AMD") { "AMD" } else { "Nvidia" }, "cudaCores": 0,
+                "securePrice": price(Tier::Secure, Market::OnDemand),
+                "communityPrice": price(Tier::Community, Market::OnDemand),
+                "secureSpotPrice": price(Tier::Secure, Market::Spot),
+                "communitySpotPrice": price(Tier::Community, Market::Spot),
                 "lowestPrice": null,
             })
         })
@@ -218,6 +224,33 @@ impl Runpod {
         Ok(self.shown(visit, &id))
     }
 
+    /// `podStop`.
+    pub(super) fn stop_by_graphql(&self, visit: &mut Visit<'_>, input: &Value) -> Result<Value, Refusal> {
+        let id = named(visit, input)?;
+        if self.is_member(&id) {
+            return Err(Refusal::Bad("Pod is a member of a cluster".to_owned()));
+        }
+        let phase = visit.world.machines.get(&id).map(|machine| machine.phase);
+        if matches!(phase, Some(Phase::Pending | Phase::Running)) {
+            stop(visit.world, &id);
+        }
+        Ok(self.shown(visit, &id))
+    }
+
+    /// `podResume`, for pods on demand.
+    pub(super) fn resume_by_graphql(&self, visit: &mut Visit<'_>, input: &Value) -> Result<Value, Refusal> {
+        let id = named(visit, input)?;
+        let phase = visit.world.machines.get(&id).map(|machine| machine.phase);
+        if phase != Some(Phase::Halted) {
+            return Err(Refusal::Bad("Pod is not stopped".to_owned()));
+        }
+        if self.pods.get(&id).is_none_or(|extra| extra.bid.is_some()) {
+            return Err(Refusal::Bad("A spot pod is resumed by a bid".to_owned()));
+        }
+        resume(visit, &id)?;
+        Ok(self.shown(visit, &id))
+    }
+
     /// `podBidResume`.
     pub(super) fn bid_resume(&mut self, visit: &mut Visit<'_>, input: &Value) -> Result<Value, Refusal> {
         let id = named(visit, input)?;
@@ -296,7 +329,7 @@ impl Runpod {
         }
         json!({
             "id": visit.account, "pubKey": self.keys_of(&visit.account).join("\n"), "pods": pods,
-            "containerRegistryCreds": [{"id": REGISTRY.0, "name": REGISTRY.1}],
+            "containerRegistryCreds": [{"id": REGISTRY.0, "name": REGISTRY.1}], "networkVolumes": [],
         })
     }
 
@@ -310,7 +343,10 @@ impl Runpod {
     }
 
     fn of(&self, visit: &Visit<'_>, machine: &Machine, phase: Phase) -> Value {
-        let Some(Extra { order, direct, .. }) = self.pods.get(&machine.id) else {
+        let Some(Extra {
+            order, direct, bid, ..
+        }) = self.pods.get(&machine.id)
+        else {
             return Value::Null;
         };
         // What is wanted, not what is: RUNNING from the first moment.
@@ -348,6 +384,11 @@ impl Runpod {
                 "podHostId": format!("{}-64411eb2", machine.id),
             },
             "runtime": runtime,
+            "containerDiskInGb": order.disk, "containerRegistryAuthId": order.registry, "dockerArgs": order.args,
+            "lastStatusChange": machine.since(phase).map(|at| at.to_string()),
+            "podType": if bid.is_some() { "INTERRUPTABLE" } else { "RESERVED" }, "ports": order.ports.join(","),
+            "uptimeSeconds": uptime.unwrap_or(0), "volumeInGb": order.volume.as_ref().map_or(0, |(size, _)| *size),
+            "volumeMountPath": order.volume.as_ref().map(|(_, path)| path),
         })
     }
 }

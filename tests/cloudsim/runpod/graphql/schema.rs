@@ -134,6 +134,14 @@ static TERMINATE: Input = Input {
     name: "PodTerminateInput",
     fields: &[("podId", Kind::Text, true)],
 };
+static STOP: Input = Input {
+    name: "PodStopInput",
+    fields: &[("podId", Kind::Text, true)],
+};
+static RESUME: Input = Input {
+    name: "PodResumeInput",
+    fields: &[("podId", Kind::Text, true), ("gpuCount", Kind::Int, false)],
+};
 static BID_RESUME: Input = Input {
     name: "PodBidResumeInput",
     fields: &[
@@ -182,6 +190,15 @@ static GPU_TYPE: Object = Object {
         scalar("maxGpuCount"),
         scalar("maxGpuCountSecureCloud"),
         scalar("maxGpuCountCommunityCloud"),
+        scalar("manufacturer"),
+        scalar("cudaCores"),
+        scalar("securePrice"),
+        scalar("communityPrice"),
+        scalar("secureSpotPrice"),
+        scalar("communitySpotPrice"),
+        scalar("oneWeekPrice"),
+        scalar("oneMonthPrice"),
+        scalar("threeMonthPrice"),
         asked("lowestPrice", &LOWEST, false, Some(&LOWEST_PRICE)),
     ],
 };
@@ -220,6 +237,17 @@ static POD: Object = Object {
         scalar("vcpuCount"),
         scalar("memoryInGb"),
         scalar("machineId"),
+        scalar("containerDiskInGb"),
+        scalar("containerRegistryAuthId"),
+        scalar("dockerArgs"),
+        scalar("dockerId"),
+        scalar("lastStatusChange"),
+        scalar("podType"),
+        scalar("port"),
+        scalar("ports"),
+        scalar("uptimeSeconds"),
+        scalar("volumeInGb"),
+        scalar("volumeMountPath"),
         object("machine", &MACHINE),
         object("runtime", &RUNTIME),
     ],
@@ -228,6 +256,15 @@ static REGISTRY: Object = Object {
     name: "ContainerRegistryAuth",
     fields: &[scalar("id"), scalar("name")],
 };
+static NETWORK_VOLUME: Object = Object {
+    name: "NetworkVolume",
+    fields: &[
+        scalar("id"),
+        scalar("name"),
+        scalar("size"),
+        scalar("dataCenterId"),
+    ],
+};
 static USER: Object = Object {
     name: "User",
     fields: &[
@@ -235,6 +272,7 @@ static USER: Object = Object {
         scalar("pubKey"),
         object("pods", &POD),
         object("containerRegistryCreds", &REGISTRY),
+        object("networkVolumes", &NETWORK_VOLUME),
     ],
 };
 
@@ -256,6 +294,8 @@ pub(super) static MUTATION: Object = Object {
         asked("podRentInterruptable", &SPOT, true, Some(&POD)),
         asked("deployCpuPod", &CPU, true, Some(&POD)),
         asked("podTerminate", &TERMINATE, true, None),
+        asked("podStop", &STOP, true, Some(&POD)),
+        asked("podResume", &RESUME, true, Some(&POD)),
         asked("podBidResume", &BID_RESUME, true, Some(&POD)),
         asked("updateUserSettings", &SETTINGS, false, Some(&USER)),
     ],

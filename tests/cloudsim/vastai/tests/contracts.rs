@@ -349,3 +349,25 @@ fn each_refusal_of_the_core_has_the_words_of_this_service() {
     assert!(hand.sim.pending_faults().is_empty());
     hand.judged_clean();
 }
+
+#[test]
+fn a_template_that_is_not_known_is_refused() {
+    let hand = Hand::new();
+    let offer = hand.offer_of(101, 1, "ondemand");
+    let (status, body) = hand.create(&offer, json!({"template_hash_id": "abcdef"}));
+    assert_eq!((status, &body["error"]), (400, &json!("invalid_args")));
+    assert_eq!(hand.sim.world(|world| world.machines.len()), 0);
+    hand.judged_clean();
+}
+
+#[test]
+fn a_recycled_instance_loads_again() {
+    let hand = Hand::new();
+    let id = hand.running(&hand.offer_of(101, 1, "ondemand"), json!({}));
+    let path = format!("/api/v0/instances/recycle/{id}/");
+    assert_eq!(hand.put(&path, json!({})), (200, json!({"success": true})));
+    assert_ne!(hand.instance(&id)["actual_status"], "running");
+    hand.wait(60);
+    assert_eq!(hand.instance(&id)["actual_status"], "running");
+    hand.judged_clean();
+}

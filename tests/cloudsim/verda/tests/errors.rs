@@ -276,3 +276,38 @@ async fn another_account_sees_and_touches_nothing_of_this_one() {
     assert_eq!(delete.status, 404);
     assert_eq!(world.sim().meter(|meter| meter.billed_now().len()), 1);
 }
+
+#[tokio::test]
+async fn an_instance_that_is_not_there_is_an_invalid_id() {
+    let world = world().await;
+    let unknown = world
+        .get("/v1/instances/00000000-0000-4000-8000-000000000000")
+        .await;
+    assert_eq!(unknown.status, 404);
+    assert_eq!(
+        unknown.json(),
+        json!({"code": "not_found", "message": "Invalid instance id"})
+    );
+    world.all_as_described();
+}
+
+#[tokio::test]
+async fn a_list_of_one_that_fails_is_refused_as_the_one() {
+    let world = world().await;
+    let fresh = id(&world.post("/v1/instances", order("a")).await);
+    let early = world.put(json!({"action": "delete", "id": [fresh]})).await;
+    assert_eq!(
+        (early.status, early.json()["message"].as_str()),
+        (400, Some("Can't discontinue a provisioning instance"))
+    );
+    let nobody = json!(["00000000-0000-4000-8000-000000000000"]);
+    let unknown = world.put(json!({"action": "delete", "id": nobody})).await;
+    assert_eq!(unknown.status, 404);
+    world.simulator.advance(20);
+    let ended = world.put(json!({"action": "delete", "id": [fresh]})).await;
+    assert_eq!(
+        (ended.status, &ended.json()[0]["status"]),
+        (202, &json!("success"))
+    );
+    world.all_as_described();
+}

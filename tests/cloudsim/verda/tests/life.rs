@@ -320,3 +320,52 @@ async fn a_machine_whose_host_dies_is_in_error_and_still_costs() {
     assert_eq!(world.sim().world(|world| world.machines[&id].phase), Phase::Ended);
     assert_eq!(world.sim().meter(|meter| meter.billed_now().len()), 0);
 }
+
+#[tokio::test]
+async fn keys_have_an_older_path_too() {
+    let world = world().await;
+    let key = id(&world
+        .post(
+            "/v1/sshkeys",
+            json!({"name": "k", "key": "ssh-ed25519 AAAA test"}),
+        )
+        .await);
+    assert_eq!(world.get("/v1/ssh-keys").await.json()[0]["id"], json!(key));
+    assert_eq!(world.get("/v1/sshkeys").await.json()[0]["name"], "k");
+    assert_eq!(world.get(&format!("/v1/sshkeys/{key}")).await.status, 200);
+    let named = json!({ "keys": [key] });
+    let gone = world.send(Method::DELETE, "/v1/sshkeys", named).await.unwrap();
+    assert_eq!(gone.status, 200);
+    assert_eq!(world.get("/v1/ssh-keys").await.json(), json!([]));
+    world.all_as_described();
+}
+
+#[tokio::test]
+async fn a_list_of_scripts_has_their_texts_or_has_not() {
+    let world = world().await;
+    world
+        .post("/v1/scripts", json!({"name": "s", "script": "true"}))
+        .await;
+    let mut seen = [false, false];
+    for _ in 0..50 {
+        let listed = world.get("/v1/scripts").await.json();
+        seen[usize::from(listed[0]["script"] == "true")] = true;
+    }
+    assert_eq!(seen, [true, true]);
+    world.all_as_described();
+}
+
+#[tokio::test]
+async fn a_hibernated_instance_is_discontinued_and_its_volume_stays_and_costs() {
+    let world = world().await;
+    let id = world.running(order("a")).await;
+    let reply = world.put(json!({"action": "hibernate", "id": id})).await;
+    assert_eq!(reply.status, 202);
+    world.simulator.advance(60);
+    assert_eq!(world.instance(&id).await["status"], "discontinued");
+    assert_eq!(world.sim().meter(|meter| meter.billed_now().len()), 0);
+    let left = world.get("/v1/volumes?status=detached").await.json();
+    assert_eq!(left.as_array().unwrap().len(), 1);
+    assert!(world.sim().meter(|meter| !meter.hourly("acme").is_zero()));
+    world.all_as_described();
+}

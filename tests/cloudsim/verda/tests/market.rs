@@ -28,6 +28,8 @@ async fn instance_types_need_no_credentials_and_their_prices_are_text() {
         (&json!("3.17"), &json!("1.11"))
     );
     assert_eq!(h100["gpu"]["description"], "1x H100 SXM5 80GB");
+    assert!(h100["description"].is_string() && h100["p2p"].is_string());
+    assert!(h100["best_for"].is_array());
     assert!(
         types
             .as_array()

@@ -1,0 +1,99 @@
+//! What the Python package that RunPod publishes asks, in its words.
+
+use serde_json::{Value, json};
+
+use super::{GPU, World, world};
+
+const POD: &str = "id containerDiskInGb containerRegistryAuthId costPerHr desiredStatus dockerArgs dockerId env \
+    gpuCount imageName lastStatusChange machineId memoryInGb name podType port ports uptimeSeconds vcpuCount \
+    volumeInGb volumeMountPath runtime { ports { ip isIpPublic privatePort publicPort type } } \
+    machine { gpuDisplayName }";
+
+/// The data of an answer without errors.
+async fn asked(world: &World, query: &str) -> Value {
+    let reply = world.graphql(query, json!({})).await;
+    let body = reply.json();
+    assert!(reply.status == 200 && body["errors"].is_null(), "{}", reply.body);
+    body["data"].clone()
+}
+
+#[tokio::test]
+async fn a_gpu_is_described_with_its_prices_in_both_clouds() {
+    let world = world().await;
+    let query = format!(
+        "query GpuTypes {{ gpuTypes(input: {{id: \"{GPU}\"}}) {{ maxGpuCount id displayName manufacturer memoryInGb \
+         cudaCores secureCloud communityCloud securePrice communityPrice oneMonthPrice threeMonthPrice oneWeekPrice \
+         communitySpotPrice secureSpotPrice \
+         lowestPrice(input: {{gpuCount: 1}}) {{ minimumBidPrice uninterruptablePrice }} }} }}"
+    );
+    let gpu = asked(&world, &query).await["gpuTypes"][0].clone();
+    assert_eq!(
+        (&gpu["securePrice"], &gpu["communityPrice"], &gpu["manufacturer"]),
+        (&json!(0.69), &json!(0.34), &json!("Nvidia"))
+    );
+    assert_eq!(
+        (&gpu["secureSpotPrice"], &gpu["communitySpotPrice"]),
+        (&json!(0.35), &json!(0.2))
+    );
+    assert_eq!(gpu["oneMonthPrice"], Value::Null);
+    world.all_as_described();
+}
+
+#[tokio::test]
+async fn a_pod_on_demand_is_stopped_and_resumed() {
+    let world = world().await;
+    let deploy = format!(
+        "mutation {{ podFindAndDeployOnDemand(input: {{ name: \"t\", imageName: \"runpod/stack\", cloudType: ALL, \
+         startSsh: true, gpuTypeId: \"{GPU}\", supportPublicIp: true, gpuCount: 1, volumeInGb: 20, minVcpuCount: 1, \
+         minMemoryInGb: 1, dataCenterId: null, dockerArgs: \"\", containerDiskInGb: 10, ports: \"22/tcp,8888/http\", \
+         volumeMountPath: \"/runpod-volume\" }}) {{ id imageName env machineId machine {{ podHostId }} }} }}"
+    );
+    let made = asked(&world, &deploy).await["podFindAndDeployOnDemand"]["id"].clone();
+    let id = made.as_str().unwrap();
+    world.simulator.advance(23);
+    let list = format!("query myPods {{ myself {{ networkVolumes {{ id }} pods {{ {POD} }} }} }}");
+    let listed = asked(&world, &list).await["myself"].clone();
+    assert_eq!(listed["networkVolumes"], json!([]));
+    let pod = &listed["pods"][0];
+    assert_eq!(
+        (
+            &pod["containerDiskInGb"],
+            &pod["volumeInGb"],
+            &pod["volumeMountPath"]
+        ),
+        (&json!(10), &json!(20), &json!("/runpod-volume"))
+    );
+    assert_eq!(
+        (&pod["ports"], &pod["podType"]),
+        (&json!("22/tcp,8888/http"), &json!("RESERVED"))
+    );
+    let stop = format!("mutation {{ podStop(input: {{ podId: \"{id}\" }}) {{ id desiredStatus }} }}");
+    assert_eq!(
+        asked(&world, &stop).await["podStop"],
+        json!({"id": id, "desiredStatus": "EXITED"})
+    );
+    assert_eq!(world.pod(id).await["status"], "EXITED");
+    let resume = format!(
+        "mutation {{ podResume(input: {{ podId: \"{id}\", gpuCount: 1 }}) {{ id desiredStatus imageName }} }}"
+    );
+    assert_eq!(
+        asked(&world, &resume).await["podResume"]["desiredStatus"],
+        "RUNNING"
+    );
+    let again = world.graphql(&resume, json!({})).await.json();
+    assert_eq!(again["errors"][0]["message"], "Pod is not stopped");
+    world.all_as_described();
+}
+
+#[tokio::test]
+async fn a_spot_pod_is_resumed_by_a_bid_alone() {
+    let world = world().await;
+    let id = world.spot(0.4).await;
+    let stop = format!("mutation {{ podStop(input: {{ podId: \"{id}\" }}) {{ id }} }}");
+    asked(&world, &stop).await;
+    let resume = format!("mutation {{ podResume(input: {{ podId: \"{id}\", gpuCount: 1 }}) {{ id }} }}");
+    let refused = world.graphql(&resume, json!({})).await.json();
+    assert!(refused["errors"][0]["message"].is_string());
+    assert_eq!(world.pod(&id).await["status"], "EXITED");
+    world.all_as_described();
+}

@@ -1,0 +1,134 @@
+#!/usr/bin/env python3
+"""The simulated Verda under Verda's own client.
+
+Its code is not ours: what it cannot read is a mistake of the simulator. Where it
+differs from the description it is brought to the description here, and each
+difference is named. Called with the address of the simulator; needs verda.
+"""
+
+import sys
+import time
+
+import requests
+
+URL, ID, SECRET = sys.argv[1:4]
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ2Hq6vIvOaT0nUqGrXvUqWy8n1Zq6e8o0i1c2b3d4e5 test"
+NOBODY = "00000000-0000-4000-8000-000000000000"
+
+send = requests.request
+
+
+def given(value):
+    """What is null in a body is absent in the description."""
+    if isinstance(value, dict):
+        return {name: given(inner) for name, inner in value.items() if inner is not None}
+    return value
+
+
+def as_described(method, url, json=None, params=None, **more):
+    # The client says `isSpot`, the description `is_spot`.
+    renamed = {"is_spot" if name == "isSpot" else name: value for name, value in (params or {}).items()}
+    answer = send(method, url, json=given(json), params=renamed, **more)
+    text = answer.text
+    if answer.ok and text.startswith('"'):
+        # The client takes ids as bare text; some are quoted.
+        answer._content = text.strip('"').encode()
+    elif answer.ok and text.startswith("{") and ("/sshkeys/" in url or "/scripts/" in url):
+        # The client takes a list of one; some answers are the one itself.
+        answer._content = f"[{text}]".encode()
+    return answer
+
+
+requests.request = as_described
+
+from verda import VerdaClient  # noqa: E402
+from verda.exceptions import APIException  # noqa: E402
+
+
+def refused(code, message, call, *values, **named):
+    try:
+        answer = call(*values, **named)
+    except APIException as error:
+        assert (error.code, error.message) == (code, message), error
+        return
+    raise AssertionError(f"{message} expected, got {answer}")
+
+
+def until(what, look, seconds=30):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if look():
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"not within {seconds} s: {what}")
+
+
+def check_offers(client):
+    (h100,) = [kind for kind in client.instance_types.get() if kind.instance_type == "1H100.80S.22V"]
+    assert (h100.price_per_hour, h100.spot_price_per_hour, h100.gpu["number_of_gpus"]) == (3.17, 1.11, 1)
+    spot = client.instances.get_availabilities(is_spot=True, location_code="FIN-03")
+    assert [place["location_code"] for place in spot] == ["FIN-03"] and "1V100.6V" not in spot[0]["availabilities"]
+    assert client.instances.is_available("1V100.6V") is True
+    assert client.instances.is_available("1V100.6V", is_spot=True, location_code="FIN-03") is False
+    assert "ubuntu-22.04-cuda-12.0" in [image.image_type for image in client.images.get("1V100.6V")]
+    assert {place["code"] for place in client.locations.get()} >= {"FIN-01", "ICE-01"}
+    assert client.balance.get().currency == "usd"
+
+
+def check_keys_and_scripts(client):
+    key = client.ssh_keys.create("mine", KEY).id
+    assert [found.public_key for found in client.ssh_keys.get()] == [KEY]
+    assert client.ssh_keys.get_by_id(key).name == "mine"
+    script = client.startup_scripts.create("start", "#!/bin/sh\n").id
+    assert client.startup_scripts.get_by_id(script).script == "#!/bin/sh\n"
+    return key, script
+
+
+def check_instances(client, key, script):
+    order = {
+        "instance_type": "1H100.80S.22V", "image": "ubuntu-24.04-cuda-13.0-open", "hostname": "sdk", "description": "of the client",
+        "ssh_key_ids": [key], "startup_script_id": script, "location": "FIN-01", "wait_for_status": None,
+    }
+    create, act = client.instances.create, client.instances.action
+    refused("service_unavailable", "No capacity available", create, **{**order, "location": "FIN-02"})
+    refused("invalid_request", "Invalid instance type", create, **{**order, "instance_type": "none"})
+    refused("not_found", "Invalid instance id", client.instances.get_by_id, NOBODY)
+    refused("not_found", "Invalid instance id", act, NOBODY, "delete")
+
+    made = create(**order)
+    assert (made.hostname, made.price_per_hour, made.ssh_key_ids) == ("sdk", 3.17, [key])
+    until("it runs", lambda: client.instances.get_by_id(made.id).status == "running")
+    assert [found.ip is not None for found in client.instances.get("running")] == [True]
+    act(made.id, "shutdown")
+    assert client.instances.get_by_id(made.id).status == "offline"
+    act(made.id, "start")
+    until("it runs again", lambda: client.instances.get_by_id(made.id).status == "running")
+    act(made.id, "delete", [made.os_volume_id], delete_permanently=True)
+    until("it is gone", lambda: client.instances.get_by_id(made.id).status == "discontinued")
+    refused("invalid_request", "Can't discontinue a discontinued instance", act, made.id, "delete")
+
+    disk = {"name": "os", "size": 100, "on_spot_discontinue": "delete_permanently"}
+    spot = create(**order, is_spot=True, contract="SPOT", os_volume=disk)
+    assert (spot.is_spot, spot.price_per_hour, spot.contract) == (True, 1.11, "SPOT")
+    until("the spot one runs", lambda: client.instances.get_by_id(spot.id).status == "running")
+    act([spot.id], "delete")
+    (left,) = client.volumes.get_in_trash()
+    assert (left.id, left.size, client.volumes.get()) == (spot.os_volume_id, 100, [])
+    client.volumes.delete_by_id(left.id, is_permanent=True)
+    refused("not_found", "Cannot find volume", client.volumes.get_by_id, left.id)
+
+
+def main():
+    refused("unauthorized_request", "Invalid client id or client secret", VerdaClient, ID, "wrong", base_url=f"{URL}/v1")
+    client = VerdaClient(ID, SECRET, base_url=f"{URL}/v1")
+    client._authentication.refresh()
+    check_offers(client)
+    key, script = check_keys_and_scripts(client)
+    check_instances(client, key, script)
+    client.startup_scripts.delete([script])
+    client.ssh_keys.delete([key])
+    refused("not_found", "Cannot find ssh-key", client.ssh_keys.delete_by_id, key)
+    print(f"verda {client.constants.version}: everything understood")
+
+
+main()
