@@ -258,6 +258,58 @@ mod tests {
         }
     }
 
+    /// The step of a controller that was killed goes on for a while beside the next one's.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn an_installation_that_is_under_way_is_waited_for() {
+        use std::{fs, os::unix::fs::PermissionsExt, process, thread, time::Duration};
+
+        let home = tempfile::tempdir().unwrap();
+        let path = |name: &str| home.path().join(name);
+        let program = |name: &str, text: &str| {
+            fs::create_dir_all(path(name).parent().unwrap()).unwrap();
+            fs::write(path(name), format!("#!/bin/sh\n{text}\n")).unwrap();
+            fs::set_permissions(path(name), fs::Permissions::from_mode(0o755)).unwrap();
+        };
+        fs::create_dir_all(path("bootstrap")).unwrap();
+        let installs = format!(
+            "case \"$*\" in *venv*) : >{}/installs ;; esac; exit 1",
+            home.path().display()
+        );
+        program("bin/python3", &installs);
+        let lock = fs::File::create(path("bootstrap/uv.lock")).unwrap();
+        lock.lock().unwrap();
+
+        let head = format!("tag=x\nhome={}\n", home.path().display());
+        let text = [&head, include_str!("scripts/common.sh"), UV, "\necho \"$uv\""].concat();
+        let mut step = process::Command::new("sh")
+            .args(["-c", &text])
+            .env("PATH", format!("{}:/usr/bin:/bin", path("bin").display()))
+            .stdout(process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        // Until it asks for the lock, or has ended without it.
+        let asks = |id: u32| {
+            let open = fs::read_dir(format!("/proc/{id}/fd"))
+                .into_iter()
+                .flatten()
+                .flatten();
+            let mut open = open.filter_map(|entry| fs::read_link(entry.path()).ok());
+            open.any(|file| file == path("bootstrap/uv.lock"))
+        };
+        while !asks(step.id()) && step.try_wait().unwrap().is_none() {
+            thread::sleep(Duration::from_millis(5));
+        }
+        program("uv/bin/uv", "exit 0");
+        lock.unlock().unwrap();
+        let output = step.wait_with_output().unwrap();
+        assert_eq!(
+            String::from_utf8_lossy(&output.stdout).trim(),
+            path("uv/bin/uv").display().to_string()
+        );
+        assert!(!path("installs").exists(), "it took what the other one made");
+    }
+
     #[test]
     fn only_named_packages_come_from_their_index() {
         let indexes = vec![PipIndex {

@@ -3,11 +3,13 @@
 //!
 //! - [`life`]: the sample of each cloud, and a spot machine that is taken back in mid-run.
 //! - [`kills`]: the controller is killed between each kind of effect and its record.
+//! - [`money`]: budgets, limits of a month, settings that may be overridden.
 //! - [`trouble`]: no capacity, credentials that are wrong, revoked and replaced, everything
 //!   deleted at once.
 
 mod kills;
 mod life;
+mod money;
 mod trouble;
 
 use std::{collections::BTreeMap, sync::Arc};

@@ -29,6 +29,13 @@ if [ -z "${UV_INDEX:-}${UV_EXTRA_INDEX_URL:-}" ]; then
   fi
 fi
 
+# The step of a controller that was killed may still be at work here: its half of an
+# installation is not for us. The lock goes with the process that holds it.
+if have flock; then
+  exec 9>"$home/bootstrap/uv.lock"
+  flock 9 || die 'the lock of the installation cannot be taken'
+fi
+
 find_uv() {
   for uv in "$home/uv/bin/uv" "$(command -v uv 2>/dev/null)" "${HOME:-/}/.local/bin/uv"; do
     if [ -n "$uv" ] && "$uv" --version >/dev/null 2>&1 </dev/null; then return 0; fi

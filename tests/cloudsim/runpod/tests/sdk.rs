@@ -10,7 +10,8 @@ use crate::runpod::Runpod;
 /// A Python that has runpod: the one that `SKYWARD_RUNPOD_PYTHON` names, or any.
 fn python() -> Option<String> {
     let named = std::env::var("SKYWARD_RUNPOD_PYTHON").unwrap_or_else(|_| "python3".to_owned());
-    let found = Command::new(&named).args(["-c", "import runpod"]).output();
+    // Isolated: the folder of this simulator has the same name, and would be taken for it.
+    let found = Command::new(&named).args(["-I", "-c", "import runpod"]).output();
     if found.is_ok_and(|output| output.status.success()) {
         return Some(named);
     }

@@ -10,7 +10,8 @@ use crate::verda::Verda;
 /// A Python that has verda: the one that `SKYWARD_VERDA_PYTHON` names, or any.
 fn python() -> Option<String> {
     let named = std::env::var("SKYWARD_VERDA_PYTHON").unwrap_or_else(|_| "python3".to_owned());
-    let found = Command::new(&named).args(["-c", "import verda"]).output();
+    // Isolated: the folder of this simulator has the same name, and would be taken for it.
+    let found = Command::new(&named).args(["-I", "-c", "import verda"]).output();
     if found.is_ok_and(|output| output.status.success()) {
         return Some(named);
     }
