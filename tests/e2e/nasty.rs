@@ -3,7 +3,7 @@
 
 use serde_json::json;
 use skyward_api::{TaskPhase, TaskStatus};
-use skyward_testkit::{Result, Space};
+use skyward_testkit::{Result, Space, kill_controller, wait_controller_replaced};
 
 use crate::story;
 
@@ -98,11 +98,9 @@ async fn a_task_that_fills_its_disk_is_told_so() -> Result {
     space.finish().await
 }
 
-#[tokio::test]
-async fn a_task_that_fills_the_agents_own_disk_is_told_so() -> Result {
-    let space = story("full").await?;
-    // The agent's home on a disk of 160 MB, of which 16 are its reserve. It takes the place
-    // of the real one before the agent starts.
+/// A Pool of one machine with the agent's home on a disk of 160 MB, of which 16 are its
+/// reserve. It takes the place of the real one before the agent starts.
+async fn pool_with_a_small_disk(space: &Space) -> Result {
     let small = "set -e
 mountpoint -q /opt/skyward && exit
 mkdir -p /mnt/small
@@ -112,9 +110,19 @@ mount --bind /mnt/small /opt/skyward";
     let provider = space
         .provider("p", json!({"container": {"privileged": true}}))
         .await?;
-    space
-        .pool("p", 1, json!({"provider": provider, "image": {"shellVars": {"DISK": small}}, "worker": {"concurrency": 2}}))
-        .await?;
+    let spec = json!({
+        "provider": provider,
+        "image": {"shellVars": {"DISK": small}},
+        "worker": {"concurrency": 2},
+    });
+    space.pool("p", 1, spec).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_task_that_fills_the_agents_own_disk_is_told_so() -> Result {
+    let space = story("full").await?;
+    pool_with_a_small_disk(&space).await?;
     let bystander = json!({"script": {"source": "for i in 1 2 3 4 5 6; do echo tick-$i; sleep 0.5; done"}});
     space.task("bystander", "p", bystander).await?;
     space.task_phase("bystander", TaskPhase::Running).await?;
@@ -139,6 +147,29 @@ mount --bind /mnt/small /opt/skyward";
                 .phase,
         );
     }
+    next_one_works(&space, "after").await?;
+    space.finish().await
+}
+
+#[tokio::test]
+async fn a_new_controller_gets_the_result_from_a_machine_whose_disk_is_full() -> Result {
+    let _turn = crate::crash::KILLING.lock().await;
+    let space = story("full-kill").await?;
+    pool_with_a_small_disk(&space).await?;
+    let script = "head -c 300000000 /dev/zero > fill; sleep 20; exit 3";
+    space
+        .task("filler", "p", json!({"script": {"source": script}}))
+        .await?;
+    space.task_phase("filler", TaskPhase::Running).await?;
+    let old = kill_controller(&space.cluster.client).await?;
+    wait_controller_replaced(&space.cluster.client, old).await?;
+    let ended = space.task_ended_within("filler", 180).await?;
+    let done = ended.status.unwrap_or_default();
+    assert_eq!(
+        (done.phase, done.restarts),
+        (Some(TaskPhase::Failed), 0),
+        "{done:#?}"
+    );
     next_one_works(&space, "after").await?;
     space.finish().await
 }

@@ -53,6 +53,10 @@ const LAUNCHES: u32 = 3;
 /// A disk with less is full.
 const LEAST_ROOM: u64 = 1024 * 1024;
 
+/// The program of a shim: our own file, even when a newer agent has replaced it under its name.
+/// A test has none: its own file would run the tests again.
+const PROGRAM: &str = if cfg!(test) { "/dev/null" } else { "/proc/self/exe" };
+
 /// A wish to end a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StopOrder {
@@ -119,9 +123,15 @@ impl Runs {
     /// Starts a run, or answers with the state of the one of that id.
     pub(crate) async fn start(&self, spec: RunSpec) -> Result<RunState, LedgerError> {
         let run_id = spec.run_id.clone();
-        let known = self.0.ledger.run(&run_id).is_some();
-        if !known && self.0.ledger.accept(spec).await? == Written::Now {
-            self.drive(run_id.clone());
+        if self.0.ledger.run(&run_id).is_none() {
+            let (runs, run_id) = (self.clone(), run_id.clone());
+            self.whole(async move {
+                if runs.0.ledger.accept(spec).await? == Written::Now {
+                    runs.drive(run_id);
+                }
+                Ok(())
+            })
+            .await?;
         }
         let run = self.0.ledger.run(&run_id);
         Ok(run.map_or_else(
@@ -150,10 +160,25 @@ impl Runs {
 
     /// Deletes ended runs.
     pub(crate) async fn forget(&self, run_ids: Vec<String>) -> Result<(), LedgerError> {
-        for run_id in self.0.ledger.forget(run_ids).await? {
-            self.0.trash.throw(self.0.home.run(&run_id).path());
-        }
-        Ok(())
+        let runs = self.clone();
+        self.whole(async move {
+            for run_id in runs.0.ledger.forget(run_ids).await? {
+                runs.0.trash.throw(runs.0.home.run(&run_id).path());
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    /// Does what begins with a record and goes on after it. The future of a command is dropped
+    /// when its sender hangs up, also between the two: a run that is promised and that nobody
+    /// drives would never end.
+    async fn whole(
+        &self,
+        work: impl Future<Output = Result<(), LedgerError>> + Send + 'static,
+    ) -> Result<(), LedgerError> {
+        let done = self.0.drivers.spawn(work).await;
+        done.unwrap_or(Err(LedgerError::Closed))
     }
 
     /// Lets go of the runs; they go on under their shims.
@@ -392,8 +417,7 @@ fn launch(home: &Home, folder: &RunFolder, spec: &RunSpec, user: &str) -> io::Re
     let lock = create(folder.lock())?;
     lock.lock()?;
     let (ours, theirs) = StdUnixStream::pair()?;
-    // Our own file even when a newer agent has replaced it under its name.
-    let mut command = std::process::Command::new("/proc/self/exe");
+    let mut command = std::process::Command::new(PROGRAM);
     command
         .arg0("skyward-agent")
         .arg("shim")
@@ -427,5 +451,76 @@ fn tail_of(log: &File, length: u64) -> Vec<u8> {
     match std::os::unix::fs::FileExt::read_exact_at(log, &mut end, from) {
         Ok(()) => log::tail(&end, TAIL_BYTES),
         Err(_) => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::daemon::reserve::Reserve;
+
+    /// Runs whose work has ended by the time they begin: no shim is needed.
+    struct Bed {
+        runs: Runs,
+        ledger: Ledger,
+        home: Home,
+        _folder: tempfile::TempDir,
+    }
+
+    fn bed() -> Bed {
+        let folder = tempfile::tempdir().unwrap();
+        let home = Home::new(folder.path().to_owned());
+        std::fs::create_dir_all(home.runs()).unwrap();
+        let reserve = Reserve::new(folder.path().join("reserve"), 0);
+        let (ledger, _) = Ledger::open(&folder.path().join("ledger"), reserve, "b").unwrap();
+        let runs = Runs::new(
+            home.clone(),
+            ledger.clone(),
+            "b".into(),
+            "nobody".into(),
+            CancellationToken::new(),
+        );
+        Bed {
+            runs: runs.unwrap(),
+            ledger,
+            home,
+            _folder: folder,
+        }
+    }
+
+    impl Bed {
+        fn leave_exit(&self, run_id: &str) {
+            let folder = self.home.run(run_id);
+            std::fs::create_dir_all(folder.path()).unwrap();
+            let mut bytes = Vec::new();
+            frame::write(&failed(Ending::ShimLost, "as if").encode_to_vec(), &mut bytes);
+            std::fs::write(folder.exit(), bytes).unwrap();
+        }
+
+        async fn until(&self, is: impl Fn(&Self) -> bool) {
+            let seen = async {
+                while !is(self) {
+                    tokio::task::yield_now().await;
+                }
+            };
+            tokio::time::timeout(Duration::from_secs(10), seen)
+                .await
+                .expect("it came");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_run_whose_sender_hung_up_once_it_was_on_record_runs_all_the_same() {
+        let bed = bed();
+        bed.leave_exit("a");
+        let spec = RunSpec {
+            run_id: "a".into(),
+            ..RunSpec::default()
+        };
+        let mut start = Box::pin(bed.runs.start(spec));
+        assert!(futures::poll!(&mut start).is_pending());
+        bed.until(|bed| bed.ledger.run("a").is_some()).await;
+        drop(start);
+        bed.until(|bed| bed.ledger.has_finished("a") == Some(true)).await;
     }
 }

@@ -233,7 +233,9 @@ pub(crate) fn unusable(facts: &Facts, binaries: &AgentBinaries) -> Option<String
         ));
     }
     match facts.disk_free_kb {
-        Some(free) if free < LEAST_DISK_KB => Some(format!(
+        // An agent that is there keeps its own room: what runs have left on the disk since must not
+        // keep us from their results.
+        Some(free) if free < LEAST_DISK_KB && facts.agent_digest.is_none() => Some(format!(
             "the machine's disk has {} MiB free at {}; the agent needs {} MiB. Order a larger disk",
             free / 1024,
             facts.home,
@@ -359,12 +361,16 @@ mod tests {
         assert_eq!(python(&packages, Some("3.11.2")), Python::Own);
     }
 
+    fn binaries(directory: &std::path::Path) -> AgentBinaries {
+        std::fs::create_dir(directory.join("x86_64")).unwrap();
+        std::fs::write(directory.join("x86_64/skyward-agent"), b"agent").unwrap();
+        AgentBinaries::from_directory(directory).unwrap()
+    }
+
     #[test]
     fn an_unusable_machine_is_told_from_a_usable_one() {
         let directory = tempfile::tempdir().unwrap();
-        std::fs::create_dir(directory.path().join("x86_64")).unwrap();
-        std::fs::write(directory.path().join("x86_64/skyward-agent"), b"agent").unwrap();
-        let binaries = AgentBinaries::from_directory(directory.path()).unwrap();
+        let binaries = binaries(directory.path());
         assert_eq!(unusable(&facts(), &binaries), None);
         for (other, expected) in [
             (
@@ -394,6 +400,18 @@ mod tests {
                 "{other:?}"
             );
         }
+    }
+
+    #[test]
+    fn a_machine_whose_runs_filled_the_disk_is_usable_still() {
+        let directory = tempfile::tempdir().unwrap();
+        let binaries = binaries(directory.path());
+        let full = Facts {
+            disk_free_kb: Some(0),
+            agent_digest: Some("of the agent that is there".into()),
+            ..facts()
+        };
+        assert_eq!(unusable(&full, &binaries), None);
     }
 
     #[test]
