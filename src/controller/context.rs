@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeMap,
     sync::{Arc, PoisonError, RwLock},
+    time::Duration,
 };
 
 use kube::runtime::reflector;
@@ -10,7 +11,10 @@ use skyward_api::{Machine, Offer, Pool, Provider as ProviderObject};
 use skyward_core::{Credentials, Provider, ProviderError};
 use skyward_remote::sessions::Sessions;
 use skyward_store::Store;
-use tokio::sync::watch;
+use tokio::{
+    sync::{Semaphore, watch},
+    time::timeout,
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -97,6 +101,18 @@ pub struct Account {
     pub provider: Arc<dyn Provider>,
     /// What it was made from.
     pub origin: Origin,
+    /// Orders and returns under way at the same time; more wait for their turn.
+    pub turns: Arc<Semaphore>,
+}
+
+impl Account {
+    /// The answer of a call that begins when its turn has come; `None`: it did not answer in
+    /// that time from then on.
+    pub async fn in_turn<T>(&self, longest: Duration, call: impl Future<Output = T>) -> Option<T> {
+        // Never closed, so an error is impossible.
+        let _turn = self.turns.acquire().await;
+        timeout(longest, call).await.ok()
+    }
 }
 
 /// What a client of an account was made from: with another one it is another client.

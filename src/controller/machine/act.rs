@@ -229,9 +229,10 @@ async fn place_order(
         waits: seen.waits,
     };
     let order = order(&seen.machine, &pool.spec, parts);
-    let answer = match timeout(PROVIDER_DEADLINE, account.provider.create(&order)).await {
-        Ok(answer) => answer.map(|accepted| accepted.id),
-        Err(_) => Err(ProviderError::new(
+    let create = account.provider.create(&order);
+    let answer = match account.in_turn(PROVIDER_DEADLINE, create).await {
+        Some(answer) => answer.map(|accepted| accepted.id),
+        None => Err(ProviderError::new(
             ErrorKind::Indeterminate,
             "order the machine",
             "no answer in time",
@@ -311,9 +312,12 @@ async fn delete(context: &Context, seen: &Observed) -> Option<Result<skyward_cor
     let account = context.providers.get(&seen.machine.spec.provider)?;
     let machine = seen.machine.reference(&context.cluster);
     Some(
-        match timeout(PROVIDER_DEADLINE, account.provider.delete(&machine)).await {
-            Ok(answer) => answer,
-            Err(_) => Err(ProviderError::new(
+        match account
+            .in_turn(PROVIDER_DEADLINE, account.provider.delete(&machine))
+            .await
+        {
+            Some(answer) => answer,
+            None => Err(ProviderError::new(
                 ErrorKind::Indeterminate,
                 "delete the machine",
                 "no answer in time",

@@ -48,6 +48,9 @@ use crate::{
     wake::{Changed, Failures},
 };
 
+/// A Machine waits for its cloud most of the time: this many for each Pool that is reconciled,
+/// or those of a cloud that does not answer would hold up everybody's.
+const PER_POOL: u16 = 16;
 /// Most plans in a row for one Machine before others get their turn.
 const ROUNDS: usize = 6;
 /// The next look after a plan that was made from an old view.
@@ -93,7 +96,7 @@ pub async fn run(context: Context) {
         shared.clone(),
         context.caches.machines.clone(),
         queue,
-        controller::Config::default().concurrency(context.config.concurrency),
+        controller::Config::default().concurrency(context.config.concurrency.saturating_mul(PER_POOL)),
     )
     .for_each(|outcome| {
         if let Err(kube::runtime::controller::Error::ObjectNotFound(object)) = outcome {

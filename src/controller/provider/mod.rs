@@ -35,7 +35,7 @@ use kube::{
 use serde_json::json;
 use skyward_api::{Offer, Provider as ProviderObject, ProviderStatus, labels};
 use skyward_core::{ErrorKind, PoolScope, Provider, ProviderError, Scope};
-use tokio::time::timeout;
+use tokio::{sync::Semaphore, time::timeout};
 
 use crate::{
     board::Key,
@@ -331,6 +331,7 @@ impl Controller {
         let connected = Account {
             provider: provider.clone(),
             origin,
+            turns: Arc::new(Semaphore::new(self.context.config.concurrency.into())),
         };
         if plan::takes_over(object, &account) {
             // Nothing is ordered anywhere until the record says which account it is: a crash

@@ -105,6 +105,11 @@ impl Sim {
         self.lock().faults.clear();
     }
 
+    /// Forgets the faults that strike this account alone.
+    pub fn clear_faults_of(&self, account: &str) {
+        self.lock().faults.clear_of(account);
+    }
+
     /// Faults that have not struck as often as they should: a test that ends with some did
     /// not test what it says.
     pub fn pending_faults(&self) -> Vec<Rule> {

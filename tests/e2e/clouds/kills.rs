@@ -138,7 +138,7 @@ impl Campaign {
         let old = kill_controller(client).await?;
         wait_controller_replaced(client, old).await?;
         for customer in &struck {
-            customer.sim.clear_faults();
+            customer.sim.clear_faults_of(&customer.account);
         }
         Ok(())
     }

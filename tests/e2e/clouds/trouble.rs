@@ -151,8 +151,8 @@ async fn a_refusal_moves_on_within_a_second_and_when_all_refuse_the_pool_says_wh
         .kubectl(&["delete", "pool", "q", "--timeout=60s"])
         .await?
         .ok()?;
-    first.sim.clear_faults();
-    second.sim.clear_faults();
+    first.sim.clear_faults_of(&first.account);
+    second.sim.clear_faults_of(&second.account);
     story.return_pool("p").await?;
     second.nothing_left(5).await?;
     second.no_complaints()?;
@@ -239,4 +239,54 @@ async fn a_pool_its_provider_and_its_secret_deleted_at_once_leave_nothing_at_aws
     } else {
         Ok(())
     }
+}
+
+#[tokio::test]
+async fn a_cloud_that_does_not_answer_delays_nobody_elses_machines() -> Result {
+    let story = story("silent", "runpod").await?;
+    let (space, silent) = (&story.space, &story.customer);
+    let other = Customer::new(
+        clouds(&space.cluster).await?,
+        "verda",
+        &format!("{}-other", space.name),
+    );
+    let one = silent.provider(space, json!({})).await?;
+    let two = other.provider(space, json!({})).await?;
+    for name in [&one, &two] {
+        provider_says(space, name, "Ready", "Connected").await?;
+    }
+    let mut no_answer = Rule::always("create", Fault::Latency { millis: 60_000 });
+    no_answer.account = Some(silent.account.clone());
+    silent.sim.fault(no_answer);
+    // More than there are orders at a time, and each waits half a minute for its answer.
+    space.pool("silent", 40, json!({"provider": one})).await?;
+    space
+        .wait("silent", "has its machines on record", 30, |pool: &Pool| {
+            pool.status.as_ref().is_some_and(|status| status.machines == 40)
+        })
+        .await?;
+    let since = Instant::now();
+    space.pool("other", 1, json!({"provider": two})).await?;
+    while other.billed().is_empty() {
+        let waited = since.elapsed();
+        ensure!(
+            waited < Duration::from_secs(20),
+            "its order waits for those of the silent cloud"
+        );
+        sleep(Duration::from_millis(200)).await;
+    }
+    space.pool_ready("other").await?;
+
+    for pool in ["silent", "other"] {
+        space
+            .kubectl(&["delete", "pool", pool, "--wait=false"])
+            .await?
+            .ok()?;
+    }
+    space.wait_gone::<Pool>("other", 120).await?;
+    silent.sim.clear_faults_of(&silent.account);
+    space.wait_gone::<Pool>("silent", 180).await?;
+    other.nothing_left(5).await?;
+    other.no_complaints()?;
+    story.finish().await
 }
