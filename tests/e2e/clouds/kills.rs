@@ -95,22 +95,24 @@ impl Campaign {
         Ok(())
     }
 
-    /// Each cloud holds back its next answer to such a call; `act` leads to it, and when all
+    /// Each cloud holds back its next answers to such calls; `act` leads to them, and when all
     /// have done what they were asked, the controller is killed.
-    async fn killed_in(&self, effect: Effect, act: impl Future<Output = Result>) -> Result {
-        let struck: Vec<&Customer> = self
-            .customers
-            .iter()
-            .filter(|c| effect.call(c.cloud).is_some())
-            .collect();
-        for customer in &struck {
-            let millis = u64::try_from(HELD_BACK.as_millis()).unwrap_or(u64::MAX);
-            let mut rule = Rule::once(
-                effect.call(customer.cloud).unwrap_or_default(),
-                Fault::Latency { millis },
-            );
-            rule.account = Some(customer.account.clone());
-            customer.sim.fault(rule);
+    async fn killed_in(&self, effects: &[Effect], act: impl Future<Output = Result>) -> Result {
+        let mut struck = Vec::new();
+        for customer in &self.customers {
+            let calls: Vec<_> = effects
+                .iter()
+                .filter_map(|effect| effect.call(customer.cloud))
+                .collect();
+            for call in &calls {
+                let millis = u64::try_from(HELD_BACK.as_millis()).unwrap_or(u64::MAX);
+                let mut rule = Rule::once(call, Fault::Latency { millis });
+                rule.account = Some(customer.account.clone());
+                customer.sim.fault(rule);
+            }
+            if !calls.is_empty() {
+                struck.push(customer);
+            }
         }
         act.await?;
         let deadline = Instant::now() + Duration::from_secs(60);
@@ -171,13 +173,12 @@ impl Campaign {
         Ok(())
     }
 
-    /// The Pools are gone and each cloud bills nothing and keeps nothing.
+    /// The Pools are gone.
     async fn all_gone(&self, life: &str) -> Result {
         for customer in &self.customers {
             self.space
                 .wait_gone::<Pool>(&Self::pool(customer, life), 120)
                 .await?;
-            customer.nothing_left(5).await?;
         }
         Ok(())
     }
@@ -199,22 +200,25 @@ async fn the_controller_killed_in_each_kind_of_effect_at_each_cloud_doubles_and_
     let campaign = Campaign::start(&cluster).await?;
 
     campaign
-        .killed_in(Effect::MachineOrdered, campaign.create_pools("a"))
+        .killed_in(&[Effect::MachineOrdered], campaign.create_pools("a"))
         .await?;
     campaign.as_wanted("a").await?;
+    let next = async {
+        campaign.delete_pools("a").await?;
+        campaign.create_pools("b").await
+    };
     campaign
-        .killed_in(Effect::MachineDeleted, campaign.delete_pools("a"))
+        .killed_in(&[Effect::MachineDeleted, Effect::SharedMade], next)
         .await?;
     campaign.all_gone("a").await?;
-
-    campaign
-        .killed_in(Effect::SharedMade, campaign.create_pools("b"))
-        .await?;
     campaign.as_wanted("b").await?;
     campaign
-        .killed_in(Effect::SharedReturned, campaign.delete_pools("b"))
+        .killed_in(&[Effect::SharedReturned], campaign.delete_pools("b"))
         .await?;
     campaign.all_gone("b").await?;
+    for customer in &campaign.customers {
+        customer.nothing_left(5).await?;
+    }
 
     let machines: Api<Machine> = campaign.space.api();
     let left: Vec<String> = machines
