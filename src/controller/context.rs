@@ -12,7 +12,7 @@ use skyward_core::{Credentials, Provider, ProviderError};
 use skyward_remote::sessions::Sessions;
 use skyward_store::Store;
 use tokio::{
-    sync::{Semaphore, watch},
+    sync::{Semaphore, SemaphorePermit, watch},
     time::timeout,
 };
 use tokio_util::sync::CancellationToken;
@@ -94,6 +94,9 @@ pub struct Caches {
     pub offers: reflector::Store<Offer>,
 }
 
+/// Longest wait for a turn at an account.
+const TURN: Duration = Duration::from_secs(1);
+
 /// An account that answered at least once.
 #[derive(Clone)]
 pub struct Account {
@@ -106,12 +109,11 @@ pub struct Account {
 }
 
 impl Account {
-    /// The answer of a call that begins when its turn has come; `None`: it did not answer in
-    /// that time from then on.
-    pub async fn in_turn<T>(&self, longest: Duration, call: impl Future<Output = T>) -> Option<T> {
-        // Never closed, so an error is impossible.
-        let _turn = self.turns.acquire().await;
-        timeout(longest, call).await.ok()
+    /// A turn, if one comes soon; whoever gets none must look again, for what it would order or
+    /// return may be wanted no longer.
+    pub async fn turn(&self) -> Option<SemaphorePermit<'_>> {
+        // Never closed, so there is no other error.
+        timeout(TURN, self.turns.acquire()).await.ok()?.ok()
     }
 }
 

@@ -11,7 +11,7 @@ use kube::{
     runtime::reflector::ObjectRef,
 };
 use skyward_api::{Machine, MachinePhase, MachineStatus, Pool, Provider as ProviderObject, labels};
-use skyward_core::{ErrorKind, ProviderError};
+use skyward_core::{Deletion, ErrorKind, ProviderError};
 use tokio::time::timeout;
 
 use super::{
@@ -40,6 +40,9 @@ pub enum Error {
     /// The Pool's key.
     #[error(transparent)]
     Key(#[from] keys::Error),
+    /// Its account has as many orders and returns under way as it may.
+    #[error("others of its account come first")]
+    NoTurn,
     /// Something that the machine's preparation needs is missing.
     #[error("{0}")]
     Missing(String),
@@ -53,6 +56,7 @@ impl Error {
             Self::Api(..) => "api",
             Self::Late(_) => "api_late",
             Self::Key(_) => "key",
+            Self::NoTurn => "no_turn",
             Self::Missing(_) => "missing",
         }
     }
@@ -122,7 +126,7 @@ pub async fn act(
             Action::Abdicate => context
                 .superseded
                 .notice(format!("the agent of Machine \"{}\"", seen.machine.name)),
-            Action::Delete => acted.outcomes.deletion = delete(context, seen).await,
+            Action::Delete => acted.outcomes.deletion = delete(context, seen).await?,
             Action::RemoveFinalizer => {
                 let newest = acted.written.clone().unwrap_or_else(|| machine.clone());
                 remove_finalizer(context, &newest).await?;
@@ -229,10 +233,10 @@ async fn place_order(
         waits: seen.waits,
     };
     let order = order(&seen.machine, &pool.spec, parts);
-    let create = account.provider.create(&order);
-    let answer = match account.in_turn(PROVIDER_DEADLINE, create).await {
-        Some(answer) => answer.map(|accepted| accepted.id),
-        None => Err(ProviderError::new(
+    let _turn = account.turn().await.ok_or(Error::NoTurn)?;
+    let answer = match timeout(PROVIDER_DEADLINE, account.provider.create(&order)).await {
+        Ok(answer) => answer.map(|accepted| accepted.id),
+        Err(_) => Err(ProviderError::new(
             ErrorKind::Indeterminate,
             "order the machine",
             "no answer in time",
@@ -308,22 +312,24 @@ async fn ca_bundle(context: &Context, pool: &Pool) -> Result<Option<String>, Err
     }
 }
 
-async fn delete(context: &Context, seen: &Observed) -> Option<Result<skyward_core::Deletion, ProviderError>> {
-    let account = context.providers.get(&seen.machine.spec.provider)?;
+async fn delete(
+    context: &Context,
+    seen: &Observed,
+) -> Result<Option<Result<Deletion, ProviderError>>, Error> {
+    let Some(account) = context.providers.get(&seen.machine.spec.provider) else {
+        return Ok(None);
+    };
     let machine = seen.machine.reference(&context.cluster);
-    Some(
-        match account
-            .in_turn(PROVIDER_DEADLINE, account.provider.delete(&machine))
-            .await
-        {
-            Some(answer) => answer,
-            None => Err(ProviderError::new(
-                ErrorKind::Indeterminate,
-                "delete the machine",
-                "no answer in time",
-            )),
-        },
-    )
+    let _turn = account.turn().await.ok_or(Error::NoTurn)?;
+    let answer = match timeout(PROVIDER_DEADLINE, account.provider.delete(&machine)).await {
+        Ok(answer) => answer,
+        Err(_) => Err(ProviderError::new(
+            ErrorKind::Indeterminate,
+            "delete the machine",
+            "no answer in time",
+        )),
+    };
+    Ok(Some(answer))
 }
 
 async fn remove_finalizer(context: &Context, machine: &Machine) -> Result<(), Error> {

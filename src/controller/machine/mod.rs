@@ -55,6 +55,8 @@ const PER_POOL: u16 = 16;
 const ROUNDS: usize = 6;
 /// The next look after a plan that was made from an old view.
 const AFTER_CONFLICT: Duration = Duration::from_millis(50);
+/// The next look of one whose turn did not come.
+const AFTER_OTHERS: Duration = Duration::from_millis(250);
 
 struct Shared {
     context: Context,
@@ -116,6 +118,7 @@ pub async fn run(context: Context) {
 fn retry_after(error: &act::Error, failures: &Failures<Key>, key: &Key) -> Duration {
     match error {
         act::Error::Stale => AFTER_CONFLICT,
+        act::Error::NoTurn => AFTER_OTHERS,
         act::Error::Late(_) => failures.pause(key, Duration::from_secs(1)),
         act::Error::Api(..) | act::Error::Key(_) | act::Error::Missing(_) => {
             failures.pause(key, Duration::from_secs(3))
@@ -311,7 +314,7 @@ impl Shared {
     fn report(&self, key: &Key, error: Option<&act::Error>) {
         match error {
             None => self.failures.none(key),
-            Some(act::Error::Stale) => {}
+            Some(act::Error::Stale | act::Error::NoTurn) => {}
             Some(error) => {
                 let times = self.failures.again(key.clone());
                 if times.is_power_of_two() {
