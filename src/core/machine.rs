@@ -78,6 +78,8 @@ pub struct ProviderMachine {
     pub endpoint: Option<Endpoint>,
     /// Address by which machines of one Pool reach each other.
     pub private_address: Option<String>,
+    /// Network interface whose address that is, where only the machine itself knows it.
+    pub private_interface: Option<&'static str>,
     /// Host key learnt over a verified way (OpenSSH form), if the provider has one.
     pub host_key: Option<String>,
     /// What the provider says about its time and price.

@@ -320,6 +320,7 @@ impl Session {
             python: hello.python,
             accelerators: hello.accelerators,
             boot_id: hello.boot_id,
+            addresses: hello.addresses.into_iter().collect(),
         };
         info!(machine = %self.spec.borrow().machine, version = facts.version, "machine is ready");
         let published = agent.clone();

@@ -175,6 +175,8 @@ pub struct AgentFacts {
     pub accelerators: Vec<String>,
     /// Changes when the machine was restarted.
     pub boot_id: String,
+    /// IPv4 address of each network interface.
+    pub addresses: BTreeMap<String, String>,
 }
 
 /// What is known about a session.

@@ -7,6 +7,7 @@
 )]
 
 mod ledger;
+mod overlay;
 mod prism;
 
 use std::{collections::BTreeSet, path::PathBuf, time::Duration};

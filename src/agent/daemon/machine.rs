@@ -1,12 +1,14 @@
 //! Facts about the machine that the controller is told in `Hello`.
 
 use std::{
+    collections::HashMap,
     io::{self, Read},
     path::PathBuf,
     process::Stdio,
     time::Duration,
 };
 
+use nix::ifaddrs::getifaddrs;
 use sha2::{Digest, Sha256};
 use tokio::sync::OnceCell;
 
@@ -44,6 +46,21 @@ pub(crate) fn digest() -> io::Result<String> {
         .finalize()
         .iter()
         .fold(String::new(), |text, byte| text + &format!("{byte:02x}")))
+}
+
+/// The first IPv4 address of each network interface that leads to others. Networks may come
+/// after us, so it is read each time.
+pub(crate) fn addresses() -> HashMap<String, String> {
+    let mut addresses = HashMap::new();
+    for interface in getifaddrs().into_iter().flatten() {
+        let address = interface.address.as_ref().and_then(|a| a.as_sockaddr_in());
+        if let Some(address) = address.filter(|address| !address.ip().is_loopback()) {
+            addresses
+                .entry(interface.interface_name)
+                .or_insert_with(|| address.ip().to_string());
+        }
+    }
+    addresses
 }
 
 /// What the machine's programs say, asked once each.

@@ -21,7 +21,7 @@ use super::{
     home::Home,
     lease::{self, Lease, Limits},
     ledger::{Happened, Ledger, LedgerError, What},
-    machine::Probes,
+    machine::{Probes, addresses},
     runs::{Runs, StopOrder},
     users,
 };
@@ -121,6 +121,7 @@ impl Agent for Service {
             running: own.ledger.counts().running,
             user: users::own().name,
             marks_replay: true,
+            addresses: addresses(),
         }))
     }
 

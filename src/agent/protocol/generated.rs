@@ -19,7 +19,7 @@ pub struct HelloRequest {
     #[prost(uint64, tag = "3")]
     pub epoch: u64,
 }
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct HelloReply {
     /// the version both sides speak now
     #[prost(uint32, tag = "1")]
@@ -53,6 +53,12 @@ pub struct HelloReply {
     /// Watch can tell where the recorded facts end
     #[prost(bool, tag = "11")]
     pub marks_replay: bool,
+    /// IPv4 address of each network interface but lo
+    #[prost(map = "string, string", tag = "12")]
+    pub addresses: ::std::collections::HashMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 #[prost(skip_debug)]

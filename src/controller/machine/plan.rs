@@ -72,6 +72,7 @@ pub(crate) struct Found {
     /// Its endpoint and addresses.
     pub(crate) endpoint: Option<Endpoint>,
     pub(crate) private_address: Option<String>,
+    pub(crate) private_interface: Option<&'static str>,
     /// What the provider says of its time and price.
     pub(crate) rental: Rental,
     /// It is beyond repair.

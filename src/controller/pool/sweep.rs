@@ -301,6 +301,7 @@ mod tests {
             phase,
             endpoint: None,
             private_address: None,
+            private_interface: None,
             host_key: None,
             rental: skyward_core::machine::Rental::default(),
         }

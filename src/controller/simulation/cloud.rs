@@ -111,6 +111,7 @@ impl Rented {
             mark: self.mark.clone(),
             endpoint: runs.then(machine::tests::endpoint),
             private_address: runs.then(|| "10.0.0.7".to_owned()),
+            private_interface: None,
             host_key: None,
             rental: Rental {
                 region: Some(self.region.clone()).filter(|region| !region.is_empty()),

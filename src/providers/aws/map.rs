@@ -351,6 +351,7 @@ pub fn machine(instance: &Instance, region: &str) -> Option<ProviderMachine> {
             user: value(tags, USER).unwrap_or_else(|| ROOT.to_owned()),
         }),
         private_address: instance.private_ip_address().map(str::to_owned),
+        private_interface: None,
         host_key: None,
         rental: Rental {
             region: Some(region.to_owned()),

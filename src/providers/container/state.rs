@@ -58,6 +58,7 @@ pub fn machine(
         phase: phase(pod),
         endpoint,
         private_address: address,
+        private_interface: None,
         host_key,
         rental: Rental::default(),
     })

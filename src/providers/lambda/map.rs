@@ -81,6 +81,7 @@ pub fn machine(instance: &Instance) -> Option<ProviderMachine> {
         endpoint,
         // There is one, but the firewall lets nothing through to it.
         private_address: None,
+        private_interface: None,
         host_key: None,
         rental: Rental {
             region: Some(instance.region.name.clone()),

@@ -250,6 +250,7 @@ pub fn machine(pod: &Pod) -> Option<ProviderMachine> {
         phase: phase(pod, endpoint.is_some()),
         endpoint,
         private_address: network.ip.or(network.internal_dns),
+        private_interface: None,
         host_key: None,
         rental: Rental {
             region: pod.data_center_id.clone(),

@@ -9,7 +9,7 @@ use skyward_core::{ErrorKind, ProviderError};
 
 use super::{
     errors::provider_error,
-    wire::{Ask, Asks, Failure, Instance, One, Ordered, Page, User},
+    wire::{Ask, Asks, Failure, Instance, One, Ordered, Overlay, Page, User},
 };
 use crate::http::{Answer, Call, Effect, Http, Limits, Rate, Rest, Rule};
 
@@ -21,6 +21,7 @@ const PAGE: usize = 25;
 const ASK: &str = "/api/v0/asks/{id}/";
 const ONE: &str = "/api/v0/instances/{id}/";
 const LIST: &str = "/api/v1/instances/";
+const OVERLAY: &str = "/api/v0/overlay/";
 
 /// Vast.ai wants a least time between two calls of one kind. These were seen, and are not
 /// written down anywhere; a little is added.
@@ -146,6 +147,35 @@ impl Client {
         } else {
             Err(provider_error(&answer))
         }
+    }
+}
+
+/// Overlay networks; none of these is in the official description.
+impl Client {
+    /// All of the account.
+    pub async fn overlays(&self) -> Result<Vec<Overlay>, ProviderError> {
+        self.rest.read(Call::get("list the overlays", OVERLAY)).await
+    }
+
+    /// Makes one.
+    pub async fn make_overlay(&self, name: &str, cluster: u64) -> Result<(), ProviderError> {
+        let call = Call::new("create the overlay", Method::POST, OVERLAY, Effect::Creates)
+            .json(json!({ "cluster_id": cluster, "name": name }));
+        self.rest.done(call).await
+    }
+
+    /// Puts a machine into one.
+    pub async fn join_overlay(&self, name: &str, instance: u64) -> Result<(), ProviderError> {
+        let call = Call::new("join the overlay", Method::PUT, OVERLAY, Effect::Repeatable)
+            .json(json!({ "name": name, "instance_id": instance }));
+        self.rest.done(call).await
+    }
+
+    /// Deletes one, *and every machine in it*.
+    pub async fn remove_overlay(&self, name: &str) -> Result<(), ProviderError> {
+        let call = Call::new("delete the overlay", Method::DELETE, OVERLAY, Effect::Repeatable)
+            .json(json!({ "overlay_name": name }));
+        self.rest.done(call).await
     }
 }
 

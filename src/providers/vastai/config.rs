@@ -64,6 +64,14 @@ pub struct Settings {
     /// `false`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub require_direct_port: Option<bool>,
+    /// Whether Pools of more than one machine may be put into an overlay network, which hosts of
+    /// one physical cluster can form. Without it such Pools need `cluster: false`. Default `true`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub use_overlay: Option<bool>,
+    /// Longest wait for an overlay network to be made or joined; an order as a whole is given up
+    /// after 50 seconds. Default `120s`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overlay_timeout: Option<Lasting>,
     /// How long a machine whose controller is gone and that runs nothing waits before it
     /// destroys itself, which ends its bill. Default `300s`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -137,6 +145,16 @@ impl Settings {
     /// Whether the relay may not be used.
     pub fn direct_only(&self) -> bool {
         self.require_direct_port.unwrap_or(false)
+    }
+
+    /// Whether machines may be put into overlay networks.
+    pub fn use_overlay(&self) -> bool {
+        self.use_overlay.unwrap_or(true)
+    }
+
+    /// Longest wait for one of these.
+    pub fn overlay_timeout(&self) -> Duration {
+        Lasting::or(self.overlay_timeout.as_ref(), Duration::from_mins(2))
     }
 
     /// Longest wait for one answer.

@@ -9,10 +9,17 @@ use skyward_core::{
 };
 
 use super::{config::Settings, offers, wire::Instance};
-use crate::wire::{quoted, said};
+use crate::{
+    marks,
+    wire::{quoted, said},
+};
 
 /// First part of every label.
 const PREFIX: &str = "skyward";
+/// The same of a machine in an overlay network.
+const NETWORKED: &str = "skyward-overlay";
+/// In a container of an overlay network, the way to the others in it.
+const INTERFACE: &str = "eth0";
 /// Longest label that is written. The API takes 1024 when a label is changed, and says
 /// nothing of orders; what does not fit are names, which are for people.
 const LABEL: usize = 255;
@@ -20,9 +27,10 @@ const LABEL: usize = 255;
 const SCRIPT: usize = 4048;
 
 /// The mark as a label: UIDs and numbers first, then the names as far as there is room.
-pub fn label(mark: &Mark) -> String {
+pub fn label(mark: &Mark, networked: bool) -> String {
+    let prefix = if networked { NETWORKED } else { PREFIX };
     let mut label = format!(
-        "{PREFIX}/{}/{}/{}/{}/{}",
+        "{prefix}/{}/{}/{}/{}/{}",
         mark.cluster, mark.pool_uid, mark.machine_uid, mark.slot, mark.attempt
     );
     for name in [&mark.machine, &mark.namespace, &mark.pool] {
@@ -38,7 +46,7 @@ pub fn label(mark: &Mark) -> String {
 /// Whose something with this label is, if it is ours.
 pub fn mark(label: &str) -> Option<Mark> {
     let mut parts = label.split('/');
-    if parts.next()? != PREFIX {
+    if ![PREFIX, NETWORKED].contains(&parts.next()?) {
         return None;
     }
     let cluster = parts.next()?.to_owned();
@@ -97,13 +105,24 @@ pub fn disk_gb(order: &Order, settings: &Settings) -> u32 {
     order.disk_gb.unwrap_or_else(|| settings.disk_gb())
 }
 
-/// The body that rents; with a bid it is for the spot market.
-pub fn body(order: &Order, settings: &Settings, bid: Option<Decimal>) -> Result<Value, ProviderError> {
+/// Name of the overlay network of a Pool in a cluster.
+pub fn overlay(order: &Order, cluster: u64) -> String {
+    let name = marks::pool_name(&order.mark.cluster, &order.mark.pool_uid);
+    format!("{name}.{cluster}")
+}
+
+/// The body that rents, into this overlay network; with a bid it is for the spot market.
+pub fn body(
+    order: &Order,
+    settings: &Settings,
+    bid: Option<Decimal>,
+    overlay: Option<&str>,
+) -> Result<Value, ProviderError> {
     let mut body = json!({
         "client_id": "me",
         "image": settings.image(),
         "disk": disk_gb(order, settings),
-        "label": label(&order.mark),
+        "label": label(&order.mark, overlay.is_some()),
         "runtype": "ssh_direct",
         "onstart": script(order)?,
         "target_state": "running",
@@ -114,9 +133,14 @@ pub fn body(order: &Order, settings: &Settings, bid: Option<Decimal>) -> Result<
         // A JSON number; the bid itself was computed as a decimal.
         body["price"] = bid.to_string().parse::<f64>().map_or(Value::Null, Value::from);
     }
-    if let Some(bytes) = order.shm_bytes {
-        let mut env = serde_json::Map::new();
-        env.insert(format!("--shm-size={bytes}"), "1".into());
+    let options = order.shm_bytes.map(|bytes| format!("--shm-size={bytes}"));
+    let network = overlay.map(|name| format!("-n {name}"));
+    let env: serde_json::Map<_, _> = options
+        .into_iter()
+        .chain(network)
+        .map(|option| (option, "1".into()))
+        .collect();
+    if !env.is_empty() {
         body["env"] = Value::Object(env);
     }
     Ok(body)
@@ -135,17 +159,26 @@ pub fn silent(instance: &Instance) -> bool {
 /// The machine that an instance is; `None` when it does not carry our mark. `lost`: its
 /// host has been silent for too long.
 pub fn machine(instance: &Instance, settings: &Settings, lost: bool) -> Option<ProviderMachine> {
-    let mark = mark(instance.label.as_deref()?)?;
+    let label = instance.label.as_deref()?;
+    let mark = mark(label)?;
+    let network = instance
+        .cluster_id
+        .filter(|_| label.split('/').next() == Some(NETWORKED));
     let endpoint = endpoint(instance, settings);
     Some(ProviderMachine {
         id: instance.id.to_string(),
         mark,
         phase: phase(instance, endpoint.is_some(), lost),
         endpoint,
+        // Its address there is in no answer of the API.
         private_address: None,
+        private_interface: network.map(|_| INTERFACE),
         host_key: None,
         rental: Rental {
-            region: Some(offers::country(instance.geolocation.as_deref())),
+            region: Some(network.map_or_else(
+                || offers::country(instance.geolocation.as_deref()),
+                offers::cluster,
+            )),
             hourly_price: instance.dph_total.map(|price| price.0),
             billed_since: instance
                 .start_date

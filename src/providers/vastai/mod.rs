@@ -1,9 +1,10 @@
 //! Vast.ai: a marketplace of containers with GPUs, on demand and for bids.
 //!
 //! Marks are labels. An offer stands for a group of asks, each of which can be had once: an
-//! order takes the cheapest that fits and, when it is taken already, the next. Nothing is
-//! shared between the machines of a Pool, and the keys of the account, which Vast.ai would
-//! push to every machine, are never touched.
+//! order takes the cheapest that fits and, when it is taken already, the next. All that the
+//! machines of a Pool share is their overlay network, where they stand in one physical
+//! cluster; the keys of the account, which Vast.ai would push to every machine, are never
+//! touched.
 
 pub mod client;
 pub mod config;
@@ -21,22 +22,24 @@ use std::{
 use async_trait::async_trait;
 use serde_json::Value;
 use skyward_core::{
-    Account, Capabilities, CredentialKey, Deletion, ErrorKind, Mark, Market, Offer, Order, ProviderError,
-    ProviderMachine,
+    Account, Capabilities, CredentialKey, Deletion, ErrorKind, Leftover, Mark, Market, Offer, Order,
+    ProviderError, ProviderMachine,
     provider::{HostKeys, Idempotency, Marking, ReclaimNotice, SelfStop},
 };
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use crate::{
-    http::{Auth, Http, Setup},
-    lookup::{self, Listed, Service},
+    http::{Auth, Batched, Http, Setup},
+    lookup::{self, Listed, Maker, Service},
+    marks,
     registry::{Connected, Kind},
 };
 use client::Client;
 use config::Settings;
 use offers::Group;
-use wire::{Ask, Instance};
+use wire::{Ask, Instance, Overlay};
 
+const OVERLAY: &str = "overlay network";
 /// Name of this kind of provider.
 pub const KIND: &str = "vastai";
 /// Asks that one order tries.
@@ -66,6 +69,8 @@ impl Kind for VastAiKind {
         let vastai = VastAi {
             client: Client::new(http),
             settings: account.settings.clone(),
+            overlays: Batched::default(),
+            made: Maker::default(),
             silent: Mutex::default(),
         };
         lookup::provider(&account.settings, vastai)
@@ -86,7 +91,8 @@ const CAPABILITIES: Capabilities = Capabilities {
         "( eval \"$(tr '\\0' '\\n' </proc/1/environ | grep -E '^CONTAINER_(API_KEY|ID)=[A-Za-z0-9._-]+$')\"; printf 'header = \"Authorization: Bearer %s\"\\n' \"$CONTAINER_API_KEY\" | curl -fsS -m 30 -K - -X DELETE \"https://console.vast.ai/api/v0/instances/${CONTAINER_ID#C.}/\" ) || kill -TERM 1",
     ),
     billing_step: Duration::from_mins(1),
-    connected: false,
+    // In overlay networks.
+    connected: true,
     boot_script: true,
     host_keys: HostKeys::FirstContact,
     // Containers without CAP_SYS_ADMIN.
@@ -100,6 +106,8 @@ const CAPABILITIES: Capabilities = Capabilities {
 struct VastAi {
     client: Client,
     settings: Settings,
+    overlays: Batched<Vec<Overlay>>,
+    made: Maker,
     /// Since when hosts are silent, by machine.
     silent: Mutex<BTreeMap<u64, Instant>>,
 }
@@ -130,24 +138,61 @@ impl VastAi {
         }
     }
 
+    /// The network of the order's Pool in a cluster, made where it does not exist.
+    async fn overlay(&self, order: &Order, cluster: u64) -> Result<String, ProviderError> {
+        let since = Instant::now();
+        let name = map::overlay(order, cluster);
+        let known = self
+            .overlays
+            .fresh(Self::OPERATION, || self.client.overlays())
+            .await?;
+        if known.iter().any(|overlay| overlay.name == name) {
+            return Ok(name);
+        }
+        let making = async {
+            self.client.make_overlay(&name, cluster).await?;
+            Ok(name.clone())
+        };
+        self.made.make(name.clone(), since, making).await
+    }
+
+    /// Puts a machine into its network. One that cannot be in it is of no use to its Pool.
+    async fn join(&self, settings: &Settings, overlay: &str, id: u64) -> Result<(), ProviderError> {
+        let joined = self.within(settings, self.client.join_overlay(overlay, id)).await;
+        if joined.is_err() {
+            self.client.destroy(id).await?;
+        }
+        joined
+    }
+
+    /// What is done to an overlay network has a time of its own.
+    async fn within<T>(
+        &self,
+        settings: &Settings,
+        work: impl Future<Output = Result<T, ProviderError>>,
+    ) -> Result<T, ProviderError> {
+        let late = |_| {
+            ProviderError::new(
+                ErrorKind::Transient,
+                "make the overlay",
+                "Vast.ai did not answer within overlayTimeout",
+            )
+        };
+        timeout(settings.overlay_timeout(), work)
+            .await
+            .map_err(late)
+            .flatten()
+    }
+
     /// Asks that will do for an order, the cheapest first, each with the bid for it.
     async fn asks(
         &self,
         order: &Order,
+        group: &Group,
         settings: &Settings,
     ) -> Result<Vec<(Ask, Option<rust_decimal::Decimal>)>, ProviderError> {
-        let group = Group::parse(&order.instance_type).ok_or_else(|| {
-            ProviderError::new(
-                ErrorKind::InvalidOrder,
-                "create the instance",
-                format!(
-                    "\"{}\" is no instance type of Vast.ai; take one from kubectl get offers",
-                    order.instance_type
-                ),
-            )
-        })?;
         let disk = map::disk_gb(order, settings);
-        let query = offers::query_of(&group, order.market, settings, disk);
+        let query = offers::query_of(group, order.market, settings, disk);
         let multiplier = settings.bid_multiplier();
         let mut asks = Vec::new();
         for ask in self.client.search(query).await? {
@@ -156,7 +201,7 @@ impl VastAi {
                     .memory_gb
                     .is_none_or(|memory| offers::memory_gb(&ask) >= memory)
                 && ask.disk_space >= f64::from(disk);
-            if !enough || !offers::fits(&ask, settings) || Group::of(&ask).as_ref() != Some(&group) {
+            if !enough || !offers::fits(&ask, settings) || !group.has(&ask) {
                 continue;
             }
             match order.market {
@@ -227,9 +272,31 @@ impl Service for VastAi {
                 order.instance_type
             ),
         );
-        for (ask, bid) in self.asks(order, settings).await?.into_iter().take(TRIES) {
-            match self.client.rent(ask.id, map::body(order, settings, bid)?).await {
+        let group = Group::parse(&order.instance_type).ok_or_else(|| {
+            ProviderError::new(
+                ErrorKind::InvalidOrder,
+                "create the instance",
+                format!(
+                    "\"{}\" is no instance type of Vast.ai; take one from kubectl get offers",
+                    order.instance_type
+                ),
+            )
+        })?;
+        let asks = self.asks(order, &group, settings).await?;
+        let overlay = match group
+            .cluster()
+            .filter(|_| order.pool.connected && !asks.is_empty())
+        {
+            None => None,
+            Some(cluster) => Some(self.within(settings, self.overlay(order, cluster)).await?),
+        };
+        for (ask, bid) in asks.into_iter().take(TRIES) {
+            let body = map::body(order, settings, bid, overlay.as_deref())?;
+            match self.client.rent(ask.id, body).await {
                 Ok(id) => {
+                    if let Some(overlay) = &overlay {
+                        self.join(settings, overlay, id).await?;
+                    }
                     // The start-up script lets the key in as well: this is only for hosts
                     // on which that comes late, and may fail while the image is loaded.
                     if let Err(error) = self.client.attach_key(id, order.authorized_key.trim()).await {
@@ -252,5 +319,37 @@ impl Service for VastAi {
             .remove(&instance.id);
         self.client.destroy(instance.id).await?;
         Ok(Deletion::InProgress)
+    }
+
+    async fn shared(&self, cluster: &str) -> Result<Vec<Leftover>, ProviderError> {
+        if !self.settings.use_overlay() {
+            return Ok(Vec::new());
+        }
+        let overlays = self.client.overlays().await?;
+        let ours = overlays.into_iter().filter_map(|overlay| {
+            Some(Leftover {
+                kind: OVERLAY,
+                pool_uid: marks::pool_of(cluster, &overlay.name)?,
+                region: overlay.cluster_id.map(offers::cluster).unwrap_or_default(),
+                id: overlay.name,
+            })
+        });
+        Ok(ours.collect())
+    }
+
+    /// Deleting a network deletes the machines in it: it goes when none is left.
+    async fn give_back(&self, thing: &Leftover) -> Result<(), ProviderError> {
+        let overlays = self.client.overlays().await?;
+        let Some(overlay) = overlays.iter().find(|overlay| overlay.name == thing.id) else {
+            return Ok(());
+        };
+        if !overlay.instances.is_empty() {
+            return Err(ProviderError::new(
+                ErrorKind::Transient,
+                "delete the overlay",
+                "there are machines in it still",
+            ));
+        }
+        self.client.remove_overlay(&overlay.name).await
     }
 }

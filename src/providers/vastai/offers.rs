@@ -2,7 +2,10 @@
 //! there once: those that differ in nothing that a Pool can ask for are one offer, at the
 //! price of the cheapest. Pure.
 
-use std::{collections::BTreeMap, fmt};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
 
 use rust_decimal::Decimal;
 use serde_json::{Map, Value, json};
@@ -14,29 +17,32 @@ use skyward_core::{
 use super::{config::Settings, wire::Ask};
 use crate::wire::dns_label;
 
-/// Countries that are offered for one GPU and number, the cheapest first: more would be
-/// a thousand offers that nobody reads.
-const COUNTRIES: usize = 8;
+/// Countries, and clusters, that are offered for one GPU and number, the cheapest first:
+/// more would be a thousand offers that nobody reads.
+const PLACES: usize = 8;
 /// Country of a host that does not say.
 const NOWHERE: &str = "XX";
 
+/// Beginning of the place of hosts that stand in one physical cluster.
+const CLUSTER: &str = "cluster-";
+
 /// Asks that a Pool cannot tell apart; its text is the offer's instance type, such as
-/// `2x RTX 4090/US` or `1x GH200/US/arm64`.
+/// `2x RTX 4090/US`, `1x GH200/US/arm64` or `8x H100 SXM/cluster-9`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Group {
     /// Name of the GPU, as Vast.ai writes it.
     pub gpu: String,
     /// How many.
     pub count: u32,
-    /// Country of the hosts.
-    pub country: String,
+    /// Country of the hosts, or the physical cluster that they stand in.
+    pub place: String,
     /// Whether their processors are ARM.
     pub arm: bool,
 }
 
 impl fmt::Display for Group {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}x {}/{}", self.count, self.gpu, self.country)?;
+        write!(f, "{}x {}/{}", self.count, self.gpu, self.place)?;
         if self.arm { f.write_str("/arm64") } else { Ok(()) }
     }
 }
@@ -47,12 +53,12 @@ impl Group {
         let (text, arm) = text
             .strip_suffix("/arm64")
             .map_or((text, false), |text| (text, true));
-        let (what, country) = text.rsplit_once('/')?;
+        let (what, place) = text.rsplit_once('/')?;
         let (count, gpu) = what.split_once("x ")?;
         Some(Self {
             gpu: gpu.to_owned(),
             count: count.parse().ok()?,
-            country: country.to_owned(),
+            place: place.to_owned(),
             arm,
         })
     }
@@ -63,13 +69,38 @@ impl Group {
         Some(Self {
             gpu: ask.gpu_name.clone().filter(|name| !name.is_empty())?,
             count: (1.0..=64.0).contains(&count).then_some(count as u32)?,
-            country: country(ask.geolocation.as_deref()),
+            place: country(ask.geolocation.as_deref()),
             arm: ask
                 .cpu_arch
                 .as_deref()
                 .is_some_and(|arch| arch.starts_with("arm") || arch == "aarch64"),
         })
     }
+
+    /// The group of an ask among those of its physical cluster, if it stands in one.
+    pub fn in_cluster(ask: &Ask) -> Option<Self> {
+        let place = cluster(ask.cluster_id?);
+        Self::of(ask).map(|group| Self { place, ..group })
+    }
+
+    /// The physical cluster that it is about; else it is about a country.
+    pub fn cluster(&self) -> Option<u64> {
+        self.place.strip_prefix(CLUSTER)?.parse().ok()
+    }
+
+    /// Whether an ask is of this group.
+    pub fn has(&self, ask: &Ask) -> bool {
+        let group = match self.cluster() {
+            Some(_) => Self::in_cluster(ask),
+            None => Self::of(ask),
+        };
+        group.as_ref() == Some(self)
+    }
+}
+
+/// The place of what stands in a physical cluster.
+pub fn cluster(id: u64) -> String {
+    format!("{CLUSTER}{id}")
 }
 
 /// The country of `City, CC`.
@@ -119,8 +150,10 @@ pub fn query_of(group: &Group, market: Market, settings: &Settings, disk_gb: u32
     let mut query = query(market, settings, disk_gb, 64);
     query.insert("gpu_name".into(), json!({ "in": [group.gpu] }));
     query.insert("num_gpus".into(), json!({ "in": [group.count] }));
-    if group.country != NOWHERE {
-        query.insert("geolocation".into(), json!({ "in": [group.country] }));
+    if let Some(cluster) = group.cluster() {
+        query.insert("cluster_id".into(), json!({ "eq": cluster }));
+    } else if group.place != NOWHERE {
+        query.insert("geolocation".into(), json!({ "in": [group.place] }));
     }
     Value::Object(query)
 }
@@ -185,13 +218,35 @@ pub fn bid_for(ask: &Ask, multiplier: Decimal, ceiling: Option<Decimal>) -> Opti
     )
 }
 
-/// What is known of a group.
+/// What is known of a group: the least of all its asks, which is true of each.
+#[derive(Default)]
 struct Seen {
     on_demand: Option<Decimal>,
     spot: Option<Decimal>,
-    vcpus: f64,
-    memory_gb: f64,
-    gpu_mib: f64,
+    vcpus: Option<f64>,
+    memory_gb: Option<f64>,
+    gpu_mib: Option<f64>,
+    asks: BTreeSet<u64>,
+}
+
+impl Seen {
+    /// Whoever wants one machine takes the cheapest; whoever wants a `whole` network must be
+    /// able to pay for each.
+    fn count(&mut self, ask: &Ask, market: Market, price: Decimal, whole: bool) {
+        let slot = match market {
+            Market::OnDemand => &mut self.on_demand,
+            Market::Spot => &mut self.spot,
+        };
+        *slot = Some(slot.map_or(
+            price,
+            |other| if whole { other.max(price) } else { other.min(price) },
+        ));
+        let least = |slot: &mut Option<f64>, value: f64| *slot = Some(slot.map_or(value, |v| v.min(value)));
+        least(&mut self.vcpus, vcpus(ask));
+        least(&mut self.memory_gb, memory_gb(ask));
+        least(&mut self.gpu_mib, ask.gpu_ram);
+        self.asks.insert(ask.id);
+    }
 }
 
 /// The offers of all asks of both markets.
@@ -200,41 +255,35 @@ pub fn offers(on_demand: &[Ask], bids: &[Ask], settings: &Settings) -> Vec<Offer
     let mut groups: BTreeMap<Group, Seen> = BTreeMap::new();
     for (market, asks) in [(Market::OnDemand, on_demand), (Market::Spot, bids)] {
         for ask in asks.iter().filter(|ask| fits(ask, settings)) {
-            let (Some(group), Some(price)) = (Group::of(ask), price(ask, market, multiplier)) else {
+            let Some(price) = price(ask, market, multiplier) else {
                 continue;
             };
-            let seen = groups.entry(group).or_insert(Seen {
-                on_demand: None,
-                spot: None,
-                vcpus: f64::INFINITY,
-                memory_gb: f64::INFINITY,
-                gpu_mib: f64::INFINITY,
-            });
-            let slot = match market {
-                Market::OnDemand => &mut seen.on_demand,
-                Market::Spot => &mut seen.spot,
-            };
-            // What an offer says is true of each of its asks: the least of all.
-            *slot = Some(slot.map_or(price, |other| other.min(price)));
-            seen.vcpus = seen.vcpus.min(vcpus(ask));
-            seen.memory_gb = seen.memory_gb.min(memory_gb(ask));
-            seen.gpu_mib = seen.gpu_mib.min(ask.gpu_ram);
+            let in_cluster = Group::in_cluster(ask).filter(|_| settings.use_overlay());
+            for group in Group::of(ask).into_iter().chain(in_cluster) {
+                let whole = group.cluster().is_some();
+                groups.entry(group).or_default().count(ask, market, price, whole);
+            }
         }
     }
+    // One machine needs no network, and a cluster is one of at least two.
+    groups.retain(|group, seen| group.cluster().is_none() || seen.asks.len() > 1);
     bounded(groups)
         .into_iter()
         .map(|(group, seen)| Offer {
             id: dns_label(&group.to_string()),
             instance_type: group.to_string(),
-            region: group.country.clone(),
+            region: group.place.clone(),
             accelerators: Some(Accelerators {
                 name: accelerator::canonical(&group.gpu),
                 count: f64::from(group.count),
-                memory_gb: Some(accelerator::nominal_memory_gb(&group.gpu, seen.gpu_mib))
-                    .filter(|size| *size > 0.0),
+                memory_gb: Some(accelerator::nominal_memory_gb(
+                    &group.gpu,
+                    seen.gpu_mib.unwrap_or_default(),
+                ))
+                .filter(|size| *size > 0.0),
             }),
-            vcpus: (seen.vcpus * 10.0).floor() / 10.0,
-            memory_gb: seen.memory_gb,
+            vcpus: (seen.vcpus.unwrap_or_default() * 10.0).floor() / 10.0,
+            memory_gb: seen.memory_gb.unwrap_or_default(),
             disk_gb: None,
             architecture: if group.arm {
                 Architecture::Arm64
@@ -244,26 +293,31 @@ pub fn offers(on_demand: &[Ask], bids: &[Ask], settings: &Settings) -> Vec<Offer
             on_demand: seen.on_demand,
             spot: seen.spot,
             availability: Availability::Yes,
-            // Only in overlay networks, whose addresses the API does not tell.
-            connected: false,
+            // Only in an overlay network.
+            connected: group.cluster().is_some(),
         })
         .collect()
 }
 
-/// The cheapest countries of each GPU and number.
+/// The cheapest countries, and clusters, of each GPU and number.
 fn bounded(groups: BTreeMap<Group, Seen>) -> Vec<(Group, Seen)> {
-    let mut by: BTreeMap<(String, u32, bool), Vec<(Group, Seen)>> = BTreeMap::new();
+    let mut by: BTreeMap<(String, u32, bool, bool), Vec<(Group, Seen)>> = BTreeMap::new();
     for (group, seen) in groups {
-        by.entry((group.gpu.clone(), group.count, group.arm))
-            .or_default()
-            .push((group, seen));
+        by.entry((
+            group.gpu.clone(),
+            group.count,
+            group.arm,
+            group.cluster().is_some(),
+        ))
+        .or_default()
+        .push((group, seen));
     }
     let mut kept = Vec::new();
-    for mut countries in by.into_values() {
+    for mut places in by.into_values() {
         let cheapest = |seen: &Seen| seen.on_demand.into_iter().chain(seen.spot).min();
-        countries.sort_by(|a, b| cheapest(&a.1).cmp(&cheapest(&b.1)).then_with(|| a.0.cmp(&b.0)));
-        countries.truncate(COUNTRIES);
-        kept.extend(countries);
+        places.sort_by(|a, b| cheapest(&a.1).cmp(&cheapest(&b.1)).then_with(|| a.0.cmp(&b.0)));
+        places.truncate(PLACES);
+        kept.extend(places);
     }
     kept
 }

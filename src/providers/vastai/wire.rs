@@ -65,6 +65,9 @@ pub struct Ask {
     /// Ports that it can publish.
     #[serde(default)]
     pub direct_port_count: Option<f64>,
+    /// The physical cluster that the host stands in, if any.
+    #[serde(default)]
+    pub cluster_id: Option<u64>,
 }
 
 /// Answer to an order.
@@ -141,6 +144,9 @@ pub struct Instance {
     /// `City, CC`.
     #[serde(default)]
     pub geolocation: Option<String>,
+    /// The physical cluster that the host stands in, if any.
+    #[serde(default)]
+    pub cluster_id: Option<u64>,
 }
 
 impl Instance {
@@ -152,6 +158,19 @@ impl Instance {
             .and_then(|text| text.parse().ok())
             .or_else(|| port.as_u64().and_then(|n| n.try_into().ok()))
     }
+}
+
+/// A network between machines of one physical cluster.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Overlay {
+    /// Its name, which is its own in the account.
+    pub name: String,
+    /// The cluster that its machines stand in.
+    #[serde(default)]
+    pub cluster_id: Option<u64>,
+    /// Ids of its machines.
+    #[serde(default)]
+    pub instances: Vec<u64>,
 }
 
 /// The account.

@@ -118,6 +118,7 @@ pub fn machine(instance: &Instance) -> Option<ProviderMachine> {
         endpoint,
         // Verda has no network of a Pool's own: its machines reach each other by these.
         private_address: address,
+        private_interface: None,
         host_key: None,
         rental: Rental {
             region: instance.location.clone(),

@@ -29,6 +29,13 @@ fn members(overlay: &Resource) -> Vec<i64> {
         .collect()
 }
 
+/// Those of its members that exist.
+fn present(context: &Context<'_, '_>, overlay: &Resource) -> Vec<i64> {
+    let mut ids = members(overlay);
+    ids.retain(|id| context.instance(&id.to_string()).is_ok());
+    ids
+}
+
 /// Fails when an instance of a cluster cannot be part of an overlay.
 pub fn may_join(context: &Context<'_, '_>, name: &str, cluster: Option<i64>) -> Result<(), Failure> {
     let overlay = named(context, name)?;
@@ -126,7 +133,7 @@ pub fn list(context: &Context<'_, '_>) -> Outcome {
                 "name": overlay.name,
                 "internal_subnet": overlay.detail["subnet"],
                 "cluster_id": overlay.detail["cluster"],
-                "instances": members(overlay),
+                "instances": present(context, overlay),
             })
         })
         .collect())

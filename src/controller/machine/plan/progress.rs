@@ -167,6 +167,7 @@ fn refused(seen: &Observed, now: Timestamp, error: &ProviderError, found: &mut F
 fn there(seen: &Observed, machine: &ProviderMachine, found: &mut Found, plan: &mut Plan) {
     found.id = Some(machine.id.clone());
     found.private_address.clone_from(&machine.private_address);
+    found.private_interface = machine.private_interface;
     found.rental.clone_from(&machine.rental);
     match &machine.phase {
         ProviderPhase::Starting(what) => {

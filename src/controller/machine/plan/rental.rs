@@ -67,6 +67,7 @@ mod tests {
             phase,
             endpoint: None,
             private_address: None,
+            private_interface: None,
             host_key: None,
             rental,
         }));

@@ -94,6 +94,10 @@ fn facts(seen: &Observed, now: Timestamp, found: &Found, new: &mut MachineStatus
         new.ready_at.get_or_insert(Time(session.ready_at.unwrap_or(now)));
     }
     if let Some(agent) = &session.agent {
+        let own = found.private_interface.and_then(|name| agent.addresses.get(name));
+        if let Some(private) = own {
+            new.private_address = cut(private, 256);
+        }
         new.agent_version = cut(&agent.version, 64);
         new.python_version = cut(&agent.python, 32);
     }

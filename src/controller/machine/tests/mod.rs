@@ -101,6 +101,7 @@ fn there(phase: ProviderPhase) -> Answer {
         mark: seen.machine.mark("cluster"),
         endpoint: (phase == ProviderPhase::Running).then(endpoint),
         private_address: Some("10.0.0.7".into()),
+        private_interface: None,
         host_key: Some("ssh-ed25519 AAAA".into()),
         rental: skyward_core::machine::Rental::default(),
         phase,

@@ -18,11 +18,11 @@ fn seen(instance: &Instance) -> ProviderMachine {
 
 #[test]
 fn the_mark_comes_back_from_the_label() {
-    assert_eq!(mark(&label(&order().mark)), Some(order().mark));
+    assert_eq!(mark(&label(&order().mark, false)), Some(order().mark));
     let mut long = order().mark;
     long.namespace = "n".repeat(63);
     long.pool = "p".repeat(253);
-    let text = label(&long);
+    let text = label(&long, false);
     assert!(text.len() <= LABEL);
     long.pool = String::new();
     assert_eq!(mark(&text), Some(long));
@@ -32,15 +32,35 @@ fn the_mark_comes_back_from_the_label() {
 
 #[test]
 fn an_order_on_demand_and_a_bid() {
-    let on_demand = body(&order(), &Settings::default(), None).unwrap();
+    let on_demand = body(&order(), &Settings::default(), None, None).unwrap();
     assert!(on_demand.get("price").is_none());
     assert_eq!(
         (&on_demand["disk"], &on_demand["runtype"]),
         (&json!(100), &json!("ssh_direct"))
     );
     assert_eq!(on_demand["cancel_unavail"], true);
-    let bid = body(&order(), &Settings::default(), Some(dec("0.24"))).unwrap();
+    let bid = body(&order(), &Settings::default(), Some(dec("0.24")), None).unwrap();
     assert_eq!(bid["price"], json!(0.24));
+}
+
+#[test]
+fn a_machine_of_an_overlay_network_says_so_in_its_label_and_stands_in_its_cluster() {
+    let name = overlay(&order(), 9);
+    assert_eq!(
+        marks::pool_of(&order().mark.cluster, &name).as_deref(),
+        Some(order().mark.pool_uid.as_str())
+    );
+    let body = body(&order(), &Settings::default(), None, Some(&name)).unwrap();
+    assert_eq!(body["env"][format!("-n {name}")], "1");
+    let mut instance = instances().remove(0);
+    instance.cluster_id = Some(9);
+    // Its host stands in a cluster, and it is in no network.
+    assert_eq!(seen(&instance).private_interface, None);
+    instance.label = body["label"].as_str().map(str::to_owned);
+    let machine = seen(&instance);
+    assert_eq!(machine.mark, order().mark);
+    assert_eq!(machine.private_interface, Some("eth0"));
+    assert_eq!(machine.rental.region.as_deref(), Some("cluster-9"));
 }
 
 #[test]

@@ -72,12 +72,41 @@ fn a_group_comes_back_from_its_text() {
         let group = Group {
             gpu: "RTX 6000Ada".into(),
             count: 4,
-            country: "US".into(),
+            place: "US".into(),
             arm,
         };
         assert_eq!(Group::parse(&group.to_string()), Some(group));
     }
     assert_eq!(Group::parse("RTX 4090"), None);
+}
+
+#[test]
+fn hosts_of_one_cluster_are_an_offer_of_their_own_whose_machines_reach_each_other() {
+    let in_cluster = |id: u64, cluster: u64| {
+        let mut ask = recorded().ondemand.remove(0);
+        ask.id = id;
+        ask.cluster_id = Some(cluster);
+        ask
+    };
+    let asks = [in_cluster(1, 9), in_cluster(2, 9), in_cluster(3, 12)];
+    let connected = |settings: &Settings| -> Vec<String> {
+        let offers = offers(&asks, &[], settings);
+        let connected = offers.iter().filter(|offer| offer.connected);
+        connected.map(|offer| offer.region.clone()).collect()
+    };
+    // One host alone connects nothing.
+    assert_eq!(connected(&Settings::default()), ["cluster-9"]);
+    let without = Settings {
+        use_overlay: Some(false),
+        ..Settings::default()
+    };
+    assert!(connected(&without).is_empty());
+    let group = Group::in_cluster(&asks[0]).unwrap();
+    assert_eq!(Group::parse(&group.to_string()), Some(group.clone()));
+    assert!(group.has(&asks[1]) && !group.has(&asks[2]));
+    assert!(Group::of(&asks[0]).unwrap().has(&asks[2]));
+    let query = query_of(&group, Market::OnDemand, &Settings::default(), 50);
+    assert_eq!(query["cluster_id"], json!({"eq": 9}));
 }
 
 #[test]
@@ -94,7 +123,7 @@ fn many_countries_are_cut_to_the_cheapest() {
         asks.push(ask);
     }
     let offers = offers(&asks, &[], &Settings::default());
-    assert_eq!(offers.len(), COUNTRIES);
+    assert_eq!(offers.len(), PLACES);
     assert!(
         offers
             .iter()
