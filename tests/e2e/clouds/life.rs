@@ -272,3 +272,29 @@ async fn a_spot_machine_that_aws_takes_back_is_replaced_and_its_run_runs_again()
         Ok(())
     }
 }
+
+#[tokio::test]
+async fn machines_of_a_pool_at_vastai_reach_each_other_in_an_overlay_network() -> Result {
+    if !is_there("vastai") {
+        return Ok(());
+    }
+    let story = story("overlay", "vastai").await?;
+    let (space, customer) = (&story.space, &story.customer);
+    let name = customer.provider(space, json!({})).await?;
+    let wanted = json!({"provider": name, "accelerator": {"name": "RTX 4090", "count": 1}});
+    space.pool("net", 2, wanted).await?;
+    space.pool_ready("net").await?;
+    let machines = space.ready_machines("net").await?;
+    for machine in &machines {
+        let status = machine.status.clone().unwrap_or_default();
+        ensure!(machine.spec.region.starts_with("cluster-"), "{machine:#?}");
+        // Here a machine is a Pod, and has one network alone.
+        ensure!(
+            !status.private_address.is_empty() && status.private_address == status.address,
+            "{status:#?}"
+        );
+    }
+    ensure!(customer.leftovers().len() == 1, "{:?}", customer.leftovers());
+    story.return_pool("net").await?;
+    story.finish().await
+}
