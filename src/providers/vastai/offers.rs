@@ -301,16 +301,15 @@ pub fn offers(on_demand: &[Ask], bids: &[Ask], settings: &Settings) -> Vec<Offer
 
 /// The cheapest countries, and clusters, of each GPU and number.
 fn bounded(groups: BTreeMap<Group, Seen>) -> Vec<(Group, Seen)> {
-    let mut by: BTreeMap<(String, u32, bool, bool), Vec<(Group, Seen)>> = BTreeMap::new();
+    let mut by: BTreeMap<Group, Vec<(Group, Seen)>> = BTreeMap::new();
     for (group, seen) in groups {
-        by.entry((
-            group.gpu.clone(),
-            group.count,
-            group.arm,
-            group.cluster().is_some(),
-        ))
-        .or_default()
-        .push((group, seen));
+        // Wherever they stand, but in a cluster or not.
+        let place = group.cluster().map_or("", |_| CLUSTER).to_owned();
+        let kind = Group {
+            place,
+            ..group.clone()
+        };
+        by.entry(kind).or_default().push((group, seen));
     }
     let mut kept = Vec::new();
     for mut places in by.into_values() {
