@@ -152,9 +152,10 @@ impl Client {
 
 /// Overlay networks; none of these is in the official description.
 impl Client {
-    /// All of the account.
+    /// All of the account. No Pool may be held by a path that is not there: it has none then.
     pub async fn overlays(&self) -> Result<Vec<Overlay>, ProviderError> {
-        self.rest.read(Call::get("list the overlays", OVERLAY)).await
+        let found: Option<Vec<Overlay>> = self.rest.find(Call::get("list the overlays", OVERLAY)).await?;
+        Ok(found.unwrap_or_default())
     }
 
     /// Makes one.
