@@ -188,7 +188,13 @@ units() {
     SKYWARD_MOTO=$(hack/moto.sh)
     export SKYWARD_MOTO
   fi
-  # So do the others' requests over REST, at a proxy that reads the clouds' descriptions.
+  # The simulators of the clouds meet the clients that the clouds publish.
+  stage vendor-clients tools 10 "the clouds' own clients for the tests" hack/vendor-clients.sh
+  if [ "${OUTCOME[vendor-clients]:-}" = ok ]; then
+    SKYWARD_VENDOR_CLIENTS=$(hack/vendor-clients.sh)
+    export SKYWARD_VENDOR_CLIENTS
+  fi
+  # The operator's own requests over REST meet a proxy that reads the clouds' descriptions.
   if [ -n "${SKYWARD_SPECS:-}" ] && command -v npm >/dev/null; then
     stage prism tools 5 "Prism, a validating proxy for the tests" hack/prism.sh
     if [ "${OUTCOME[prism]:-}" = ok ]; then

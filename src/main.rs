@@ -263,6 +263,7 @@ async fn controller(flags: Controller, shutdown: CancellationToken) -> Result<()
         config: Arc::new(config),
         cluster,
         factory,
+        capabilities: skyward_providers::capabilities,
         store: Arc::new(store),
         agents,
         metrics,

@@ -460,7 +460,7 @@ pub struct PoolStatus {
     pub last_attempt: u32,
     /// Where it ordered machines: what they shared there is returned with the Pool.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 64))]
+    #[schemars(length(max = 1024))]
     pub places: Vec<Place>,
     /// Failed tries in a row to get a machine.
     #[serde(default)]

@@ -323,6 +323,14 @@ pub struct ProviderCost {
     #[serde(default)]
     #[schemars(length(max = 40))]
     pub settled: String,
+    /// The part of `settled` that was spent on the spot market.
+    #[serde(default)]
+    #[schemars(length(max = 40))]
+    pub spot: String,
+    /// The part of `settled` that was spent on demand.
+    #[serde(default)]
+    #[schemars(length(max = 40))]
+    pub on_demand: String,
     /// How much more that would have cost on demand.
     #[serde(default)]
     #[schemars(length(max = 40))]

@@ -8,7 +8,7 @@ use std::{
 
 use kube::runtime::reflector;
 use skyward_api::{Machine, Offer, Pool, Provider as ProviderObject};
-use skyward_core::{Credentials, Provider, ProviderError};
+use skyward_core::{Capabilities, Credentials, Provider, ProviderError};
 use skyward_remote::sessions::Sessions;
 use skyward_store::Store;
 use tokio::{
@@ -21,6 +21,7 @@ use crate::{
     board::{Board, Key},
     config::Config,
     events::Events,
+    guard::Unreadable,
     health::Health,
     metrics::Metrics,
     pool::fleet::Fleet,
@@ -33,6 +34,9 @@ use crate::{
 /// only place that knows both the registry of clouds and the controllers).
 pub type ProviderFactory =
     Arc<dyn Fn(&ProviderObject, &Credentials) -> Result<Arc<dyn Provider>, ProviderError> + Send + Sync>;
+
+/// What a kind of provider can do, which is known before an account of it answers.
+pub type KnownCapabilities = fn(&str) -> Option<&'static Capabilities>;
 
 /// Shared by all controllers of one process, while it leads.
 #[derive(Clone)]
@@ -57,6 +61,8 @@ pub struct Context {
     pub providers: Arc<Accounts>,
     /// Makes such clients.
     pub factory: ProviderFactory,
+    /// What kinds of provider can do.
+    pub capabilities: KnownCapabilities,
     /// Kubernetes Events.
     pub events: Events,
     /// Metrics.
@@ -92,6 +98,8 @@ pub struct Caches {
     pub providers: reflector::Store<ProviderObject>,
     /// Offers.
     pub offers: reflector::Store<Offer>,
+    /// Machines that nobody understands.
+    pub unreadable: Arc<Unreadable>,
 }
 
 /// Longest wait for a turn at an account.

@@ -4,10 +4,14 @@
 //! then read once. (`DeserializeGuard` of kube does the same by way of a tree of values that
 //! it builds, copies and reads: several times the work for each event of a Task.)
 
-use std::borrow::Cow;
+use std::{
+    borrow::Cow,
+    collections::HashSet,
+    sync::{Mutex, PoisonError},
+};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::Resource;
+use kube::{Resource, runtime::watcher::Event};
 use serde::{Deserialize, Deserializer, de::DeserializeOwned, de::Error as _};
 use serde_json::value::RawValue;
 
@@ -22,6 +26,47 @@ pub struct Invalid {
     pub error: String,
     /// Which.
     pub metadata: ObjectMeta,
+}
+
+/// UIDs of objects that cannot be understood. They are on record all the same, as after a
+/// step back to an older version: what belongs to them belongs to somebody.
+#[derive(Debug, Default)]
+pub struct Unreadable(Mutex<Uids>);
+
+#[derive(Debug, Default)]
+struct Uids {
+    known: HashSet<String>,
+    /// Of the list that is being read.
+    listed: HashSet<String>,
+}
+
+impl Unreadable {
+    /// What a watch shows.
+    pub fn note<K: Resource>(&self, event: &Event<Guarded<K>>) {
+        let mut uids = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let uid = |object: &Guarded<K>| object.meta().uid.clone().unwrap_or_default();
+        match event {
+            Event::Init => uids.listed.clear(),
+            Event::InitApply(object) if object.0.is_err() => {
+                uids.listed.insert(uid(object));
+            }
+            // Not before: between the two everything would seem to be nobody's.
+            Event::InitDone => uids.known = std::mem::take(&mut uids.listed),
+            Event::Apply(object) if object.0.is_err() => {
+                uids.known.insert(uid(object));
+            }
+            Event::Apply(object) | Event::Delete(object) => {
+                uids.known.remove(&uid(object));
+            }
+            Event::InitApply(_) => {}
+        }
+    }
+
+    /// All of them.
+    pub fn all(&self) -> Vec<String> {
+        let uids = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        uids.known.iter().cloned().collect()
+    }
 }
 
 /// What every object has.
@@ -101,6 +146,29 @@ mod tests {
                 Err(invalid.metadata.name)
             }
         }
+    }
+
+    #[test]
+    fn what_cannot_be_understood_is_on_record_until_it_is_gone() {
+        let read = |json: &str| serde_json::from_str::<Guarded<Pool>>(json).unwrap();
+        let bad = || read(r#"{"metadata":{"name":"a","uid":"u"},"spec":{"provider":7}}"#);
+        let good = || read(r#"{"metadata":{"name":"a","uid":"u"},"spec":{"provider":"p"}}"#);
+        let unreadable = Unreadable::default();
+        unreadable.note(&Event::Apply(bad()));
+        unreadable.note(&Event::<Guarded<Pool>>::Init);
+        assert_eq!(
+            unreadable.all(),
+            ["u"],
+            "a list that is not complete says nothing"
+        );
+        unreadable.note(&Event::InitApply(bad()));
+        unreadable.note(&Event::<Guarded<Pool>>::InitDone);
+        assert_eq!(unreadable.all(), ["u"]);
+        unreadable.note(&Event::Apply(good()));
+        assert!(unreadable.all().is_empty());
+        unreadable.note(&Event::Apply(bad()));
+        unreadable.note(&Event::Delete(bad()));
+        assert!(unreadable.all().is_empty());
     }
 
     #[test]

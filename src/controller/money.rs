@@ -15,6 +15,8 @@ use skyward_api::{Machine, machine::Market};
 
 /// Seconds of an hour.
 const HOUR: i64 = 3600;
+/// USD that nobody spends. A status that was edited by hand may say more, which no sum holds.
+const MOST: Decimal = Decimal::from_parts(0xD4A5_1000, 0xE8, 0, false, 0);
 
 /// How one machine is billed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +37,7 @@ impl Tariff {
     /// That of a recorded machine.
     pub fn of(machine: &Machine) -> Self {
         let spec = &machine.spec;
-        let decimal = |text: &str| text.parse::<Decimal>().unwrap_or_default();
+        let decimal = |text: &str| usd(text).unwrap_or_default();
         let hourly = decimal(hourly_price(machine));
         let listed = decimal(&spec.hourly_price);
         Self {
@@ -118,6 +120,13 @@ impl std::iter::Sum for Cost {
     fn sum<I: Iterator<Item = Self>>(costs: I) -> Self {
         costs.fold(Self::default(), std::ops::Add::add)
     }
+}
+
+/// An amount of USD as our objects have it.
+pub fn usd(text: &str) -> Option<Decimal> {
+    text.parse::<Decimal>()
+        .ok()
+        .map(|amount| amount.clamp(-MOST, MOST))
 }
 
 /// Since when a machine is billed; `None` while it is not known to exist.

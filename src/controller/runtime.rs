@@ -37,10 +37,10 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     board::{Board, Key},
     config::{Config, PodNetwork},
-    context::{Accounts, Caches, Context, ProviderFactory},
+    context::{Accounts, Caches, Context, KnownCapabilities, ProviderFactory},
     events::{self, EventSpec, Events},
     fence::Fence,
-    guard::Guarded,
+    guard::{Guarded, Unreadable},
     health::{self, Health},
     lease, logs, machine,
     metrics::Metrics,
@@ -65,6 +65,8 @@ pub struct Parts {
     pub cluster: String,
     /// Makes clients of accounts.
     pub factory: ProviderFactory,
+    /// What kinds of provider can do.
+    pub capabilities: KnownCapabilities,
     /// Logs and results.
     pub store: Arc<Store>,
     /// The agent's executables.
@@ -165,6 +167,7 @@ async fn control(parts: Parts, health: Arc<Health>, epoch: u64) -> Result<(), Er
         config,
         cluster,
         factory,
+        capabilities,
         store,
         agents,
         metrics,
@@ -197,6 +200,7 @@ async fn control(parts: Parts, health: Arc<Health>, epoch: u64) -> Result<(), Er
         live: Arc::default(),
         providers: Arc::new(Accounts::default()),
         factory,
+        capabilities,
         events,
         metrics,
         caches,
@@ -384,19 +388,27 @@ fn watch_all(
     metrics: &Arc<Metrics>,
 ) -> (Caches, JoinSet<()>) {
     let mut watches = JoinSet::new();
+    let unreadable = Arc::<Unreadable>::default();
     let (pools, pools_writer) = store::<Pool>();
     let (machines, machines_writer) = store::<Machine>();
     let (providers, providers_writer) = store::<ProviderObject>();
     let (offers, offers_writer) = store::<Offer>();
     let told = feed.clone();
-    let pools_watch = watch(client, pools_writer, metrics, move |seen: Seen<'_, Pool>| {
-        seen.each(|pool| told.tell(&Changed::Pool(key_of(pool))));
-    });
+    let pools_watch = watch(
+        client,
+        pools_writer,
+        metrics,
+        Arc::default(),
+        move |seen: Seen<'_, Pool>| {
+            seen.each(|pool| told.tell(&Changed::Pool(key_of(pool))));
+        },
+    );
     let (told, known) = (feed.clone(), fleet.clone());
     let machines_watch = watch(
         client,
         machines_writer,
         metrics,
+        unreadable.clone(),
         move |seen: Seen<'_, Machine>| {
             match &seen {
                 Seen::Applied(machine) => known.apply(machine),
@@ -418,19 +430,26 @@ fn watch_all(
         client,
         providers_writer,
         metrics,
+        Arc::default(),
         move |seen: Seen<'_, ProviderObject>| {
             seen.each(|provider| told.tell(&Changed::Provider(provider.name_any())));
         },
     );
     let (told, known) = (feed.clone(), shelves.clone());
-    let offers_watch = watch(client, offers_writer, metrics, move |seen: Seen<'_, Offer>| {
-        match &seen {
-            Seen::Applied(offer) => known.apply(offer),
-            Seen::Deleted(offer) => known.remove(offer),
-            Seen::Listed { now, .. } => known.replace(now),
-        }
-        seen.each(|offer| told.tell(&Changed::Offers(offer.spec.provider.clone())));
-    });
+    let offers_watch = watch(
+        client,
+        offers_writer,
+        metrics,
+        Arc::default(),
+        move |seen: Seen<'_, Offer>| {
+            match &seen {
+                Seen::Applied(offer) => known.apply(offer),
+                Seen::Deleted(offer) => known.remove(offer),
+                Seen::Listed { now, .. } => known.replace(now),
+            }
+            seen.each(|offer| told.tell(&Changed::Offers(offer.spec.provider.clone())));
+        },
+    );
     watches.spawn(pools_watch);
     watches.spawn(machines_watch);
     watches.spawn(providers_watch);
@@ -441,6 +460,7 @@ fn watch_all(
             machines,
             providers,
             offers,
+            unreadable,
         },
         watches,
     )
@@ -480,6 +500,7 @@ fn watch<K>(
     client: &Client,
     mut writer: Writer<K>,
     metrics: &Arc<Metrics>,
+    unreadable: Arc<Unreadable>,
     tell: impl Fn(Seen<'_, K>) + Send + 'static,
 ) -> impl Future<Output = ()> + Send + 'static
 where
@@ -500,6 +521,7 @@ where
                     continue;
                 }
             };
+            unreadable.note(&event);
             let Some(event) = readable(event, &kind, &metrics) else {
                 continue;
             };

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use skyward_api::{crd::AccountKind, provider::ProviderSpec};
-use skyward_core::{Account, CredentialKey, Credentials, Endpoints, ErrorKind, Provider, ProviderError};
+use skyward_core::{
+    Account, Capabilities, CredentialKey, Credentials, Endpoints, ErrorKind, Provider, ProviderError,
+};
 
 use crate::{
     container,
@@ -40,6 +42,8 @@ pub struct Cloud {
     pub credentials: &'static [CredentialKey],
     /// Names of the addresses of its APIs, with the cloud's own.
     pub endpoints: &'static [(&'static str, &'static str)],
+    /// What it can do.
+    pub capabilities: &'static Capabilities,
     schema: fn() -> serde_json::Value,
     connect: fn(Account<serde_json::Value>) -> Connected,
 }
@@ -59,6 +63,8 @@ pub trait Kind {
     const CREDENTIALS: &'static [CredentialKey];
     /// Names of the addresses of its APIs, with the cloud's own.
     const ENDPOINTS: &'static [(&'static str, &'static str)];
+    /// What it can do.
+    const CAPABILITIES: &'static Capabilities;
     /// Its settings. Fields that it does not know are refused.
     type Settings: JsonSchema + DeserializeOwned;
     /// Makes the client of an account; no call is made yet.
@@ -70,6 +76,7 @@ const fn cloud<K: Kind>() -> Cloud {
         name: K::NAME,
         credentials: K::CREDENTIALS,
         endpoints: K::ENDPOINTS,
+        capabilities: K::CAPABILITIES,
         schema: skyward_api::crd::settings_schema::<K::Settings>,
         connect: |account| {
             let Account {
@@ -100,6 +107,7 @@ impl Kind for Aws {
     const NAME: &'static str = skyward_provider_aws::KIND;
     const CREDENTIALS: &'static [CredentialKey] = skyward_provider_aws::CREDENTIALS;
     const ENDPOINTS: &'static [(&'static str, &'static str)] = skyward_provider_aws::ENDPOINTS;
+    const CAPABILITIES: &'static Capabilities = &skyward_provider_aws::CAPABILITIES;
     type Settings = skyward_provider_aws::Settings;
 
     fn connect(account: Account<Self::Settings>) -> Connected {
@@ -125,6 +133,15 @@ pub fn clouds() -> &'static [Cloud] {
 /// Names of the kinds that exist.
 pub fn kinds() -> impl Iterator<Item = &'static str> {
     std::iter::once(container::KIND).chain(CLOUDS.iter().map(|cloud| cloud.name))
+}
+
+/// What a kind can do, which is known without an account of it.
+pub fn capabilities(kind: &str) -> Option<&'static Capabilities> {
+    if kind == container::KIND {
+        return Some(&container::CAPABILITIES);
+    }
+    let cloud = CLOUDS.iter().find(|cloud| cloud.name == kind)?;
+    Some(cloud.capabilities)
 }
 
 /// The kinds besides `container` with the schemas of their settings, for the CRD.

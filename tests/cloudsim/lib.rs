@@ -9,6 +9,8 @@ pub mod aws;
 pub mod backend;
 pub mod core;
 pub mod lambda;
+#[cfg(test)]
+mod published;
 pub mod runpod;
 pub mod vastai;
 pub mod verda;

@@ -128,6 +128,7 @@ impl<'a> Record<'a> {
                 reclaim_at: None,
             }),
             disconnected_since: None,
+            off_since: None,
             runs: Some(0),
             last_write: None,
             tells_changes: false,

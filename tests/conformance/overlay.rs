@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use serde_json::json;
 use skyward_cloudsim::{Fault, Rule, When};
-use skyward_conformance::{Bench, order, pool, scope};
+use skyward_conformance::{Bench, connect, order, pool, scope};
 use skyward_core::{Deletion, Market, Offer, Order};
 
 use crate::in_virtual_time;
@@ -67,5 +68,24 @@ fn a_machine_that_cannot_join_is_returned_at_once() {
         bench.bring_down(&orders[0], None).await;
         bench.provider.release(&pool()).await.unwrap();
         bench.judge("overlay, refused");
+    });
+}
+
+#[test]
+fn a_network_is_returned_by_settings_that_would_make_none() {
+    in_virtual_time(async || {
+        let (mut bench, orders) = two().await;
+        bench.provider.create(&orders[0]).await.unwrap();
+        bench.bring_down(&orders[0], None).await;
+        bench.provider = connect(
+            "vastai",
+            bench.simulator.url("vastai"),
+            &bench.subject.credentials,
+            json!({ "useOverlay": false }),
+        );
+        assert_eq!(bench.provider.leftovers(&scope()).await.unwrap().len(), 1);
+        bench.provider.release(&pool()).await.unwrap();
+        assert_eq!(bench.provider.release(&pool()).await.unwrap(), Deletion::Gone);
+        bench.judge("overlay, given up");
     });
 }

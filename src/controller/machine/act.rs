@@ -267,13 +267,23 @@ async fn connect(
         .providers
         .get(&ObjectRef::<ProviderObject>::new(&seen.machine.spec.provider));
     let account = context.providers.get(&seen.machine.spec.provider);
+    let kind = provider.as_deref().and_then(|provider| provider.spec.account());
+    let capabilities = account
+        .as_ref()
+        .map(|account| account.provider.capabilities())
+        // Before its account answers, too.
+        .or_else(|| (context.capabilities)(kind?.0));
+    // Without them its agent would be told to show its work what is hidden.
+    if capabilities.is_none() {
+        return Ok(());
+    }
     let parts = SessionParts {
         endpoint: wish.endpoint.clone(),
         host_key: wish.host_key.clone(),
         key: &key,
         ca_bundle,
         provider: provider.as_deref().map(|provider| &provider.spec),
-        capabilities: account.as_ref().map(|account| account.provider.capabilities()),
+        capabilities,
         epoch: context.epoch,
         current: seen.current,
     };

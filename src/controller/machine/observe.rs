@@ -27,6 +27,7 @@ use crate::{
     money,
     pool::{plan::after, template::template_hashes},
     runtime::key_of,
+    task::model::off,
 };
 
 /// Everything a Machine's plan may know.
@@ -56,6 +57,9 @@ pub struct Observed {
     pub session: Option<SessionState>,
     /// Since when it is tried to connect to a machine that took runs before.
     pub disconnected_since: Option<Timestamp>,
+    /// Since when its Pool is off: suspended, without machines by its spec, or with its
+    /// budget spent.
+    pub off_since: Option<Timestamp>,
     /// Runs on it; `None` = not known.
     pub runs: Option<u32>,
     /// When its status was last written by this process.
@@ -111,6 +115,9 @@ pub enum Account {
     },
     /// Its Provider exists and was not checked yet, or cannot be used now.
     Waiting,
+    /// There is no such Provider any more, and its client is at hand still: what it has can
+    /// be looked at and deleted, nothing is ordered.
+    Departed,
     /// There is no such Provider any more.
     Gone,
 }
@@ -193,6 +200,8 @@ pub struct Memory {
     pub last_write: Option<Timestamp>,
     /// Since when it is tried to connect to a machine that took runs before.
     pub disconnected_since: Option<Timestamp>,
+    /// Since when its Pool is off.
+    pub off_since: Option<Timestamp>,
     /// Not to be ordered again before.
     pub order_not_before: Option<Timestamp>,
     /// When it was last seen that it did not run yet.
@@ -346,6 +355,11 @@ impl Looked<'_> {
         } else {
             memory.disconnected_since.get_or_insert(now);
         }
+        if self.pool.as_deref().is_some_and(|pool| off(pool).is_some()) {
+            memory.off_since.get_or_insert(now);
+        } else {
+            memory.off_since = None;
+        }
         let account = match (self.provider, capabilities) {
             (Some(object), Some(_)) => Account::Ready {
                 policy: object
@@ -354,7 +368,8 @@ impl Looked<'_> {
                     .unwrap_or(HostKeyPolicy::TrustOnFirstUse),
             },
             (Some(_), None) => Account::Waiting,
-            (None, _) => Account::Gone,
+            (None, Some(_)) => Account::Departed,
+            (None, None) => Account::Gone,
         };
         let settle_time = capabilities.map_or(Duration::ZERO, |c| c.settle_time);
         Observed {
@@ -377,6 +392,7 @@ impl Looked<'_> {
             deletion: outcomes.deletion,
             session,
             disconnected_since: memory.disconnected_since,
+            off_since: memory.off_since,
             last_write: memory.last_write,
             tells_changes: self.tells_changes,
             poll_interval: capabilities.map_or(Duration::from_secs(5), |c| c.poll_interval),

@@ -16,7 +16,7 @@ use super::Labels;
 use crate::{
     context::Context,
     money::{self, Cost, Tariff},
-    provider::cost::spent_this_month,
+    provider::cost::{settled, spent_this_month},
 };
 
 type Amounts = Family<Labels, Gauge<f64, AtomicU64>>;
@@ -55,7 +55,7 @@ impl CostMetrics {
         );
         usd(
             "provider_spent",
-            "What was spent until now, by provider",
+            "What was spent until now, by provider and market",
             &self.provider_spent,
         );
         usd(
@@ -156,17 +156,19 @@ impl CostMetrics {
         if cost.is_none() && running == Cost::default() {
             return;
         }
-        let settled = cost.unwrap_or_default();
+        let all = settled(&cost.unwrap_or_default()) + running;
         let labels = vec![("provider", provider.name_any())];
-        self.provider_spent
-            .get_or_create(&labels)
-            .set(amount(decimal(&settled.settled) + running.total()));
+        for (market, spent) in [(Market::Spot, all.spot), (Market::OnDemand, all.on_demand)] {
+            let mut labels = labels.clone();
+            labels.push(("market", self::market(market).to_owned()));
+            self.provider_spent.get_or_create(&labels).set(amount(spent));
+        }
         self.provider_spent_this_month
             .get_or_create(&labels)
             .set(amount(this_month));
         self.provider_savings
             .get_or_create(&labels)
-            .set(amount(decimal(&settled.savings_vs_on_demand) + running.savings));
+            .set(amount(all.savings));
     }
 }
 
@@ -197,7 +199,7 @@ const fn market(market: Market) -> &'static str {
 }
 
 fn decimal(text: &str) -> Decimal {
-    text.parse().unwrap_or_default()
+    money::usd(text).unwrap_or_default()
 }
 
 fn amount(decimal: Decimal) -> f64 {

@@ -65,7 +65,7 @@ impl Reserved {
                 region: spec.region.clone(),
             },
             market: spec.market,
-            hourly: spec.hourly_price.parse().unwrap_or_default(),
+            hourly: money::usd(&spec.hourly_price).unwrap_or_default(),
             since: Instant::now(),
         }
     }
@@ -277,7 +277,7 @@ fn used(inner: &Inner, provider: &str, namespace: &str) -> Used {
     let mut used = Used::default();
     for machine in inner.pools.values().flat_map(BTreeMap::values) {
         if machine.spec.provider == provider {
-            let hourly = money::hourly_price(machine).parse().unwrap_or_default();
+            let hourly = money::usd(money::hourly_price(machine)).unwrap_or_default();
             used.add(hourly, machine.metadata.namespace.as_deref() == Some(namespace));
         }
     }

@@ -486,11 +486,8 @@ fn provider_facts(
             .map_or_else(Limits::default, |limits| Limits {
                 total: limits.machines,
                 in_namespace: limits.machines_per_namespace,
-                hourly: limits.hourly_cost.as_deref().and_then(|cost| cost.parse().ok()),
-                hourly_in_namespace: limits
-                    .hourly_cost_per_namespace
-                    .as_deref()
-                    .and_then(|cost| cost.parse().ok()),
+                hourly: limits.hourly_cost.as_deref().and_then(money::usd),
+                hourly_in_namespace: limits.hourly_cost_per_namespace.as_deref().and_then(money::usd),
             }),
         used: context.fleet.used(name, namespace),
         month: month(context, provider.as_deref(), None),
@@ -510,7 +507,7 @@ fn month(
         None => limits.monthly_cost.as_ref(),
         Some(_) => limits.monthly_cost_per_namespace.as_ref(),
     };
-    let limit = limit?.parse().ok()?;
+    let limit = money::usd(limit?)?;
     let cost = provider.status.as_ref().and_then(|status| status.cost.as_ref());
     let machines = context.fleet.of_provider(&provider.name_any());
     let spent = spent_this_month(cost, &machines, namespace, Timestamp::now());

@@ -155,11 +155,6 @@ async fn sweep_account(
         .providers
         .get(&ObjectRef::<ProviderObject>::new(name))
         .is_none();
-    if is_gone && context.fleet.used(name, "").total == 0 {
-        // Its Provider was removed by force and its last machine is gone since.
-        context.providers.remove(name);
-        return (memory, EVERY);
-    }
     let scope = Scope {
         cluster: context.cluster.clone(),
         pool_uid: None,
@@ -185,12 +180,15 @@ async fn sweep_account(
     }
     // Only now, after the list: what was recorded meanwhile is known too.
     let records = context.caches.machines.state();
-    let known: Records = records
-        .iter()
-        .filter_map(|machine| {
-            let id = machine.status.as_ref().map(|status| status.id.clone());
-            Some((machine.uid()?, id.unwrap_or_default()))
-        })
+    let read = records.iter().filter_map(|machine| {
+        let id = machine.status.as_ref().map(|status| status.id.clone());
+        Some((machine.uid()?, id.unwrap_or_default()))
+    });
+    let unread = context.caches.unreadable.all();
+    let known: Records = unread
+        .into_iter()
+        .map(|uid| (uid, String::new()))
+        .chain(read)
         .collect();
     wake_changed(context, name, &listed);
     let settle = account.provider.capabilities().settle_time.max(LEAST_SETTLE);
@@ -202,8 +200,14 @@ async fn sweep_account(
         memory.sightings.entry(id.clone()).or_insert(now);
         again = again.min(settle + Duration::from_millis(500));
     }
+    let is_clean = plan.watch.is_empty() && plan.delete.is_empty();
     for machine in plan.delete {
         delete_orphan(context, name, &account.provider, machine).await;
+    }
+    if is_gone && is_clean && context.fleet.used(name, "").total == 0 {
+        // Its Provider was removed by force; its last machine is gone since, and not merely
+        // its last record.
+        context.providers.remove(name);
     }
     (memory, again)
 }

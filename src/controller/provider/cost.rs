@@ -15,7 +15,7 @@ use kube::ResourceExt;
 use rust_decimal::Decimal;
 use skyward_api::{Machine, provider::ProviderCost};
 
-use crate::money::{Tariff, billed_since, billed_until, shown};
+use crate::money::{self, Cost, Tariff, billed_since, billed_until, shown};
 
 /// Most namespaces that a Provider remembers the month's spending of.
 const NAMESPACES: usize = 1000;
@@ -40,9 +40,8 @@ pub(super) fn settle(
         .iter()
         .map(|(namespace, amount)| (namespace.clone(), decimal(amount)))
         .collect();
-    let mut settled = decimal(&cost.settled);
+    let mut settled = settled(&cost);
     let mut this_month = decimal(&cost.settled_this_month);
-    let mut savings = decimal(&cost.savings_vs_on_demand);
     let mut hourly = Decimal::ZERO;
     for machine in machines {
         let Some(uid) = machine.uid() else { continue };
@@ -54,8 +53,7 @@ pub(super) fn settle(
             hourly += tariff.hourly;
         } else if !cost.counted.contains(&uid) {
             let whole = tariff.cost(since, billed_until(machine).unwrap_or(now));
-            settled += whole.total();
-            savings += whole.savings;
+            settled = settled + whole;
             let in_month = in_this_month(machine, now);
             this_month += in_month;
             let namespace = machine.namespace().unwrap_or_default();
@@ -63,15 +61,28 @@ pub(super) fn settle(
             cost.counted.push(uid);
         }
     }
-    if old.is_none() && hourly.is_zero() && settled.is_zero() {
+    if old.is_none() && hourly.is_zero() && settled.total().is_zero() {
         return None;
     }
     cost.hourly = shown(hourly);
-    cost.settled = exact(settled);
+    cost.settled = exact(settled.total());
+    cost.spot = exact(settled.spot);
+    cost.on_demand = exact(settled.on_demand);
     cost.settled_this_month = exact(this_month);
-    cost.savings_vs_on_demand = exact(savings);
+    cost.savings_vs_on_demand = exact(settled.savings);
     cost.settled_this_month_by_namespace = largest(by_namespace);
     Some(cost)
+}
+
+/// What machines that are gone cost, by market.
+pub fn settled(cost: &ProviderCost) -> Cost {
+    let spot = decimal(&cost.spot);
+    Cost {
+        spot,
+        // Also what was settled before the markets were told apart.
+        on_demand: decimal(&cost.settled) - spot,
+        savings: decimal(&cost.savings_vs_on_demand),
+    }
 }
 
 /// The namespaces that spent most: a status has its bounds.
@@ -133,7 +144,7 @@ pub fn spent_this_month(
 }
 
 fn decimal(text: &str) -> Decimal {
-    text.parse().unwrap_or_default()
+    money::usd(text).unwrap_or_default()
 }
 
 fn is_gone(machine: &Machine) -> bool {
@@ -186,6 +197,7 @@ mod tests {
         ];
         let first = settle(None, &machines, now).unwrap();
         assert_eq!((first.hourly.as_str(), first.settled.as_str()), ("2", "2"));
+        assert_eq!((first.spot.as_str(), first.on_demand.as_str()), ("0", "2"));
         assert_eq!(settle(Some(&first), &machines, now), Some(first.clone()));
         let spent = |cost: Option<&ProviderCost>| spent_this_month(cost, &machines, None, now);
         assert_eq!(spent(Some(&first)), Decimal::from(3));

@@ -16,7 +16,7 @@ mod rotation;
 pub mod shortage;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
@@ -33,7 +33,7 @@ use kube::{
     },
 };
 use serde_json::json;
-use skyward_api::{Offer, Provider as ProviderObject, ProviderStatus, labels};
+use skyward_api::{Machine, Offer, Provider as ProviderObject, ProviderStatus, labels};
 use skyward_core::{ErrorKind, PoolScope, Provider, ProviderError, Scope};
 use tokio::{sync::Semaphore, time::timeout};
 
@@ -323,11 +323,23 @@ impl Controller {
             Err(_) => return Answer::Failed(late("check the account")),
         };
         let used = self.context.fleet.used(&object.name_any(), "").total;
-        if let Some(problem) = plan::other_account(object, used, &account) {
+        let (name, origin) = (object.name_any(), Origin::of(object, &secret));
+        if let Some(problem) = plan::other_account(object, used, &account)
+            && !self.has_ours(&name, &provider).await
+        {
+            // One identity that moved to another account keeps its client, which would find
+            // none of the machines from now on.
+            if self
+                .context
+                .providers
+                .get(&name)
+                .is_some_and(|known| known.origin == origin)
+            {
+                self.context.providers.remove(&name);
+            }
             return Answer::Failed(problem);
         }
         // It answered: from now on Machines are ordered and deleted through it.
-        let (name, origin) = (object.name_any(), Origin::of(object, &secret));
         let connected = Account {
             provider: provider.clone(),
             origin,
@@ -352,6 +364,27 @@ impl Controller {
             Ok(Err(error)) => Answer::Failed(error),
             Err(_) => Answer::Failed(late("list what the account offers")),
         }
+    }
+
+    /// Whether these credentials show a machine of ours that is on record: then they are of
+    /// the account where it is, by whatever name. Some clouds name an account by its key.
+    async fn has_ours(&self, name: &str, provider: &Arc<dyn Provider>) -> bool {
+        let machines = self.context.caches.machines.state();
+        let recorded: Vec<&Machine> = machines
+            .iter()
+            .map(AsRef::as_ref)
+            .filter(|machine| machine.spec.provider == name)
+            .collect();
+        let regions: BTreeSet<&String> = recorded.iter().map(|machine| &machine.spec.region).collect();
+        let scope = Scope {
+            cluster: self.context.cluster.clone(),
+            pool_uid: None,
+            regions: regions.into_iter().cloned().collect(),
+        };
+        let Ok(Ok(listed)) = timeout(CALL_DEADLINE, provider.list(&scope)).await else {
+            return false;
+        };
+        plan::shows_any(&recorded, &listed)
     }
 
     /// What the account still has that is ours.

@@ -16,7 +16,7 @@ use skyward_api::{
     provider::{ProviderSpec, SelfStop},
 };
 use skyward_core::{
-    ErrorKind, PoolScope, ProviderError,
+    ErrorKind, PoolScope, ProviderError, ProviderMachine,
     error::ErrorClass,
     provider::{Capabilities, SelfStop as CoreSelfStop},
 };
@@ -134,6 +134,17 @@ pub(crate) fn other_account(provider: &Provider, machines: u32, account: &str) -
         message: format!(
             "they are those of account \"{account}\", but {machines} machine(s) are at account \"{known}\"; restore the former credentials until these are gone, or make another Provider"
         ),
+    })
+}
+
+/// Whether a list has a machine that is on record, by its mark and its id.
+pub(crate) fn shows_any(recorded: &[&Machine], listed: &[ProviderMachine]) -> bool {
+    recorded.iter().any(|machine| {
+        let id = machine.status.as_ref().map_or("", |status| status.id.as_str());
+        let uid = machine.metadata.uid.as_deref().unwrap_or_default();
+        listed
+            .iter()
+            .any(|shown| !id.is_empty() && shown.id == id && shown.mark.machine_uid == uid)
     })
 }
 

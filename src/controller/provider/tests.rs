@@ -390,6 +390,47 @@ fn credentials_of_another_account_are_not_used_while_machines_are_at_the_first()
 }
 
 #[test]
+fn another_name_of_the_account_is_no_other_account_where_it_shows_a_machine_on_record() {
+    let machine: Machine = serde_json::from_value(serde_json::json!({
+        "metadata": { "name": "m", "uid": "uid-m" },
+        "spec": { "pool": "p", "poolUid": "u", "slot": 0, "attempt": 1, "provider": "cloud", "offer": "o",
+            "instanceType": "x", "market": "OnDemand", "hourlyPrice": "2", "token": "t", "templateHash": "h" },
+        "status": { "id": "i-1" },
+    }))
+    .unwrap();
+    let shown = |id: &str, uid: &str| skyward_core::ProviderMachine {
+        id: id.into(),
+        mark: skyward_core::Mark {
+            cluster: "c".into(),
+            namespace: "team".into(),
+            pool: "p".into(),
+            pool_uid: "u".into(),
+            machine: "m".into(),
+            machine_uid: uid.into(),
+            slot: 0,
+            attempt: 1,
+        },
+        phase: skyward_core::ProviderPhase::Running,
+        endpoint: None,
+        private_address: None,
+        private_interface: None,
+        host_key: None,
+        rental: skyward_core::machine::Rental::default(),
+    };
+    let recorded = [&machine];
+    assert!(shows_any(
+        &recorded,
+        &[shown("i-2", "else"), shown("i-1", "uid-m")]
+    ));
+    // An id alone says nothing: another account may have it.
+    assert!(!shows_any(
+        &recorded,
+        &[shown("i-1", "else"), shown("i-2", "uid-m")]
+    ));
+    assert!(!shows_any(&recorded, &[]));
+}
+
+#[test]
 fn a_changed_secret_is_used_at_once_and_each_version_once() {
     let mut world = World::new();
     world.memory.secret = "u/7".into();

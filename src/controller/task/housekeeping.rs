@@ -18,7 +18,7 @@ use tokio::{
     time::{MissedTickBehavior, sleep, timeout},
 };
 
-use crate::context::Context;
+use crate::{context::Context, guard::Guarded, pool::plan::after};
 
 /// Tasks of one page of a list.
 const PAGE: u32 = 500;
@@ -145,7 +145,7 @@ async fn delete(context: &Context, due: &Due) -> bool {
 }
 
 async fn find_expiring(context: &Context, expiry: &Expiry) -> Result<(), String> {
-    let api: Api<Task> = Api::all(context.client.clone());
+    let api: Api<Guarded<Task>> = Api::all(context.client.clone());
     for phase in ["Succeeded", "Failed"] {
         let mut params = ListParams::default()
             .limit(PAGE)
@@ -155,7 +155,7 @@ async fn find_expiring(context: &Context, expiry: &Expiry) -> Result<(), String>
                 .await
                 .map_err(|_| "the API server does not answer".to_owned())?
                 .map_err(|error| error.to_string())?;
-            for task in &page.items {
+            for task in page.items.iter().filter_map(|task| task.0.as_ref().ok()) {
                 let Some(ttl) = task.spec.ttl_seconds_after_finished else {
                     continue;
                 };
@@ -171,7 +171,7 @@ async fn find_expiring(context: &Context, expiry: &Expiry) -> Result<(), String>
                     &namespace,
                     &task.name_any(),
                     &uid,
-                    end + Duration::from_secs(u64::from(ttl)),
+                    after(end, Duration::from_secs(u64::from(ttl))),
                 );
             }
             match page.metadata.continue_.filter(|token| !token.is_empty()) {

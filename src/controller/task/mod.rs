@@ -13,6 +13,7 @@
 //! logs and results; `housekeeping.rs` deletes what has had its time.
 
 pub mod live;
+pub(crate) mod model;
 
 mod actor;
 mod collect;
@@ -21,7 +22,6 @@ mod environment;
 mod hands;
 mod housekeeping;
 mod message;
-mod model;
 mod placement;
 mod references;
 mod router;

@@ -6,7 +6,7 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::{api::core::v1::ObjectReference, apimachinery::pkg::apis::meta::v1::Condition};
 use kube::{Resource, ResourceExt};
 use skyward_api::{
     Machine, MachinePhase, Pool, Task, TaskPhase, TaskStatus,
@@ -175,31 +175,37 @@ pub(crate) struct PoolView {
     pub(crate) reference: ObjectReference,
 }
 
+fn ready(pool: &Pool) -> Option<&Condition> {
+    let status = pool.status.as_ref()?;
+    condition::find(&status.conditions, condition::READY)
+}
+
+/// Why a Pool has no machines by intention.
+pub(crate) fn off(pool: &Pool) -> Option<&'static str> {
+    if pool.spec.suspend.unwrap_or_default() {
+        Some("spec.suspend of the Pool is true")
+    } else if pool.spec.nodes.desired == 0 {
+        Some("nodes.desired of the Pool is 0")
+    } else if ready(pool).is_some_and(|ready| ready.reason == reason::BUDGET_SPENT) {
+        Some("its budget is spent")
+    } else {
+        None
+    }
+}
+
 impl PoolView {
     /// From the object; `None` when the API server left out what it never leaves out.
     pub(crate) fn of(pool: &Pool) -> Option<Self> {
         let spec = &pool.spec;
         let image = spec.image.clone().unwrap_or_default();
         let worker = spec.worker.clone().unwrap_or_default();
-        let ready = pool
-            .status
-            .as_ref()
-            .and_then(|status| condition::find(&status.conditions, condition::READY));
-        let off = if spec.suspend.unwrap_or_default() {
-            Some("spec.suspend of the Pool is true")
-        } else if spec.nodes.desired == 0 {
-            Some("nodes.desired of the Pool is 0")
-        } else if ready.is_some_and(|ready| ready.reason == reason::BUDGET_SPENT) {
-            Some("its budget is spent")
-        } else {
-            None
-        };
+        let ready = ready(pool);
         Some(Self {
             name: pool.name_any(),
             uid: pool.uid()?,
             created: pool.metadata.creation_timestamp.as_ref()?.0,
             deleted_at: pool.metadata.deletion_timestamp.as_ref().map(|time| time.0),
-            off,
+            off: off(pool),
             desired: spec.nodes.desired,
             min: spec
                 .nodes

@@ -84,6 +84,13 @@ impl Planner {
         }
     }
 
+    /// Keeps the room of somebody who is about to be placed.
+    pub(crate) fn hold(&mut self, placement: Placement) {
+        let last = self.last;
+        let _ = self.place(placement);
+        self.last = last;
+    }
+
     /// Least loaded; among equals the next one after the last.
     fn one(&mut self) -> Result<Vec<Place>, Wait> {
         if self.rooms.is_empty() {

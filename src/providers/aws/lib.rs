@@ -133,29 +133,31 @@ pub fn connect(account: Account<Settings>) -> Result<Arc<dyn Provider>, Provider
         templates: Memory::new(Duration::from_secs(3600), 4096),
         placement: Placement::default(),
         recent: Mutex::default(),
-        capabilities: Capabilities {
-            markets: &[Market::OnDemand, Market::Spot],
-            marking: Marking::Tags,
-            idempotency: Idempotency::Token,
-            settle_time: SETTLE,
-            poll_interval: Duration::from_secs(5),
-            // The template says that a shutdown terminates.
-            self_stop: SelfStop::EndsBilling,
-            stop_command: None,
-            billing_step: Duration::from_secs(1),
-            billing_minimum: Duration::from_secs(60),
-            // Neither `pending` nor `shutting-down` is on the bill.
-            billed_time: BilledTime::Running,
-            connected: true,
-            boot_script: true,
-            host_keys: HostKeys::FirstContact,
-            fuse: true,
-            reclaim_notice: ReclaimNotice::OnMachine(NOTICE),
-            hidden_environment: &[],
-            ..Capabilities::of(KIND)
-        },
     }))
 }
+
+/// What AWS can do.
+pub const CAPABILITIES: Capabilities = Capabilities {
+    markets: &[Market::OnDemand, Market::Spot],
+    marking: Marking::Tags,
+    idempotency: Idempotency::Token,
+    settle_time: SETTLE,
+    poll_interval: Duration::from_secs(5),
+    // The template says that a shutdown terminates.
+    self_stop: SelfStop::EndsBilling,
+    stop_command: None,
+    billing_step: Duration::from_secs(1),
+    billing_minimum: Duration::from_secs(60),
+    // Neither `pending` nor `shutting-down` is on the bill.
+    billed_time: BilledTime::Running,
+    connected: true,
+    boot_script: true,
+    host_keys: HostKeys::FirstContact,
+    fuse: true,
+    reclaim_notice: ReclaimNotice::OnMachine(NOTICE),
+    hidden_environment: &[],
+    ..Capabilities::of(KIND)
+};
 
 /// One account at AWS.
 struct Aws {
@@ -176,7 +178,6 @@ struct Aws {
     placement: Placement,
     /// When machines were ordered, by UID: AWS may not show them yet.
     recent: Mutex<BTreeMap<String, Instant>>,
-    capabilities: Capabilities,
 }
 
 impl Aws {
@@ -211,7 +212,7 @@ impl Aws {
 #[async_trait]
 impl Provider for Aws {
     fn capabilities(&self) -> &Capabilities {
-        &self.capabilities
+        &CAPABILITIES
     }
 
     async fn account(&self) -> Result<String, ProviderError> {

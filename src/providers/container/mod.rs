@@ -86,19 +86,21 @@ pub fn connect(
         cluster: cluster.started(),
         provider_label: config::label_value(name),
         settings: config::resolve(spec, cluster.options()),
-        capabilities: Capabilities {
-            // The API server answers lists from its own store.
-            settle_time: Duration::ZERO,
-            poll_interval: Duration::from_secs(2),
-            self_stop: SelfStop::EndsBilling,
-            connected: true,
-            marking: Marking::Tags,
-            idempotency: Idempotency::Token,
-            host_keys: HostKeys::Reported,
-            ..Capabilities::of(KIND)
-        },
     }))
 }
+
+/// What Pods can do.
+pub const CAPABILITIES: Capabilities = Capabilities {
+    // The API server answers lists from its own store.
+    settle_time: Duration::ZERO,
+    poll_interval: Duration::from_secs(2),
+    self_stop: SelfStop::EndsBilling,
+    connected: true,
+    marking: Marking::Tags,
+    idempotency: Idempotency::Token,
+    host_keys: HostKeys::Reported,
+    ..Capabilities::of(KIND)
+};
 
 /// Pods of this cluster as machines, as one Provider object wants them.
 struct Container {
@@ -108,7 +110,6 @@ struct Container {
     /// Settings that contradict each other stop orders; machines that exist must still be
     /// found and deleted.
     settings: Result<Settings, ProviderError>,
-    capabilities: Capabilities,
 }
 
 /// One call, with its deadline and its error mapped.
@@ -198,7 +199,7 @@ fn is_machine(pod: &Pod, machine_uid: &str, cluster: &str) -> bool {
 #[async_trait]
 impl Provider for Container {
     fn capabilities(&self) -> &Capabilities {
-        &self.capabilities
+        &CAPABILITIES
     }
 
     async fn account(&self) -> Result<String, ProviderError> {

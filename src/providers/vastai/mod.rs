@@ -56,6 +56,7 @@ impl Kind for VastAiKind {
     const NAME: &'static str = KIND;
     const CREDENTIALS: &'static [CredentialKey] = config::CREDENTIALS;
     const ENDPOINTS: &'static [(&'static str, &'static str)] = &[client::ENDPOINT];
+    const CAPABILITIES: &'static Capabilities = &CAPABILITIES;
     type Settings = Settings;
 
     fn connect(account: Account<Settings>) -> Connected {
@@ -322,10 +323,11 @@ impl Service for VastAi {
     }
 
     async fn shared(&self, cluster: &str) -> Result<Vec<Leftover>, ProviderError> {
-        if !self.settings.use_overlay() {
-            return Ok(Vec::new());
-        }
-        let overlays = self.client.overlays().await?;
+        let overlays = match self.client.overlays().await {
+            // An account without such networks need not allow these calls.
+            Err(error) if !self.settings.use_overlay() && error.kind == ErrorKind::Permission => Vec::new(),
+            found => found?,
+        };
         let ours = overlays.into_iter().filter_map(|overlay| {
             Some(Leftover {
                 kind: OVERLAY,

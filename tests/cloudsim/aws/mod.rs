@@ -28,8 +28,7 @@
 //! | billing by the second, at least a minute, running time only; stopped ones cost their volumes | `billing` below |
 //! | an instance that halts itself ends or stops by its shutdown behaviour | `happened` below |
 //!
-//! Amazon's own client for Python judges it in `tests/boto.rs` (`boto3-check.py`), where
-//! it is installed (`SKYWARD_BOTO3_PYTHON` names a Python that has it).
+//! Amazon's own client for Python judges it in `tests/boto.rs` (`boto3-check.py`).
 //!
 //! What differs from the real thing: a spot instance keeps the price of its launch,
 //! root volumes of running instances are not on the bill, RSA fingerprints are not

@@ -24,8 +24,7 @@
 //! Not here: `createCluster` and `deleteCluster` of GraphQL (REST has them), templates, network
 //! volumes, serverless, billing.
 //!
-//! RunPod's own Python package judges its GraphQL in `tests/sdk.rs`, where it is installed
-//! (`SKYWARD_RUNPOD_PYTHON` names a Python that has it).
+//! RunPod's own Python package judges its GraphQL in `tests/sdk.rs`.
 //!
 //! Assumed, since no fact says it: the number of the rate limit (600 a minute), that `env` of a
 //! pod in GraphQL is a list of `NAME=value`, that a pod

@@ -17,8 +17,7 @@
 //! | tags are lower-cased, ten at most, filter of the list; 409 for one that is there | `instances.rs` |
 //! | 60 calls a minute for each method and path (instances and volumes lists 120), 500 in all; `Retry-After` | [`Verda::limit`] |
 //!
-//! Verda's own Python client judges it in `tests/sdk.rs`, where it is installed
-//! (`SKYWARD_VERDA_PYTHON` names a Python that has it).
+//! Verda's own Python client judges it in `tests/sdk.rs`.
 //!
 //! Quotas of an account: `instances`. `POST /_sim/cloud/rate-limits {"on": false}` lifts the limits.
 //!

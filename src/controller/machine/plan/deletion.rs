@@ -15,7 +15,7 @@ use skyward_api::{
 };
 use skyward_core::{Deletion, ProviderPhase, provider::BilledTime};
 
-use super::{Action, Next, Plan, rental, status};
+use super::{Action, Next, Plan, progress, rental, status};
 use crate::{
     events::{self, EventSpec},
     machine::observe::{Account, Answer, Observed},
@@ -27,6 +27,9 @@ use crate::{
 const COLLECT: Duration = Duration::from_secs(15);
 /// A Provider that vanished may come back, as when a GitOps tool replaces it.
 const PROVIDER_GRACE: Duration = Duration::from_secs(20);
+/// Between two looks at whether the Pool of a machine that finishes its runs has spent its
+/// budget: that is in its status, which wakes no Machine.
+const OFF_LOOK: Duration = Duration::from_secs(30);
 /// Between two looks at whether the Pool has counted the cost.
 const SETTLE_AGAIN: Duration = Duration::from_millis(300);
 /// Between two looks at a machine whose end is ordered: as long as it may seem to be on the
@@ -109,7 +112,10 @@ pub(super) fn plan(seen: &Observed, now: Timestamp) -> Plan {
     }
     let until = match drains(seen, now) {
         Drains::No => None,
-        Drains::UntilIdle => Some(Timestamp::MAX),
+        Drains::UntilIdle => {
+            plan.look_again(OFF_LOOK);
+            Some(Timestamp::MAX)
+        }
         Drains::UntilIdleOr(end) => {
             plan.look_again_at(now, end);
             Some(Timestamp::MAX)
@@ -124,7 +130,7 @@ pub(super) fn plan(seen: &Observed, now: Timestamp) -> Plan {
         plan.actions.push(Action::Disconnect);
     }
     match &seen.account {
-        Account::Ready { .. } => {
+        Account::Ready { .. } | Account::Departed => {
             plan.reasons.push("its provider is asked to delete it".to_owned());
             remember(seen, now, &mut plan);
             plan.actions.push(Action::Delete);
@@ -280,7 +286,9 @@ fn drains(seen: &Observed, now: Timestamp) -> Drains {
         return Drains::No;
     };
     let pool_ends = pool.metadata.deletion_timestamp.as_ref().map(|time| time.0);
-    let since = match (machine.finish_runs, pool_ends) {
+    // Whoever turns a Pool off, or has spent its budget, pays for no run to its end.
+    let ends = pool_ends.or(seen.off_since);
+    let since = match (machine.finish_runs, ends) {
         (true, None) => {
             // Nobody hears of its runs any more: its agent has given up waiting for us too.
             let silent = seen
@@ -292,7 +300,7 @@ fn drains(seen: &Observed, now: Timestamp) -> Drains {
                 None => Drains::UntilIdle,
             };
         }
-        (true, Some(pool_ends)) => pool_ends.max(machine.deleting_since.unwrap_or(pool_ends)),
+        (true, Some(ends)) => ends.max(machine.deleting_since.unwrap_or(ends)),
         (false, _) => machine.deleting_since.unwrap_or(now),
     };
     let until = after(since, seen.waits.shutdown + COLLECT);
@@ -321,6 +329,8 @@ fn drain(seen: &Observed, now: Timestamp, until: Timestamp, plan: &mut Plan) {
             endpoint: endpoint.clone(),
             host_key,
         });
+    } else if matches!(seen.provider, Answer::Unknown(_)) {
+        plan.actions.extend(progress::reconnect(seen));
     }
     let what = if has_deadline {
         "Its runs are being stopped."

@@ -9,7 +9,7 @@ use skyward_remote::sessions::{FailureKind, SessionFailure, Stage};
 
 use super::{Found, Plan};
 use crate::{
-    machine::observe::Observed,
+    machine::observe::{Answer, Observed},
     pool::plan::{after, elapsed},
 };
 
@@ -134,7 +134,10 @@ fn judge_connection(seen: &Observed, now: Timestamp, found: &mut Found, plan: &m
     } else {
         seen.waits.orphan
     };
-    if lost >= patience {
+    // What its provider does not say is no verdict: the machine may be all right and on the
+    // bill, and another one would be ordered beside it.
+    let unknown = matches!(seen.provider, Answer::Unknown(_));
+    if lost >= patience && !unknown {
         let message = format!(
             "The connection is lost since {} s: {error}. It is replaced.",
             lost.as_secs()
@@ -142,7 +145,9 @@ fn judge_connection(seen: &Observed, now: Timestamp, found: &mut Found, plan: &m
         found.failure = Some((reason::MACHINE_LOST, message));
     } else if lost >= BLINK {
         found.lost_connection = Some(error);
-        plan.look_again_at(now, after(since, patience));
+        if !unknown {
+            plan.look_again_at(now, after(since, patience));
+        }
     } else {
         plan.look_again_at(now, after(since, BLINK));
     }

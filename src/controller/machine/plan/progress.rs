@@ -1,13 +1,13 @@
 //! How far a machine is: what its provider and its session say, and which step is next.
 
-use std::time::Duration;
+use std::{net::SocketAddr, time::Duration};
 
 use jiff::Timestamp;
 use skyward_api::{condition::reason, provider::HostKeyPolicy};
 use skyward_core::{
     ErrorKind, ProviderError, ProviderMachine, ProviderPhase,
     error::ErrorClass,
-    machine::{Failure, FailureKind},
+    machine::{Dial, Endpoint, Failure, FailureKind},
 };
 
 use super::{Action, Found, Next, Plan};
@@ -31,10 +31,13 @@ pub(super) fn find(seen: &Observed, now: Timestamp, plan: &mut Plan) -> Found {
         Answer::Unknown(why) => {
             plan.reasons.push(match (why, &seen.account) {
                 (Some(why), _) => format!("the provider does not say: {why}"),
-                (None, Account::Gone) => "its Provider does not exist any more".to_owned(),
+                (None, Account::Departed | Account::Gone) => {
+                    "its Provider does not exist any more".to_owned()
+                }
                 (None, _) => "its Provider was not checked yet".to_owned(),
             });
             accept(seen, &mut found);
+            plan.actions.extend(reconnect(seen));
             plan.look_again(seen.poll_interval.max(Duration::from_secs(1)));
         }
         Answer::Absent => absent(seen, now, &mut found, plan),
@@ -90,6 +93,11 @@ fn absent(seen: &Observed, now: Timestamp, found: &mut Found, plan: &mut Plan) {
 }
 
 fn order(seen: &Observed, now: Timestamp, found: &mut Found, plan: &mut Plan) {
+    if seen.account == Account::Departed {
+        plan.reasons
+            .push("its Provider does not exist any more".to_owned());
+        return;
+    }
     if seen.pool.is_none() {
         plan.reasons.push("its Pool does not exist any more".to_owned());
         return;
@@ -211,13 +219,41 @@ fn failed(failure: &Failure) -> (&'static str, String) {
     (reason, failure.message.clone())
 }
 
+/// Dials a machine that works where it was reached last: it can be used, and its results
+/// collected, while its provider cannot be asked. Only the host key on record counts, since
+/// its address may be somebody else's by now.
+pub(super) fn reconnect(seen: &Observed) -> Option<Action> {
+    let status = &seen.machine.status;
+    let ready = status.ready_at.is_some() && !status.host_key.is_empty();
+    if seen.session.is_some() || seen.pool.is_none() || !ready {
+        return None;
+    }
+    let port = status.ssh_port?;
+    let dial = match status.address.split_once('/') {
+        Some((namespace, pod)) => Dial::PodPort {
+            namespace: namespace.to_owned(),
+            pod: pod.to_owned(),
+            port,
+        },
+        None => match status.address.parse() {
+            Ok(ip) => Dial::Address(SocketAddr::new(ip, port)),
+            Err(_) => Dial::Host(status.address.clone(), port),
+        },
+    };
+    let user = status.ssh_user.clone();
+    Some(Action::Connect {
+        endpoint: Endpoint { dial, user },
+        host_key: Some(status.host_key.clone()),
+    })
+}
+
 fn connect(seen: &Observed, machine: &ProviderMachine, found: &mut Found, plan: &mut Plan) {
     let Some(endpoint) = &machine.endpoint else { return };
     let recorded = Some(seen.machine.status.host_key.clone()).filter(|key| !key.is_empty());
     let host_key = recorded.or_else(|| machine.host_key.clone());
     let policy = match seen.account {
         Account::Ready { policy } => policy,
-        Account::Waiting | Account::Gone => HostKeyPolicy::TrustOnFirstUse,
+        Account::Waiting | Account::Departed | Account::Gone => HostKeyPolicy::TrustOnFirstUse,
     };
     if policy == HostKeyPolicy::Verified && host_key.is_none() {
         found.failure = Some((

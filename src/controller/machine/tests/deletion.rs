@@ -62,6 +62,27 @@ fn a_machine_whose_runs_may_finish_does_not_drain_for_ever_when_nobody_hears_of_
 }
 
 #[test]
+fn a_pool_that_is_turned_off_pays_for_no_run_to_its_end() {
+    let mut seen = deleting(up());
+    seen.machine.finish_runs = true;
+    seen.runs = Some(1);
+    seen.off_since = Some(at(NOW + 1000));
+    assert!(!plan(&seen, at(NOW + 1134)).actions.contains(&Action::Delete));
+    assert!(plan(&seen, at(NOW + 1135)).actions.contains(&Action::Delete));
+}
+
+#[test]
+fn a_machine_whose_provider_object_is_gone_is_deleted_while_its_client_is_at_hand() {
+    let mut seen = deleting(up());
+    seen.runs = Some(0);
+    seen.account = Account::Departed;
+    assert!(plan(&seen, at(NOW)).actions.contains(&Action::Delete));
+    let mut unordered = world();
+    unordered.account = Account::Departed;
+    assert!(!plan(&unordered, at(NOW)).actions.contains(&Action::Order));
+}
+
+#[test]
 fn a_machine_given_up_waits_until_its_dispatcher_knows_that() {
     let mut seen = deleting(up());
     seen.machine.finish_runs = true;

@@ -133,6 +133,34 @@ fn a_machine_that_ran_and_is_not_connected_is_looked_at_again_soon(#[case] shown
     );
 }
 
+/// As after a restart, with credentials that were revoked meanwhile.
+#[test]
+fn a_machine_that_works_is_dialled_and_kept_while_its_provider_cannot_be_asked() {
+    let mut seen = up();
+    seen.session = None;
+    seen.disconnected_since = Some(at(NOW));
+    seen.account = Account::Waiting;
+    seen.provider = Answer::Unknown(None);
+    let endpoint = endpoint();
+    let host_key = Some(seen.machine.status.host_key.clone());
+    let dial = Action::Connect { endpoint, host_key };
+    assert_eq!(plan(&seen, at(NOW)).actions, std::slice::from_ref(&dial));
+    // A day of it: nobody knows that it is lost.
+    let later = plan(&seen, at(NOW + 86_400));
+    assert_eq!(why(&later).0, Some(MachinePhase::Ready));
+    seen.machine.deleting_since = Some(at(NOW));
+    seen.runs = Some(1);
+    assert!(
+        plan(&seen, at(NOW)).actions.contains(&dial),
+        "its results are wanted"
+    );
+    seen.machine.status.host_key.clear();
+    assert!(
+        !plan(&seen, at(NOW)).actions.contains(&dial),
+        "its address may be somebody else's by now"
+    );
+}
+
 /// The order of before died with its machine, and the list is a while behind.
 #[test]
 fn what_an_accepted_order_made_is_not_taken_for_an_earlier_machine_of_its_mark() {

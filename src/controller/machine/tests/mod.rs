@@ -81,6 +81,7 @@ pub(crate) fn world() -> Observed {
         deletion: None,
         session: None,
         disconnected_since: None,
+        off_since: None,
         runs: Some(0),
         last_write: None,
         tells_changes: true,

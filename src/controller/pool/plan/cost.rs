@@ -17,7 +17,8 @@ use skyward_api::{
 use super::{Block, Draft, Why, after, elapsed};
 use crate::{
     events::{self, EventSpec},
-    money::{Cost, shown},
+    money::{self, Cost, shown},
+    pool::observe::Bill,
 };
 
 /// Longest time between two looks at a budget.
@@ -69,7 +70,7 @@ fn exact(amount: Decimal) -> String {
 }
 
 fn settled(cost: &PoolCost) -> Cost {
-    let decimal = |text: &str| text.parse::<Decimal>().unwrap_or_default();
+    let decimal = |text: &str| money::usd(text).unwrap_or_default();
     Cost {
         spot: decimal(&cost.spot),
         on_demand: decimal(&cost.on_demand),
@@ -111,7 +112,7 @@ pub(crate) fn budget(draft: &mut Draft<'_>) {
     let Some(budget) = &draft.seen.pool.spec.budget else {
         return;
     };
-    let Ok(most) = budget.max_total_cost.parse::<Decimal>() else {
+    let Some(most) = money::usd(&budget.max_total_cost) else {
         return;
     };
     let end = begin_period(draft, budget);
@@ -119,7 +120,7 @@ pub(crate) fn budget(draft: &mut Draft<'_>) {
         .status
         .cost
         .as_ref()
-        .and_then(|cost| cost.spent_before_period.parse::<Decimal>().ok())
+        .and_then(|cost| money::usd(&cost.spent_before_period))
         .unwrap_or_default();
     let spent = draft.spent - before;
     if spent < most {
@@ -159,13 +160,23 @@ pub(crate) fn budget(draft: &mut Draft<'_>) {
 
 /// When what is left will be spent, at the latest after [`LOOK`].
 fn time_left(left: Decimal, hourly: Decimal) -> Duration {
-    if hourly.is_zero() {
-        return LOOK;
+    // What lasts longer than can be told is looked at again all the same.
+    let seconds = (left * Decimal::from(3600))
+        .checked_div(hourly)
+        .and_then(|seconds| Duration::try_from_secs_f64(seconds.to_f64()?).ok());
+    seconds.unwrap_or(LOOK).clamp(Duration::from_secs(1), LOOK)
+}
+
+/// The part of a bill that came after a time.
+fn spent_since(bill: &Bill, start: Timestamp, now: Timestamp) -> Decimal {
+    let whole = bill.cost(now).total();
+    if bill.since >= start {
+        whole
+    } else if bill.gone_at.is_some_and(|gone| gone <= start) {
+        Decimal::ZERO
+    } else {
+        whole - bill.tariff.cost(bill.since, start).total()
     }
-    let seconds = (left * Decimal::from(3600) / hourly).to_f64().unwrap_or(f64::MAX);
-    Duration::try_from_secs_f64(seconds)
-        .unwrap_or(LOOK)
-        .clamp(Duration::from_secs(1), LOOK)
 }
 
 /// Begins the period that it is now; answers with its end.
@@ -187,11 +198,17 @@ fn begin_period(draft: &mut Draft<'_>, budget: &Budget) -> Option<Timestamp> {
     if let Some(cost) = &mut draft.status.cost
         && cost.period_start.as_ref().map(|time| time.0) != Some(start)
     {
-        // The first period has everything.
+        // The first period has everything; another may have begun while nobody looked.
         cost.spent_before_period = if passed == 0 {
             String::new()
         } else {
-            exact(draft.spent)
+            let bills = draft
+                .seen
+                .machines
+                .iter()
+                .filter_map(|machine| machine.bill.as_ref());
+            let since: Decimal = bills.map(|bill| spent_since(bill, start, draft.now)).sum();
+            exact(draft.spent - since)
         };
         cost.period_start = Some(Time(start));
     }

@@ -12,6 +12,7 @@ use skyward_api::{
 use super::Draft;
 use crate::{
     events::{self, EventSpec},
+    money,
     pool::observe::{Leftovers, MachineFacts},
 };
 
@@ -209,7 +210,7 @@ fn write(draft: &mut Draft<'_>, counts: &Counts, conditions: &[Condition]) {
         .machines
         .iter()
         .filter(|machine| machine.bill.as_ref().is_none_or(|bill| bill.gone_at.is_none()))
-        .filter_map(|machine| machine.hourly_price.parse::<Decimal>().ok())
+        .filter_map(|machine| money::usd(&machine.hourly_price))
         .sum::<Decimal>()
         .normalize()
         .to_string();

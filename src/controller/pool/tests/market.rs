@@ -419,6 +419,34 @@ fn a_spent_budget_returns_all_machines_and_a_new_period_goes_on() {
     assert_eq!(plan.status.cost.unwrap().spent_before_period, "5");
 }
 
+#[test]
+fn a_period_that_began_while_nobody_looked_has_what_was_spent_in_it() {
+    let spec = json!({ "provider": "a", "budget": { "maxTotalCost": "100", "period": "24h" } });
+    let mut seen = market(spec, &[("a", "a-1", price("3.6"))]);
+    seen.pool.created_at = at(NOW - 86_400 - 1000);
+    seen.machines = vec![
+        billed(0, "3.6", NOW - 5000, None),
+        billed(1, "3.6", NOW - 400, None),
+    ];
+    let cost = decide(&seen).status.cost.unwrap();
+    assert_eq!(cost.spent, "5.4");
+    assert_eq!(cost.spent_before_period, "4", "1 USD and 0.4 were spent since");
+}
+
+#[test]
+fn amounts_that_nobody_can_spend_are_no_obstacle() {
+    let most = "99999999999999999999999999999";
+    let spec = json!({ "provider": "a", "nodes": { "desired": 1 }, "budget": { "maxTotalCost": most } });
+    let mut rich = market(spec, &[("a", "a-1", price("3.6"))]);
+    rich.machines = vec![billed(0, "0.0000000001", NOW - 1000, None)];
+    // As somebody may write it by hand.
+    rich.pool.status.cost = serde_json::from_value(json!({
+        "spent": most, "settled": most, "spot": most, "onDemand": most, "savingsVsOnDemand": most,
+    }))
+    .unwrap();
+    assert!(orders(&decide(&rich)).is_empty());
+}
+
 #[rstest]
 #[case::on_demand_it_is_the_price(json!({ "allocation": "on-demand", "maxHourlyCost": "9" }), "3", "1", "3")]
 #[case::on_the_spot_market_what_it_costs_on_demand(json!({ "allocation": "spot" }), "3", "1", "3")]

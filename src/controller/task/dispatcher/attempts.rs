@@ -44,7 +44,7 @@ impl Dispatcher {
         };
         let resolved = match std::mem::replace(&mut waiting.references, References::Unread) {
             References::Read(resolved, _) => Some(resolved),
-            References::Unread | References::Reading | References::Missing(_) => None,
+            References::Unread | References::Reading { .. } | References::Missing(_) => None,
         };
         let number = task.counts.attempt + 1;
         self.queue.remove(&queue_key(&task.entry));
@@ -244,8 +244,9 @@ impl Dispatcher {
                 .as_ref()
                 .map_or(super::super::model::RETRIES, |pool| pool.retries)
         });
+        let stop = attempt.stop;
         let outcome = outcome(
-            attempt.stop,
+            stop,
             interrupted,
             stopped,
             task.counts.interruptions,
@@ -270,7 +271,12 @@ impl Dispatcher {
                     .or_else(|| first(&|run| matches!(run.stage, RunStage::Finished(_))))
                     .map(|run| run.machine.to_string())
                     .unwrap_or_default();
-                let what = if interrupted { "was lost" } else { "goes" };
+                let what = match stop {
+                    _ if interrupted => "was lost",
+                    Some(_) => "goes",
+                    // Its agent is told so when it shuts down; work may do that as well.
+                    None => "stopped its run on a SIGTERM",
+                };
                 let message = format!("machine \"{machine}\" {what}; attempt {} follows", number + 1);
                 self.put_back(uid, Some(Why::new(reason::RETRYING, message.clone())), now);
                 if let Some(task) = self.tasks.get_mut(uid) {
@@ -367,24 +373,19 @@ fn outcome(
         Some(StopWhy::PoolOff) => {
             Outcome::Later("its Pool was turned off; another attempt starts when it is on")
         }
-        Some(StopWhy::Drained | StopWhy::Interrupted) | None
-            if interrupted || stop == Some(StopWhy::Drained) =>
-        {
+        // With nobody's reason too: else work that stops itself would begin for ever.
+        Some(StopWhy::Drained | StopWhy::Interrupted) | None => {
             if interruptions >= limit {
                 Outcome::Failed(Why::new(
                     reason::INTERRUPTED,
                     format!(
-                        "a machine was lost in {} attempts, and retries.onInterruption allows {limit}",
+                        "{} attempts were interrupted, and retries.onInterruption allows {limit}",
                         interruptions + 1
                     ),
                 ))
             } else {
                 Outcome::Retry
             }
-        }
-        // Stopped by a leader that did not live to say why.
-        Some(StopWhy::Drained | StopWhy::Interrupted) | None => {
-            Outcome::Later("it was stopped; another attempt follows")
         }
     }
 }
@@ -424,6 +425,13 @@ mod tests {
         assert!(matches!(drained(1), Outcome::Failed(why) if why.reason == reason::INTERRUPTED));
         let ended = outcome(Some(StopWhy::Drained), false, false, 0, 0, "p");
         assert_eq!(ended, Outcome::Ended, "it came to its end before");
+    }
+
+    #[test]
+    fn a_stop_that_nobody_asked_for_counts_too() {
+        let stopped = |interruptions| outcome(None, false, true, interruptions, 3, "p");
+        assert_eq!(stopped(2), Outcome::Retry);
+        assert!(matches!(stopped(3), Outcome::Failed(why) if why.reason == reason::INTERRUPTED));
     }
 
     #[test]

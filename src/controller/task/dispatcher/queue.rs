@@ -81,8 +81,14 @@ impl Dispatcher {
                 ));
                 continue;
             };
-            if !read_references(task, &pool, &mut self.resolving, &mut self.effects, now) {
-                continue;
+            match read_references(task, &pool, &mut self.resolving, &mut self.effects, now) {
+                Readiness::Ready => {}
+                // Else whoever needs nothing read would take every place before it.
+                Readiness::Soon => {
+                    planner.hold(placement);
+                    continue;
+                }
+                Readiness::Blocked => continue,
             }
             let Stage::Waiting(waiting) = &mut task.stage else {
                 continue;
@@ -99,6 +105,14 @@ impl Dispatcher {
     }
 }
 
+/// Whether a Task could start if there were room for it.
+enum Readiness {
+    Ready,
+    /// As soon as its references are read, which is under way.
+    Soon,
+    Blocked,
+}
+
 /// Whether what the Task needs from Secrets and ConfigMaps is at hand; else sees to it.
 fn read_references(
     task: &mut TaskState,
@@ -106,22 +120,25 @@ fn read_references(
     resolving: &mut usize,
     effects: &mut Vec<Effect>,
     now: Timestamp,
-) -> bool {
+) -> Readiness {
     let Stage::Waiting(waiting) = &mut task.stage else {
-        return false;
+        return Readiness::Blocked;
     };
     if pool.env_from.is_empty() && task.entry.env_from.is_empty() {
-        return true;
+        return Readiness::Ready;
     }
-    let read = match &waiting.references {
-        References::Read(_, at) if now.duration_since(*at).unsigned_abs() <= FRESH => return true,
-        References::Read(..) | References::Unread => true,
-        References::Missing(until) => *until <= now,
-        References::Reading => false,
+    let (read, holds) = match waiting.references {
+        References::Read(_, at) if now.duration_since(at).unsigned_abs() <= FRESH => {
+            return Readiness::Ready;
+        }
+        References::Read(..) | References::Unread => (true, true),
+        // Another look may find nothing again, which must hold up nobody.
+        References::Missing(until) => (until <= now, false),
+        References::Reading { holds } => (false, holds),
     };
     if read && *resolving < RESOLVING {
         *resolving += 1;
-        waiting.references = References::Reading;
+        waiting.references = References::Reading { holds };
         let refs = pool
             .env_from
             .iter()
@@ -133,7 +150,11 @@ fn read_references(
             refs,
         });
     }
-    false
+    if holds {
+        Readiness::Soon
+    } else {
+        Readiness::Blocked
+    }
 }
 
 fn why_no_room(wait: Wait, placement: Placement, pool: &PoolView) -> Why {

@@ -66,7 +66,10 @@ pub(super) struct Waiting {
 pub(super) enum References {
     /// To be read when there is room for it.
     Unread,
-    Reading,
+    /// Its room is held meanwhile, unless something was missing at the last look.
+    Reading {
+        holds: bool,
+    },
     Read(Arc<Resolved>, Timestamp),
     Missing(Timestamp),
 }

@@ -15,6 +15,7 @@ use super::{
 };
 use crate::{
     events,
+    pool::plan::after,
     task::{
         message::{Effect, Resolved},
         model::{Entry, MachineView, Uid},
@@ -124,7 +125,9 @@ impl Dispatcher {
                     Some(pool) if attempt.pool.as_ref().is_some_and(|uid| *uid != pool.uid) => {
                         Some(StopWhy::PoolDeleted)
                     }
-                    Some(pool) if attempt.pool.is_none() && attempt.started_at + SKEW < pool.created => {
+                    Some(pool)
+                        if attempt.pool.is_none() && after(attempt.started_at, SKEW) < pool.created =>
+                    {
                         Some(StopWhy::PoolDeleted)
                     }
                     Some(_) if task.entry.suspend => Some(StopWhy::Suspended),

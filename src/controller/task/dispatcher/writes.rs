@@ -11,6 +11,7 @@ use super::{
 };
 use crate::{
     events,
+    pool::plan::after,
     task::{
         message::{Effect, WriteError},
         model::{Entry, Uid},
@@ -169,7 +170,7 @@ impl Dispatcher {
             self.effects.push(Effect::Expire {
                 uid: uid.clone(),
                 name: name.clone(),
-                at: ended_at + Duration::from_secs(u64::from(ttl)),
+                at: after(ended_at, Duration::from_secs(u64::from(ttl))),
             });
         }
     }

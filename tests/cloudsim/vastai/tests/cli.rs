@@ -1,7 +1,7 @@
 //! The simulator under the command line that Vast.ai itself publishes.
 
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use serde_json::{Value, json};
 
@@ -9,40 +9,27 @@ use super::{ACCOUNT, KEY};
 use crate::core::account::Account;
 use crate::core::machine::BootPlan;
 use crate::core::simulator::Builder;
+use crate::published;
 use crate::vastai::Vastai;
 
 /// The program, with a home of its own.
 #[derive(Clone)]
 struct Cli {
-    program: String,
+    program: PathBuf,
     url: String,
     home: PathBuf,
 }
 
 impl Cli {
-    /// The one that `SKYWARD_VASTAI_CLI` names, or that is on the path.
     fn find(url: &str) -> Option<Self> {
-        let program = std::env::var("SKYWARD_VASTAI_CLI").unwrap_or_else(|_| "vastai".to_owned());
+        let program = published::program("vastai", "vastai")?;
         let home = std::env::temp_dir().join(format!("skyward-vastai-{}", std::process::id()));
         std::fs::create_dir_all(&home).expect("a home");
-        let cli = Self {
+        Some(Self {
             program,
             url: url.to_owned(),
             home,
-        };
-        let found = cli
-            .command(&["--version"])
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .status();
-        if found.is_ok_and(|status| status.success()) {
-            return Some(cli);
-        }
-        println!(
-            "skipped: there is no {}; install vastai, and name it in SKYWARD_VASTAI_CLI",
-            cli.program
-        );
-        None
+        })
     }
 
     fn command(&self, words: &[&str]) -> Command {

@@ -73,6 +73,28 @@ fn higher_priority_starts_first_then_the_older_one() {
 }
 
 #[test]
+fn what_reads_a_secret_first_keeps_its_turn() {
+    let mut world = World::new(1, 1);
+    world.quiet();
+    let first = world.create("first", json!("one"));
+    world.quiet();
+    let secret = json!([{ "secretRef": { "name": "s" } }]);
+    let urgent = world.create_with(
+        "urgent",
+        json!({ "pool": "p", "command": ["true"], "priority": 5, "envFrom": secret }),
+    );
+    world.create("late", json!("one"));
+    world.quiet();
+    // What was read before is too old by the time there is room.
+    world.pass(60);
+    let (place, run) = only_run(&world);
+    assert_eq!(run.uid, first);
+    world.finish(place, &run, 0);
+    world.quiet();
+    assert_eq!(only_run(&world).1.uid, urgent);
+}
+
+#[test]
 fn a_broadcast_is_not_starved_by_single_tasks() {
     let mut world = World::new(1, 2);
     world.quiet();
@@ -125,6 +147,37 @@ fn a_lost_machine_is_one_interruption_and_another_attempt() {
     world.calm();
     assert_eq!(world.status(&uid).phase, Some(TaskPhase::Succeeded));
     assert!(world.published.contains(&"TaskRetried"));
+}
+
+#[test]
+fn times_at_the_end_of_all_time_are_no_obstacle() {
+    let mut world = World::new(1, 1);
+    world.now = "9999-12-30T21:00:00Z".parse().unwrap();
+    let spec = json!({ "pool": "p", "command": ["true"], "ttlSecondsAfterFinished": 86_400 });
+    world.create_with("t", spec);
+    world.quiet();
+    let (place, run) = only_run(&world);
+    world.finish(place, &run, 0);
+    world.quiet();
+    assert!(world.dispatcher.is_empty());
+}
+
+#[test]
+fn work_that_stops_its_own_run_does_not_begin_for_ever() {
+    let mut world = World::new(1, 1);
+    world.quiet();
+    let uid = world.create("t", json!("one"));
+    for _ in 0..10 {
+        world.quiet();
+        let Some((place, run)) = world.active().first().cloned() else {
+            break;
+        };
+        world.stop_run(place, &run);
+        world.finish(place, &run, 0);
+        world.pass(6);
+    }
+    let status = world.status(&uid);
+    assert_eq!((status.phase, status.interruptions), (Some(TaskPhase::Failed), 4));
 }
 
 #[test]

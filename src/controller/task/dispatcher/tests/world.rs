@@ -238,6 +238,17 @@ impl World {
         }
     }
 
+    /// Somebody on the machine asks a run to end.
+    pub(super) fn stop_run(&mut self, place: Place, id: &RunId) {
+        self.machines
+            .get_mut(&place)
+            .unwrap()
+            .runs
+            .get_mut(id)
+            .unwrap()
+            .stopping = true;
+    }
+
     /// A run ends by itself, or because it was asked to.
     pub(super) fn finish(&mut self, place: Place, id: &RunId, code: i32) {
         let now = self.now.as_millisecond() as u64;
