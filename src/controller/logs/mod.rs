@@ -260,18 +260,20 @@ async fn log(
 #[derive(serde::Deserialize)]
 struct ResultQuery {
     run: String,
+    #[serde(default)]
+    offset: u64,
 }
 
 async fn result(
     State(shared): State<Shared>,
     Path((_namespace, uid)): Task,
-    Query(ResultQuery { run }): Query<ResultQuery>,
+    Query(ResultQuery { run, offset }): Query<ResultQuery>,
 ) -> Answer {
     parse_run_id(&uid, &run).ok_or_else(not_found)?;
     let permit = room(&shared)?;
     let stored = shared
         .store
-        .get_result(&uid, &run)
+        .get_result(&uid, &run, offset)
         .await
         .map_err(broken)?
         .ok_or_else(not_found)?;
