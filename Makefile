@@ -69,7 +69,7 @@ build: ## Operator, kubectl plugin and the static agent (PROFILE=release: fully 
 	@hack/build.sh
 
 .PHONY: images
-images: build ## Operator and node image, imported into the local cluster when it runs
+images: build ## Operator and node image, imported into the local cluster when it runs (REGISTRY= pushes them there)
 	@hack/images.sh
 
 .PHONY: cluster-up

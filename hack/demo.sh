@@ -140,8 +140,8 @@ The demo took $(elapsed "$SECONDS"). To look further:
 
   export KUBECONFIG=$DEMO/kubeconfig
   export PATH=$SKYWARD_BIN_DIR:$SKYWARD_TARGET_BIN:\$PATH
-  kubectl get providers,offers,pools,machines,tasks
-  kubectl describe pool          # conditions and events
+  kubectl get skyward            # Providers, Offers, Pools, Machines and Tasks
+  kubectl describe pools.skyward.dev   # conditions and events
   kubectl skyward logs <task>    # add -f to follow
   kubectl skyward results <task>
   kubectl explain pool.spec

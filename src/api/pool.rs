@@ -52,7 +52,7 @@ use crate::{
 )]
 #[kube(derive = "PartialEq")]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("has(self.provider) || (has(self.candidates) && self.candidates.all(candidate, has(candidate.provider)))").message("a Pool needs provider, the name of a Provider, or candidates that each have one; see `kubectl get providers`"))]
+#[x_kube(validation = Rule::new("has(self.provider) || (has(self.candidates) && self.candidates.all(candidate, has(candidate.provider)))").message("a Pool needs provider, the name of a Provider, or candidates that each have one; see `kubectl get providers.skyward.dev`"))]
 #[x_kube(validation = Rule::new("!has(self.spotPercent) || !has(self.allocation)").message("write either allocation or spotPercent, not both"))]
 pub struct PoolSpec {
     /// Name of the Provider that machines come from, unless a candidate names another. A change

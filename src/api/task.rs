@@ -155,11 +155,13 @@ pub struct Function {
     #[schemars(length(min = 1, max = 256))]
     #[x_kube(validation = crate::rule::matches("^[A-Za-z_][A-Za-z0-9_.]*$", "entrypoint must be the name of a Python function, such as main"))]
     pub entrypoint: Option<String>,
-    /// Positional arguments: any JSON.
+    /// Positional arguments: any JSON. Kubernetes keeps whole numbers of up to 64 bits;
+    /// larger ones arrive as floats, so pass them as text.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), extend("items" = {"x-kubernetes-preserve-unknown-fields": true}))]
     pub args: Vec<Value>,
-    /// Keyword arguments: any JSON.
+    /// Keyword arguments: any JSON. Kubernetes keeps whole numbers of up to 64 bits;
+    /// larger ones arrive as floats, so pass them as text.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 64, "additionalProperties" = {"x-kubernetes-preserve-unknown-fields": true}))]
     pub kwargs: BTreeMap<String, Value>,
@@ -300,7 +302,9 @@ pub struct RunResult {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 1024))]
     pub message: String,
-    /// The function's return value, if its JSON is at most 4 KiB; else it is in the result store.
+    /// The function's return value, if its JSON is at most 4 KiB and Kubernetes can hold it as
+    /// it is (no whole number beyond 64 bits, at most 64 levels deep). Else `valueBytes` says
+    /// that there is one, and `kubectl skyward results` gives it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "any_json")]
     pub value: Option<Value>,

@@ -18,6 +18,21 @@ pub(crate) struct Cluster {
     pub(crate) namespace: String,
 }
 
+/// The name of a Task, also as kubectl takes and prints it: `task/NAME`.
+pub(crate) fn task_name(text: &str) -> Result<String, String> {
+    let Some((kind, name)) = text.split_once('/') else {
+        return Ok(text.to_owned());
+    };
+    let kind = kind.to_ascii_lowercase();
+    let (resource, group) = kind.split_once('.').unwrap_or((&kind, ""));
+    let ours = ["", "skyward.dev", "v1alpha1.skyward.dev"];
+    if ["task", "tasks", "sktask"].contains(&resource) && ours.contains(&group) && !name.contains('/') {
+        Ok(name.to_owned())
+    } else {
+        Err(format!("{text:?} is not a Task; say its name, or task/NAME"))
+    }
+}
+
 /// What became of a request.
 pub(crate) enum Failure {
     /// Trying again may help.
@@ -145,4 +160,28 @@ fn is_not_served(message: &str) -> bool {
 /// Whether the API server answered for an aggregated API that does not answer.
 fn is_not_available(message: &str) -> bool {
     message.is_empty() || message.contains("service unavailable")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_task_is_named_as_kubectl_names_it() {
+        for text in [
+            "train",
+            "task/train",
+            "tasks/train",
+            "Task/train",
+            "sktask/train",
+            "task.skyward.dev/train",
+            "tasks.skyward.dev/train",
+            "tasks.v1alpha1.skyward.dev/train",
+        ] {
+            assert_eq!(task_name(text), Ok("train".to_owned()), "{text}");
+        }
+        for text in ["pod/train", "tasks.tekton.dev/train", "task/a/b"] {
+            assert!(task_name(text).unwrap_err().contains("task/NAME"), "{text}");
+        }
+    }
 }

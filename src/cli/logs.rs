@@ -25,7 +25,7 @@ use skyward_subresources::{
 use tokio::time::{sleep, timeout};
 
 use crate::{
-    api::{Cluster, Failure},
+    api::{Cluster, Failure, task_name},
     complain,
 };
 
@@ -42,6 +42,7 @@ const TRIES: u32 = 4;
 #[derive(Args)]
 pub(crate) struct Arguments {
     /// Name of the Task.
+    #[arg(value_parser = task_name)]
     name: String,
     /// Go on until the Task has ended.
     #[arg(short, long)]
@@ -98,10 +99,13 @@ pub(crate) async fn run(cluster: &Cluster, arguments: Arguments) -> Result<ExitC
         format: Format::Records,
         ..LogOptions::default()
     };
-    let mut screen = Screen::new(timestamps);
+    let tail = options.tail_lines;
+    let mut screen = Screen::new(timestamps, rank, tail.is_some());
     let mut failures = 0;
     loop {
         options.positions = screen.positions();
+        // Lines that came while the connection was lost are no part of what was left out.
+        options.tail_lines = tail.filter(|_| !screen.knows_all());
         match read(cluster, &name, &options, &mut screen).await? {
             Stream::Ended if !follow => break,
             Stream::Ended => {
@@ -266,8 +270,15 @@ async fn verdict(cluster: &Cluster, name: &str) -> Result<ExitCode> {
 /// What was printed so far, and how to go on.
 struct Screen {
     timestamps: bool,
+    /// The only rank that is asked for.
+    only: Option<u32>,
+    /// The server chooses where the attempt begins that is printed: only its last lines
+    /// were asked for.
+    tail: bool,
     /// Attempt that is printed; 0 = none yet.
     attempt: u32,
+    /// Runs of it that are sent.
+    runs: u32,
     joiner: Joiner,
     /// Next offset of each rank.
     offsets: BTreeMap<u32, u64>,
@@ -277,10 +288,13 @@ struct Screen {
 }
 
 impl Screen {
-    fn new(timestamps: bool) -> Self {
+    fn new(timestamps: bool, only: Option<u32>, tail: bool) -> Self {
         Self {
             timestamps,
+            only,
+            tail,
             attempt: 0,
+            runs: 0,
             joiner: Joiner::default(),
             offsets: BTreeMap::new(),
             unfinished: false,
@@ -290,6 +304,18 @@ impl Screen {
 
     fn waiting(&self) -> bool {
         self.attempt == 0
+    }
+
+    /// Whether it is known of each rank where to go on.
+    fn knows_all(&self) -> bool {
+        self.attempt > 0 && self.ranks().all(|rank| self.offsets.contains_key(&rank))
+    }
+
+    fn ranks(&self) -> impl Iterator<Item = u32> + use<> {
+        let (first, last) = self
+            .only
+            .map_or((0, self.runs), |rank| (rank, rank.saturating_add(1)));
+        first..last
     }
 
     fn positions(&self) -> Vec<Position> {
@@ -321,6 +347,7 @@ impl Screen {
                     self.print()?;
                     if self.attempt > 0 {
                         complain(&format!("--- attempt {attempt} ---"));
+                        self.tail = false;
                     }
                     let style = Style {
                         ranks: runs > 1,
@@ -330,6 +357,21 @@ impl Screen {
                     self.attempt = attempt;
                     self.offsets.clear();
                 }
+                self.runs = runs;
+                if !self.tail {
+                    for rank in self.ranks() {
+                        self.offsets.entry(rank).or_default();
+                    }
+                }
+                return Ok(false);
+            }
+            Some(Framed::Position {
+                attempt: _,
+                rank,
+                offset,
+            }) => {
+                let seen = self.offsets.entry(rank).or_default();
+                *seen = offset.max(*seen);
                 return Ok(false);
             }
             Some(Framed::Record {
@@ -380,7 +422,10 @@ mod tests {
     use super::*;
 
     fn screen(lines: &[&str]) -> Screen {
-        let mut screen = Screen::new(false);
+        told(Screen::new(false, None, false), lines)
+    }
+
+    fn told(mut screen: Screen, lines: &[&str]) -> Screen {
         for line in lines {
             // Printing is not what is tested.
             let _ = screen.line(&Bytes::from(format!("{line}\n")));
@@ -413,7 +458,29 @@ mod tests {
     fn the_next_attempt_begins_at_its_beginning() {
         let screen = screen(&["# 1 1", "1 0 10 1 o F a", "# 1 1", "# 2 1"]);
         assert_eq!(screen.attempt, 2);
-        assert_eq!(screen.positions(), []);
+        assert_eq!(at(&screen), [(2, 0, 0)]);
+    }
+
+    fn at(screen: &Screen) -> Vec<(u32, u32, u64)> {
+        let positions = screen.positions();
+        positions.iter().map(|p| (p.attempt, p.rank, p.offset)).collect()
+    }
+
+    #[test]
+    fn the_tail_is_asked_for_until_the_server_said_where_each_rank_begins() {
+        let tail = || Screen::new(false, None, true);
+        assert!(!tail().knows_all());
+        let half = told(tail(), &["# 1 2", "@ 1 0 50"]);
+        assert!(!half.knows_all());
+        let all = told(half, &["1 1 70 1 o F a"]);
+        assert!(all.knows_all());
+        assert_eq!(at(&all), [(1, 0, 50), (1, 1, 70)]);
+        let next = told(all, &["# 2 2"]);
+        assert!(next.knows_all(), "a later attempt is shown from its beginning");
+        assert_eq!(at(&next), [(2, 0, 0), (2, 1, 0)]);
+        let one = told(Screen::new(false, Some(7), true), &["# 1 1", "@ 1 7 3"]);
+        assert!(one.knows_all());
+        assert_eq!(at(&one), [(1, 7, 3)]);
     }
 
     #[test]

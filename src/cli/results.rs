@@ -1,32 +1,39 @@
 //! `kubectl skyward results`.
 
 use std::{
+    collections::BTreeMap,
     io::{self, Write},
     process::ExitCode,
+    time::Duration,
 };
 
 use anyhow::{Result, anyhow};
 use clap::{Args, ValueEnum};
-use futures::AsyncReadExt;
+use futures::{AsyncReadExt, StreamExt, TryStreamExt};
 use jiff::{SignedDuration, Timestamp};
-use serde_json::{Map, Value, json};
-use skyward_api::{
-    Task, TaskStatus,
-    task::{Placement, RunResult},
-};
+use serde_json::{Value, json, value::RawValue};
+use skyward_api::{Task, TaskStatus, task::RunResult};
+use tokio::time::sleep;
 
 use crate::{
-    api::{Cluster, Failure},
+    api::{Cluster, Failure, task_name},
     complain, table,
 };
 
 /// Longest value in a table.
 const SHORT: usize = 60;
+/// A larger value is not fetched for a table, in bytes.
+const SMALL: usize = 4096;
+/// Values fetched at once for a table.
+const AT_ONCE: usize = 16;
+/// Tries in a row that bring nothing.
+const TRIES: u32 = 4;
 
 /// Arguments of `results`.
 #[derive(Args)]
 pub(crate) struct Arguments {
     /// Name of the Task.
+    #[arg(value_parser = task_name)]
     name: String,
     /// Only this rank.
     #[arg(long, value_name = "N")]
@@ -61,17 +68,34 @@ pub(crate) async fn run(cluster: &Cluster, arguments: Arguments) -> Result<ExitC
     if !phase.is_finished() {
         complain(&format!("Task {name:?} has not ended: it is {}", phase.as_str()));
     }
-    let values = if task.spec.function.is_some() && phase.is_finished() && is_incomplete(&status, rank) {
-        fetch(cluster, &name, rank).await?
-    } else {
-        Vec::new()
-    };
-    let rows = rows(&task, &status, &values, rank);
+    let mut rows = rows(&status, rank);
+    if task.spec.function.is_some() && phase.is_finished() {
+        match output {
+            Output::Table | Output::Raw => fill_small(cluster, &name, &mut rows).await?,
+            Output::Json if is_incomplete(&status, rank) => {
+                let several = rank.is_none() && several(&status);
+                for (rank, value) in fetch(cluster, &name, rank, several, &rows).await? {
+                    rows.entry(rank).or_insert_with(|| Row::of(rank)).value = Some(Shown::Text(value));
+                }
+            }
+            Output::Json => {}
+        }
+    }
+    let rows: Vec<Row> = rows.into_values().collect();
     let mut out = io::stdout().lock();
     match output {
         Output::Json => {
-            let list: Vec<Value> = rows.iter().map(Row::json).collect();
-            writeln!(out, "{}", serde_json::to_string_pretty(&list)?)?;
+            let list: Vec<String> = rows.iter().map(Row::json).collect();
+            let list = list.join(",\n");
+            writeln!(
+                out,
+                "{}",
+                if list.is_empty() {
+                    "[]".to_owned()
+                } else {
+                    format!("[\n{list}\n]")
+                }
+            )?;
         }
         Output::Table | Output::Raw => {
             if rows.is_empty() {
@@ -97,30 +121,71 @@ pub(crate) async fn run(cluster: &Cluster, arguments: Arguments) -> Result<ExitC
 
 /// The return value as the API gives it, without ever holding it whole.
 async fn raw(cluster: &Cluster, name: &str, rank: Option<u32>) -> Result<ExitCode> {
-    let mut stream = Box::pin(cluster.stream(name, "result", &query(rank)).await?);
-    let mut out = io::stdout().lock();
-    let mut piece = vec![0; 64 * 1024];
-    let mut last = 0;
-    loop {
-        let length = stream.read(&mut piece).await?;
-        if length == 0 {
-            break;
-        }
-        last = piece[length - 1];
-        out.write_all(&piece[..length])?;
-    }
-    if last != b'\n' {
-        out.write_all(b"\n")?;
-    }
+    let mut out = io::stdout();
+    read(cluster, name, rank, |piece| out.write_all(piece).map(|()| true)).await?;
     out.flush()?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn query(rank: Option<u32>) -> String {
-    rank.map(|rank| format!("rank={rank}")).unwrap_or_default()
+/// Reads what the API answers until its end, or until `take` has enough. The API server cuts
+/// every answer off after 60 s, so it comes in parts; the last one ends with a newline.
+async fn read(
+    cluster: &Cluster,
+    name: &str,
+    rank: Option<u32>,
+    mut take: impl FnMut(&[u8]) -> io::Result<bool>,
+) -> Result<(), Failure> {
+    let (mut offset, mut failures) = (0_u64, 0);
+    let mut piece = vec![0; 64 * 1024];
+    loop {
+        let before = offset;
+        let error = match cluster.stream(name, "result", &query(rank, offset)).await {
+            Err(Failure::Passing(error)) => error,
+            Err(lasting) => return Err(lasting),
+            Ok(stream) => {
+                let mut stream = Box::pin(stream);
+                let mut last = None;
+                loop {
+                    match stream.read(&mut piece).await {
+                        Ok(0) if last == Some(b'\n') => return Ok(()),
+                        Ok(0) => break anyhow!("the server is too slow to send any of the rest"),
+                        Ok(length) => {
+                            last = piece[..length].last().copied();
+                            offset += length as u64;
+                            if !take(&piece[..length]).map_err(|error| Failure::Lasting(error.into()))? {
+                                return Ok(());
+                            }
+                        }
+                        Err(error) => break error.into(),
+                    }
+                }
+            }
+        };
+        if offset > before {
+            failures = 0;
+            continue;
+        }
+        failures += 1;
+        if failures == TRIES {
+            return Err(Failure::Passing(error));
+        }
+        sleep(Duration::from_millis(200 << failures)).await;
+    }
 }
 
-/// Whether the status lacks values that the result API may have.
+fn query(rank: Option<u32>, offset: u64) -> String {
+    rank.map_or_else(
+        || format!("offset={offset}"),
+        |rank| format!("rank={rank}&offset={offset}"),
+    )
+}
+
+/// Whether the result API answers with an array of ranks.
+fn several(status: &TaskStatus) -> bool {
+    status.placed.len() > 1
+}
+
+/// Whether the status lacks values that the result API may have, or shows them in other words.
 fn is_incomplete(status: &TaskStatus, rank: Option<u32>) -> bool {
     let shown = status
         .results
@@ -129,39 +194,113 @@ fn is_incomplete(status: &TaskStatus, rank: Option<u32>) -> bool {
     let mut count = 0;
     for result in shown {
         count += 1;
-        if result.value.is_none() && result.value_bytes.is_some() {
+        let length = result.value.as_ref().map(|value| value.to_string().len());
+        let bytes = result.value_bytes.and_then(|bytes| usize::try_from(bytes).ok());
+        if bytes.is_some() && length != bytes {
             return true;
         }
     }
     count == 0 || (rank.is_none() && status.placed.len() > count)
 }
 
-/// Values by rank. None at all is no error: the table says how the runs ended.
-async fn fetch(cluster: &Cluster, name: &str, rank: Option<u32>) -> Result<Vec<(u32, Value)>> {
-    let mut stream = match cluster.stream(name, "result", &query(rank)).await {
-        Ok(stream) => Box::pin(stream),
-        Err(Failure::Lasting(error)) if error.to_string().contains("has no return value") => {
-            return Ok(Vec::new());
-        }
-        Err(failure) => return Err(failure.into()),
-    };
-    let mut text = Vec::new();
-    stream.read_to_end(&mut text).await?;
-    let value: Value = serde_json::from_slice(&text)?;
-    let ranked = |value: &Value| {
-        let rank = u32::try_from(value.get("rank")?.as_u64()?).ok()?;
-        Some((rank, value.get("value")?.clone()))
-    };
-    let all: Option<Vec<_>> = value
-        .as_array()
-        .and_then(|list| list.iter().map(ranked).collect());
-    Ok(match (rank, all) {
-        (None, Some(list)) if !list.is_empty() => list,
-        (rank, _) => vec![(rank.unwrap_or(0), value)],
-    })
+/// Whether there is just no value: the table says how the runs ended.
+fn is_none(failure: &Failure) -> bool {
+    matches!(failure, Failure::Lasting(error) if error.to_string().contains("has no return value"))
 }
 
+/// The JSON of values by rank.
+async fn fetch(
+    cluster: &Cluster,
+    name: &str,
+    rank: Option<u32>,
+    several: bool,
+    rows: &BTreeMap<u32, Row>,
+) -> Result<Vec<(u32, String)>> {
+    let mut text = Vec::new();
+    let all = |piece: &[u8]| {
+        text.extend_from_slice(piece);
+        Ok(true)
+    };
+    match read(cluster, name, rank, all).await {
+        Ok(()) => {}
+        Err(failure) if is_none(&failure) => return Ok(Vec::new()),
+        Err(failure) => return Err(failure.into()),
+    }
+    // The value of a single run comes without its rank.
+    let single = rank.or_else(|| rows.keys().next().copied()).unwrap_or_default();
+    Ok(split(&text, (!several).then_some(single)))
+}
+
+/// The values of an answer: that of one rank, or an array of `{rank, value}`. They are only
+/// passed on, so numbers and nesting that nothing here could hold do no harm. What is not
+/// JSON is left out; the size says that there is something.
+fn split(text: &[u8], single: Option<u32>) -> Vec<(u32, String)> {
+    type Object<'a> = BTreeMap<String, &'a RawValue>;
+    let owned = |value: &RawValue| value.get().to_owned();
+    if let Some(rank) = single {
+        let value: Option<&RawValue> = serde_json::from_slice(text).ok();
+        return value.map(|value| (rank, owned(value))).into_iter().collect();
+    }
+    let list: Vec<Object<'_>> = serde_json::from_slice(text).unwrap_or_default();
+    list.iter()
+        .filter_map(|object| {
+            Some((
+                object.get("rank")?.get().parse().ok()?,
+                owned(object.get("value")?),
+            ))
+        })
+        .collect()
+}
+
+/// Fetches what a table shows of values that the status does not have. Of a large one it
+/// shows the size.
+async fn fill_small(cluster: &Cluster, name: &str, rows: &mut BTreeMap<u32, Row>) -> Result<()> {
+    let wanted: Vec<u32> = rows
+        .values()
+        .filter(|row| row.wants_value())
+        .map(|row| row.rank)
+        .collect();
+    let fetched: Vec<(u32, Option<Shown>)> = futures::stream::iter(wanted)
+        .map(|rank| async move { Ok::<_, anyhow::Error>((rank, small(cluster, name, rank).await?)) })
+        .buffer_unordered(AT_ONCE)
+        .try_collect()
+        .await?;
+    for (rank, value) in fetched {
+        rows.entry(rank).or_insert_with(|| Row::of(rank)).value = value;
+    }
+    Ok(())
+}
+
+/// The value of one rank, if it is small.
+async fn small(cluster: &Cluster, name: &str, rank: u32) -> Result<Option<Shown>> {
+    let mut text = Vec::new();
+    let some = |piece: &[u8]| {
+        text.extend_from_slice(piece);
+        // The newline at the end is no part of it.
+        Ok(text.len() <= SMALL + 1)
+    };
+    match read(cluster, name, Some(rank), some).await {
+        Ok(()) if text.len() > SMALL + 1 => Ok(Some(Shown::Large)),
+        Ok(()) => Ok(Some(Shown::Text(
+            String::from_utf8_lossy(&text).trim_end().to_owned(),
+        ))),
+        Err(failure) if is_none(&failure) => Ok(None),
+        Err(failure) => Err(failure.into()),
+    }
+}
+
+const SUCCEEDED: &str = skyward_api::condition::reason::SUCCEEDED;
+
 const HEADINGS: [&str; 6] = ["RANK", "MACHINE", "STATUS", "EXIT", "DURATION", "VALUE"];
+
+/// A return value, as far as it is shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Shown {
+    /// Its JSON.
+    Text(String),
+    /// It has more bytes than a table asks for.
+    Large,
+}
 
 /// One run, from the status and the values.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -170,25 +309,25 @@ struct Row {
     result: Option<RunResult>,
     reason: String,
     message: String,
-    value: Option<Value>,
+    value: Option<Shown>,
 }
 
 /// Rows in order of rank: the status has details of at most eight runs, the others are known
 /// as ranges of ranks that succeeded or failed.
-fn rows(task: &Task, status: &TaskStatus, values: &[(u32, Value)], only: Option<u32>) -> Vec<Row> {
-    let mut rows: std::collections::BTreeMap<u32, Row> = std::collections::BTreeMap::new();
+fn rows(status: &TaskStatus, only: Option<u32>) -> BTreeMap<u32, Row> {
+    let mut rows: BTreeMap<u32, Row> = BTreeMap::new();
     let named = [
-        (&status.succeeded_ranks, "Succeeded"),
+        (&status.succeeded_ranks, SUCCEEDED),
         (&status.failed_ranks, "Failed"),
     ];
     for (ranges, reason) in named {
         for rank in expand(ranges) {
+            let reason = reason.to_owned();
             rows.insert(
                 rank,
                 Row {
-                    rank,
-                    reason: reason.to_owned(),
-                    ..Row::default()
+                    reason,
+                    ..Row::of(rank)
                 },
             );
         }
@@ -198,28 +337,13 @@ fn rows(task: &Task, status: &TaskStatus, values: &[(u32, Value)], only: Option<
             rank: result.rank,
             reason: result.reason.clone(),
             message: result.message.clone(),
-            value: result.value.clone(),
+            value: result.value.as_ref().map(|value| Shown::Text(value.to_string())),
             result: Some(result.clone()),
         };
         rows.insert(result.rank, row);
     }
-    // The value of a single run comes without its rank.
-    let single = task.spec.parsed_placement() != Some(Placement::All) && rows.len() == 1;
-    for (rank, value) in values {
-        let rank = if single {
-            rows.keys().next().copied().unwrap_or(*rank)
-        } else {
-            *rank
-        };
-        let row = rows.entry(rank).or_insert_with(|| Row {
-            rank,
-            ..Row::default()
-        });
-        row.value = Some(value.clone());
-    }
-    rows.into_values()
-        .filter(|row| only.is_none_or(|rank| row.rank == rank))
-        .collect()
+    rows.retain(|rank, _| only.is_none_or(|only| only == *rank));
+    rows
 }
 
 /// Ranks of `0-3,5`.
@@ -235,6 +359,25 @@ fn expand(ranges: &str) -> Vec<u32> {
 }
 
 impl Row {
+    fn of(rank: u32) -> Self {
+        Self {
+            rank,
+            ..Self::default()
+        }
+    }
+
+    /// Whether the store may have a small value that the status does not show.
+    fn wants_value(&self) -> bool {
+        let bytes = self.result.as_ref().map(|result| result.value_bytes);
+        self.value.is_none()
+            && match bytes {
+                Some(bytes) => {
+                    bytes.is_some_and(|bytes| usize::try_from(bytes).is_ok_and(|bytes| bytes <= SMALL))
+                }
+                None => self.reason == SUCCEEDED,
+            }
+    }
+
     fn cells(&self) -> Vec<String> {
         let result = self.result.as_ref();
         let exit = match result {
@@ -246,8 +389,9 @@ impl Row {
             _ => "-".to_owned(),
         };
         let value = match (&self.value, result.and_then(|result| result.value_bytes)) {
-            (Some(value), _) => shorten(&value.to_string(), SHORT),
-            (None, Some(bytes)) => format!("({bytes} bytes)"),
+            (Some(Shown::Text(value)), _) => shorten(value, SHORT),
+            (_, Some(bytes)) => format!("({bytes} bytes)"),
+            (Some(Shown::Large), None) => format!("(more than {SMALL} bytes)"),
             (None, None) => "-".to_owned(),
         };
         vec![
@@ -264,19 +408,29 @@ impl Row {
         ]
     }
 
-    fn json(&self) -> Value {
+    /// An object; the value stands in it as the function gave it.
+    fn json(&self) -> String {
         let mut object = match self.result.as_ref().map(serde_json::to_value) {
             Some(Ok(Value::Object(object))) => object,
-            _ => Map::new(),
+            _ => serde_json::Map::new(),
         };
         object.insert("rank".to_owned(), json!(self.rank));
         if !self.reason.is_empty() {
             object.insert("reason".to_owned(), json!(self.reason));
         }
-        if let Some(value) = &self.value {
-            object.insert("value".to_owned(), value.clone());
+        let mut members: Vec<(String, String)> = object
+            .into_iter()
+            .filter(|(name, _)| name != "value")
+            .map(|(name, member)| (name, member.to_string()))
+            .collect();
+        if let Some(Shown::Text(value)) = &self.value {
+            members.push(("value".to_owned(), value.clone()));
         }
-        Value::Object(object)
+        let lines: Vec<String> = members
+            .iter()
+            .map(|(name, text)| format!("    {}: {text}", Value::from(name.as_str())))
+            .collect();
+        format!("  {{\n{}\n  }}", lines.join(",\n"))
     }
 }
 
@@ -317,11 +471,12 @@ mod tests {
         .unwrap()
     }
 
-    fn cells(task: &Task, values: &[(u32, Value)]) -> Vec<Vec<String>> {
-        rows(task, task.status.as_ref().unwrap(), values, None)
-            .iter()
-            .map(Row::cells)
-            .collect()
+    fn rows_of(task: &Task) -> BTreeMap<u32, Row> {
+        rows(task.status.as_ref().unwrap(), None)
+    }
+
+    fn cells(rows: &BTreeMap<u32, Row>) -> Vec<Vec<String>> {
+        rows.values().map(Row::cells).collect()
     }
 
     #[test]
@@ -338,7 +493,7 @@ mod tests {
             }),
         );
         assert_eq!(
-            cells(&task, &[]),
+            cells(&rows_of(&task)),
             [
                 ["0", "m-0", "Succeeded", "0", "1m12s", r#"{"loss":0.5}"#],
                 ["1", "m-1", "KilledBySignal", "SIGKILL", "-", "-"],
@@ -356,22 +511,86 @@ mod tests {
             json!({ "phase": "Succeeded", "placed": ["0.1", "1.1", "2.1", "3.1"], "succeededRanks": "0-3", "results": results }),
         );
         assert!(is_incomplete(task.status.as_ref().unwrap(), None));
-        let cells = cells(&task, &[(3, json!("three"))]);
+        let mut rows = rows_of(&task);
+        assert!(!rows[&0].wants_value(), "it returned nothing");
+        assert!(rows[&3].wants_value());
+        rows.get_mut(&3).unwrap().value = Some(Shown::Text("\"three\"".to_owned()));
+        rows.get_mut(&2).unwrap().value = Some(Shown::Large);
+        let cells = cells(&rows);
         assert_eq!(cells.len(), 4);
+        assert_eq!(cells[2][5], "(more than 4096 bytes)");
         assert_eq!(cells[3], ["3", "-", "Succeeded", "-", "-", "\"three\""]);
     }
 
     #[test]
-    fn the_value_of_a_single_run_is_put_to_its_rank() {
-        let task = task(
-            "2",
-            json!({ "phase": "Succeeded", "placed": ["4.1"], "succeededRanks": "2",
-                "results": [{ "rank": 2, "machine": "m", "attempt": 1, "reason": "Succeeded", "valueBytes": 99 }] }),
+    fn a_large_value_is_not_fetched_for_the_table() {
+        let result = |bytes: i64| {
+            let result = json!({ "rank": 0, "machine": "m", "attempt": 1, "reason": "Succeeded", "valueBytes": bytes });
+            rows_of(&task(
+                "one",
+                json!({ "phase": "Succeeded", "placed": ["4.1"], "succeededRanks": "0", "results": [result] }),
+            ))
+        };
+        assert!(result(99)[&0].wants_value());
+        assert!(!result(50_000_000)[&0].wants_value());
+        assert_eq!(cells(&result(50_000_000))[0][5], "(50000000 bytes)");
+    }
+
+    #[test]
+    fn a_single_run_may_return_what_looks_like_ranks() {
+        let list = r#"[{"rank":5,"value":1},{"rank":6,"value":2}]"#;
+        assert_eq!(split(list.as_bytes(), Some(0)), [(0, list.to_owned())]);
+        assert_eq!(
+            split(format!("{list}\n").as_bytes(), None),
+            [(5, "1".to_owned()), (6, "2".to_owned())]
         );
-        assert!(is_incomplete(task.status.as_ref().unwrap(), None));
-        let cells = cells(&task, &[(0, json!([1, 2]))]);
-        assert_eq!(cells.len(), 1);
-        assert_eq!(cells[0][5], "[1,2]");
+        let status = |placed: Value| task("all", json!({ "placed": placed })).status.unwrap();
+        assert!(!several(&status(json!(["0.1"]))));
+        assert!(several(&status(json!(["0.1", "1.1"]))));
+    }
+
+    #[test]
+    fn values_that_nothing_here_can_hold_are_passed_on() {
+        let large = "9".repeat(400);
+        let nested = format!("{}{}", "[".repeat(200), "]".repeat(200));
+        for value in [large, nested, "18446744073709551615".to_owned(), "1.0".to_owned()] {
+            assert_eq!(split(value.as_bytes(), Some(0)), [(0, value.clone())]);
+            let row = Row {
+                value: Some(Shown::Text(value.clone())),
+                ..Row::of(0)
+            };
+            assert!(
+                row.json().contains(&format!("\"value\": {value}")),
+                "{}",
+                row.json()
+            );
+        }
+        assert_eq!(split(b"NaN", Some(0)), []);
+    }
+
+    #[test]
+    fn what_the_status_shows_in_other_words_is_asked_for() {
+        let shown = |value: Value, bytes: usize| {
+            let result = json!({ "rank": 0, "machine": "m", "attempt": 1, "reason": "Succeeded", "value": value, "valueBytes": bytes });
+            let task = task("one", json!({ "placed": ["0.1"], "results": [result] }));
+            is_incomplete(task.status.as_ref().unwrap(), None)
+        };
+        assert!(!shown(json!({ "a": [1, 2] }), 11));
+        assert!(shown(json!(1), 3), "it was 1.0");
+    }
+
+    #[test]
+    fn all_that_is_known_is_json() {
+        let task = task(
+            "one",
+            json!({ "phase": "Succeeded", "placed": ["4.1"], "succeededRanks": "0",
+                "results": [{ "rank": 0, "machine": "m", "attempt": 1, "reason": "Succeeded", "value": { "a": "\"" } }] }),
+        );
+        let row: Value = serde_json::from_str(&rows_of(&task)[&0].json()).unwrap();
+        assert_eq!(
+            row,
+            json!({ "rank": 0, "machine": "m", "attempt": 1, "reason": "Succeeded", "value": { "a": "\"" } })
+        );
     }
 
     #[test]

@@ -102,9 +102,9 @@ impl From<std::io::Error> for Error {
 
 /// A value that is read piece by piece.
 pub struct StoredResult {
-    /// Its size in bytes.
+    /// Its whole size in bytes.
     pub size: u64,
-    /// Its bytes, a few at a time.
+    /// Its bytes from the offset, a few at a time.
     pub bytes: BoxStream<'static, Result<Bytes, Error>>,
 }
 
@@ -339,8 +339,13 @@ impl Store {
         }
     }
 
-    /// A return value, if there is one.
-    pub async fn get_result(&self, task_uid: &str, run_id: &str) -> Result<Option<StoredResult>, Error> {
+    /// A return value from an offset, if there is one.
+    pub async fn get_result(
+        &self,
+        task_uid: &str,
+        run_id: &str,
+        offset: u64,
+    ) -> Result<Option<StoredResult>, Error> {
         let path = result_path(task_uid, run_id)?;
         let size = match self.objects.head(&path).await {
             Ok(meta) => meta.size,
@@ -348,7 +353,7 @@ impl Store {
             Err(error) => return Err(error.into()),
         };
         let objects = Arc::clone(&self.objects);
-        let bytes = futures::stream::try_unfold(0, move |offset| {
+        let bytes = futures::stream::try_unfold(offset, move |offset| {
             let (objects, path) = (Arc::clone(&objects), path.clone());
             async move {
                 if offset >= size {

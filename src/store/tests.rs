@@ -93,12 +93,12 @@ async fn a_result_appears_whole_or_not_at_all() {
     let broken = stream::iter([Ok(Bytes::from_static(b"[1,")), Err("connection lost")]);
     let error = store.put_result_stream(TASK, RUN, 100, broken).await.unwrap_err();
     assert!(matches!(error, Error::Source(_)));
-    assert!(store.get_result(TASK, RUN).await.unwrap().is_none());
+    assert!(store.get_result(TASK, RUN, 0).await.unwrap().is_none());
 
     let large = stream::iter([Ok::<_, String>(Bytes::from_static(b"0123456789"))]);
     let error = store.put_result_stream(TASK, RUN, 9, large).await.unwrap_err();
     assert!(matches!(error, Error::TooLarge { limit: 9 }));
-    assert!(store.get_result(TASK, RUN).await.unwrap().is_none());
+    assert!(store.get_result(TASK, RUN, 0).await.unwrap().is_none());
 
     let piece = Bytes::from(vec![b'7'; 1 << 20]);
     let pieces = stream::iter((0..12).map(|_| Ok::<_, String>(piece.clone())));
@@ -106,7 +106,7 @@ async fn a_result_appears_whole_or_not_at_all() {
         store.put_result_stream(TASK, RUN, 1 << 30, pieces).await.unwrap(),
         12 << 20
     );
-    let result = store.get_result(TASK, RUN).await.unwrap().unwrap();
+    let result = store.get_result(TASK, RUN, 0).await.unwrap().unwrap();
     assert_eq!(result.size, 12 << 20);
     let mut bytes = result.bytes;
     let mut read = 0;
@@ -116,6 +116,11 @@ async fn a_result_appears_whole_or_not_at_all() {
         read += piece.len();
     }
     assert_eq!(read, 12 << 20);
+    for (offset, left) in [(12 << 20, 0), ((12 << 20) - 5, 5), (u64::MAX, 0)] {
+        let result = store.get_result(TASK, RUN, offset).await.unwrap().unwrap();
+        let rest: Vec<Bytes> = result.bytes.map(Result::unwrap).collect().await;
+        assert_eq!(rest.concat().len(), left, "from {offset}");
+    }
 }
 
 #[tokio::test]
@@ -143,7 +148,7 @@ async fn an_id_that_is_a_path_is_refused() {
             "{id}"
         );
         assert!(
-            matches!(store.get_result(TASK, id).await, Err(Error::BadId(_))),
+            matches!(store.get_result(TASK, id, 0).await, Err(Error::BadId(_))),
             "{id}"
         );
         assert!(

@@ -219,15 +219,20 @@ async fn read_result(
 ) -> Result<Response, Failure> {
     let (reading, task, permit) = admit(&shared, &user, namespace, name, "result").await?;
     let Query(query) = query.map_err(|error| Failure::bad_request(error.to_string()))?;
-    let rank = match query.get("rank") {
-        None => None,
-        Some(text) => Some(
-            text.parse()
-                .map_err(|_| Failure::bad_request(format!("rank: {text:?} is not a whole number from 0")))?,
-        ),
-    };
-    let chunks = result::open(reading, task, rank).await?;
+    let rank = number(&query, "rank")?;
+    let offset = number(&query, "offset")?;
+    let chunks = result::open(reading, task, rank, offset).await?;
     Ok(answer(chunks, "application/json", permit))
+}
+
+fn number<T: std::str::FromStr>(query: &BTreeMap<String, String>, name: &str) -> Result<Option<T>, Failure> {
+    query
+        .get(name)
+        .map(|text| {
+            text.parse()
+                .map_err(|_| Failure::bad_request(format!("{name}: {text:?} is not a whole number from 0")))
+        })
+        .transpose()
 }
 
 fn answer(chunks: crate::data::Chunks, kind: &'static str, permit: Permit) -> Response {

@@ -8,7 +8,10 @@
 //! - `/v1/tasks/{namespace}/{uid}/log?run=&offset=&follow=`: the encoded log from an offset.
 //!   It ends in order only when all was sent; anything else breaks the connection. Empty
 //!   lines in between keep it alive. 404: nothing is known of that run (yet).
-//! - `/v1/tasks/{namespace}/{uid}/result?run=`: a return value's JSON.
+//! - `/v1/tasks/{namespace}/{uid}/result?run=&offset=`: a return value's JSON from an offset.
+//!
+//! 503: a leader that has just begun does not know yet what runs, so it cannot tell whether a
+//! log is complete.
 
 use std::{
     io,
@@ -112,8 +115,8 @@ pub trait Data: Send + Sync {
         offset: u64,
         follow: bool,
     ) -> Result<Chunks, DataError>;
-    /// A run's return value.
-    async fn result(&self, namespace: &str, uid: &str, run: &str) -> Result<Chunks, DataError>;
+    /// A run's return value from an offset.
+    async fn result(&self, namespace: &str, uid: &str, run: &str, offset: u64) -> Result<Chunks, DataError>;
 }
 
 /// The leader, wherever it is.
@@ -248,9 +251,11 @@ impl Data for Leader {
         .await
     }
 
-    async fn result(&self, namespace: &str, uid: &str, run: &str) -> Result<Chunks, DataError> {
-        self.get(&format!("/v1/tasks/{namespace}/{uid}/result?run={run}"))
-            .await
+    async fn result(&self, namespace: &str, uid: &str, run: &str, offset: u64) -> Result<Chunks, DataError> {
+        self.get(&format!(
+            "/v1/tasks/{namespace}/{uid}/result?run={run}&offset={offset}"
+        ))
+        .await
     }
 }
 

@@ -21,7 +21,7 @@ use crate::{
     data::{DataError, Run, Runs, run_id},
     options::{Format, LogOptions},
     reading::{Now, Reading, attempt, describe, pause, phase, ranks},
-    records::{Decoder, Record, frame, frame_attempt, frame_notice},
+    records::{Decoder, Record, frame, frame_attempt, frame_notice, frame_position},
     status::Failure,
     text::{Joiner, Style},
 };
@@ -152,6 +152,14 @@ impl Writer {
         self.flush().await
     }
 
+    /// Everything of that rank before the offset was left out, and need not be read again.
+    async fn position(&mut self, attempt: u32, rank: u32, offset: u64) -> Result<(), Ended> {
+        if self.format == Format::Records {
+            frame_position(&mut self.buffer, attempt, rank, offset);
+        }
+        self.flush().await
+    }
+
     async fn notice(&mut self, text: &str) -> Result<(), Ended> {
         match self.format {
             Format::Text => {
@@ -206,6 +214,8 @@ impl Writer {
 /// What readers tell the pump.
 enum Event {
     Records(u32, Vec<Record>),
+    /// Of this rank nothing comes that stands before the offset.
+    Position(u32, u64),
     Notice(String),
 }
 
@@ -222,6 +232,8 @@ impl Pump {
         mut runs: Option<Runs>,
         writer: &mut Writer,
     ) -> Result<(), Ended> {
+        // An attempt that begins while somebody looks on is shown from its first line.
+        let first = number;
         loop {
             if number > 0 {
                 let known = match runs.take() {
@@ -235,7 +247,8 @@ impl Pump {
                 }
                 if !wanted.is_empty() {
                     writer.begin_attempt(number, wanted.len()).await?;
-                    self.stream(number, &wanted, &known, writer).await?;
+                    let tail = self.options.tail_lines.filter(|_| number == first);
+                    self.stream(number, &wanted, &known, tail, writer).await?;
                     writer.end_attempt().await?;
                 } else if self.options.follow && number == attempt(&task) && !phase(&task).is_finished() {
                     // Placed a moment ago: the leader does not list its runs yet.
@@ -317,6 +330,7 @@ impl Pump {
         number: u32,
         wanted: &BTreeSet<u32>,
         known: &Runs,
+        tail: Option<u64>,
         writer: &mut Writer,
     ) -> Result<(), Ended> {
         let (send, mut events) = mpsc::channel(16);
@@ -333,6 +347,7 @@ impl Pump {
                     .cloned(),
                 attempt: number,
                 rank,
+                tail,
                 options: self.options.clone(),
                 send: send.clone(),
             })
@@ -364,6 +379,7 @@ impl Pump {
                     shown = !self.options.follow;
                     quiet_since = Instant::now();
                 }
+                Ok(Some(Event::Position(rank, offset))) => writer.position(number, rank, offset).await?,
                 Ok(Some(Event::Notice(text))) => writer.notice(&text).await?,
                 Err(_) => {
                     if !shown {
@@ -398,6 +414,8 @@ struct Reader {
     known: Option<Run>,
     attempt: u32,
     rank: u32,
+    /// Only so many lines of what is there already.
+    tail: Option<u64>,
     options: LogOptions,
     send: mpsc::Sender<Event>,
 }
@@ -411,6 +429,9 @@ impl Reader {
     async fn read(&self) -> Result<(), Ended> {
         let follow = self.options.follow;
         let (mut decoder, mut skip) = self.start().await?;
+        if self.options.tail_lines.is_some() && decoder.position() == 0 && skip == 0 {
+            self.event(Event::Position(self.rank, 0)).await?;
+        }
         let mut failures = 0;
         let mut heard_at = Instant::now();
         loop {
@@ -482,20 +503,26 @@ impl Reader {
 
     async fn pass(&self, decoder: &mut Decoder, skip: &mut u64) -> Result<(), Ended> {
         let mut records = Vec::new();
+        let mut left_out = None;
         while let Some(record) = decoder.next_record() {
             if is_before(&record, self.options.since) {
+                left_out = Some(record.end);
                 continue;
             }
             if *skip > 0 {
                 *skip -= u64::from(record.complete);
+                // Only after the last of them: whoever goes on there counts no lines.
+                left_out = (*skip == 0).then_some(record.end);
                 continue;
             }
             records.push(record);
         }
-        if records.is_empty() {
-            Ok(())
-        } else {
+        if !records.is_empty() {
             self.event(Event::Records(self.rank, records)).await
+        } else if let Some(offset) = left_out {
+            self.event(Event::Position(self.rank, offset)).await
+        } else {
+            Ok(())
         }
     }
 
@@ -505,7 +532,7 @@ impl Reader {
         if let Some(position) = self.options.positions.iter().find(mine) {
             return Ok((Decoder::at(position.offset), 0));
         }
-        let (Some(lines), Some(run)) = (self.options.tail_lines, &self.known) else {
+        let (Some(lines), Some(run)) = (self.tail, &self.known) else {
             return Ok((Decoder::at(0), 0));
         };
         let mut window = TAIL_WINDOW;

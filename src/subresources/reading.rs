@@ -46,9 +46,9 @@ impl Reading {
             .await
     }
 
-    /// The return value of a run.
-    pub(crate) async fn result(&self, run: &str) -> Result<Chunks, DataError> {
-        let result = || self.data.result(&self.namespace, &self.uid, run);
+    /// The return value of a run from an offset.
+    pub(crate) async fn result(&self, run: &str, offset: u64) -> Result<Chunks, DataError> {
+        let result = || self.data.result(&self.namespace, &self.uid, run, offset);
         self.patiently(result, |error| *error != DataError::NotFound)
             .await
     }

@@ -140,6 +140,16 @@ pub enum Framed {
         /// Runs that are sent.
         runs: u32,
     },
+    /// The next record of this rank stands at that offset or after it: what is before was
+    /// left out as asked.
+    Position {
+        /// The attempt.
+        attempt: u32,
+        /// The rank.
+        rank: u32,
+        /// Where to go on.
+        offset: u64,
+    },
     /// Something the server says about the log, for standard error.
     Notice(String),
 }
@@ -153,6 +163,11 @@ pub fn frame(out: &mut Vec<u8>, attempt: u32, rank: u32, record: &Record) {
 /// Writes the head of an attempt as [`Framed`] reads it.
 pub fn frame_attempt(out: &mut Vec<u8>, attempt: u32, runs: u32) {
     out.extend_from_slice(format!("# {attempt} {runs}\n").as_bytes());
+}
+
+/// Writes a position as [`Framed`] reads it.
+pub fn frame_position(out: &mut Vec<u8>, attempt: u32, rank: u32, offset: u64) {
+    out.extend_from_slice(format!("@ {attempt} {rank} {offset}\n").as_bytes());
 }
 
 /// Writes a notice as [`Framed`] reads it.
@@ -175,6 +190,14 @@ pub fn parse_framed(line: &Bytes) -> Option<Framed> {
         return Some(Framed::Attempt {
             attempt: attempt.parse().ok()?,
             runs: runs.parse().ok()?,
+        });
+    }
+    if let Some(text) = line.strip_prefix(b"@ ") {
+        let mut numbers = std::str::from_utf8(text).ok()?.split_ascii_whitespace();
+        return Some(Framed::Position {
+            attempt: numbers.next()?.parse().ok()?,
+            rank: numbers.next()?.parse().ok()?,
+            offset: numbers.next()?.parse().ok()?,
         });
     }
     let mut at = 0;
@@ -266,6 +289,7 @@ mod tests {
         let mut out = Vec::new();
         frame(&mut out, 2, 13, &record);
         frame_attempt(&mut out, 2, 40);
+        frame_position(&mut out, 2, 13, 77);
         frame_notice(&mut out, "two\nlines");
         let mut lines = out.split_inclusive(|b| *b == b'\n').map(Bytes::copy_from_slice);
         assert_eq!(
@@ -278,6 +302,12 @@ mod tests {
         );
         let head = Framed::Attempt { attempt: 2, runs: 40 };
         assert_eq!(parse_framed(&lines.next().unwrap()), Some(head));
+        let position = Framed::Position {
+            attempt: 2,
+            rank: 13,
+            offset: 77,
+        };
+        assert_eq!(parse_framed(&lines.next().unwrap()), Some(position));
         assert_eq!(
             parse_framed(&lines.next().unwrap()),
             Some(Framed::Notice("two lines".into()))

@@ -198,9 +198,10 @@ impl Data for World {
         Ok(futures::stream::iter(pieces).boxed())
     }
 
-    async fn result(&self, _: &str, _: &str, run: &str) -> Result<Chunks, DataError> {
+    async fn result(&self, _: &str, _: &str, run: &str, offset: u64) -> Result<Chunks, DataError> {
         self.leads()?;
-        let result = self.results.get(run).ok_or(DataError::NotFound)?.clone();
+        let mut result = self.results.get(run).ok_or(DataError::NotFound)?.clone();
+        result.drain(..usize::try_from(offset).unwrap().min(result.len()));
         Ok(futures::stream::once(async { Ok(Bytes::from(result)) }).boxed())
     }
 }
@@ -582,6 +583,32 @@ async fn following_goes_on_with_the_next_attempt() {
 }
 
 #[tokio::test]
+async fn the_tail_is_that_of_the_attempt_that_ran_when_it_was_asked_for() {
+    let running = |attempt: u32| json!({ "phase": "Running", "attempt": attempt, "placed": ["0.1"] });
+    let done = json!({ "phase": "Succeeded", "attempt": 2, "placed": ["0.2"] });
+    let world = || {
+        World::with("t", running(1))
+            .log(1, 0, &["1 o F a", "2 o F b"])
+            .log(2, 0, &["3 o F c", "4 o F d"])
+            // The first answer is counted, the second shown.
+            .answers(&[
+                Answer::All,
+                Answer::AllThen(running(2)),
+                Answer::AllThen(done.clone()),
+            ])
+    };
+    let server = Server::start(world()).await;
+    assert_eq!(server.get("t/log?follow=true&tailLines=1").await.1, "b\nc\nd\n");
+    // Who is cut off before a line came knows where to go on all the same.
+    let server = Server::start(world()).await;
+    let (_, records) = server.get("t/log?follow=true&tailLines=0&format=records").await;
+    assert_eq!(
+        records,
+        "# 1 1\n@ 1 0 16\n# 2 1\n@ 2 0 0\n2 0 8 3 o F c\n2 0 16 4 o F d\n"
+    );
+}
+
+#[tokio::test]
 async fn results_come_from_the_status_or_the_store() {
     let one = json!({ "phase": "Succeeded", "attempt": 1, "placed": ["0.1"],
         "results": [{ "rank": 0, "machine": "m", "attempt": 1, "reason": "Succeeded", "value": { "a": 1 } }] });
@@ -601,8 +628,27 @@ async fn results_come_from_the_status_or_the_store() {
         json!([{ "rank": 1, "value": "small" }, { "rank": 2, "value": [3] }])
     );
     assert_eq!(server.get("t/result?rank=2").await.1, "[3]");
+    // In parts, the last of which ends with a newline.
+    for (query, rest) in [
+        ("rank=2&offset=0", "[3]\n"),
+        ("rank=2&offset=2", "]\n"),
+        ("rank=1&offset=3", "all\"\n"),
+        ("offset=30", "rank\":2,\"value\":[3]}]\n"),
+    ] {
+        let (_, body) = server.get(&format!("t/result?{query}")).await;
+        assert_eq!(body, rest, "{query}");
+    }
+    let (status, body) = server.get("t/result?rank=99").await;
+    assert_eq!(status, StatusCode::BAD_REQUEST, "{body}");
+    assert!(body.contains("highest rank is 2"), "{body}");
     let (status, body) = server.get("t/result?rank=0").await;
     assert_eq!(status, StatusCode::NOT_FOUND, "{body}");
+
+    // Kubernetes shows it in other words: the function's own are those of the store.
+    let shown = json!({ "phase": "Succeeded", "attempt": 1, "placed": ["0.1"],
+        "results": [{ "rank": 0, "machine": "m", "attempt": 1, "reason": "Succeeded", "value": 1, "valueBytes": 3 }] });
+    let server = Server::start(World::with("t", shown).result(0, "1.0")).await;
+    assert_eq!(server.get("t/result").await.1, "1.0");
 
     let failed = json!({ "phase": "Failed", "reason": "FunctionRaised", "attempt": 1, "placed": ["0.1"],
         "results": [{ "rank": 0, "machine": "m", "attempt": 1, "reason": "FunctionRaised", "message": "ValueError: no" }] });

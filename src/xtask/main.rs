@@ -2,9 +2,9 @@
 //!
 //! `cargo xtask generate` writes what is made from the code (CRDs, the chart's copy,
 //! the reference, settings in the providers' pages, the agent protocol); `cargo xtask check`
-//! fails when one of them is stale, when a crate uses what it must not (`layers`) or when
-//! tests would compile again what programs compiled (`features`). Neither needs a network,
-//! a cluster or Helm.
+//! fails when one of them is stale, when a crate uses what it must not (`layers`), when
+//! tests would compile again what programs compiled (`features`) or when documentation says
+//! what it must not (`words`). Neither needs a network, a cluster or Helm.
 
 #![expect(
     clippy::print_stdout,
@@ -19,6 +19,7 @@ mod pages;
 mod protocol;
 mod reference;
 mod sizes;
+mod words;
 
 use std::path::PathBuf;
 
@@ -60,6 +61,7 @@ fn main() -> Result<()> {
         problems.extend(layers::problems(&root())?);
         problems.extend(features::problems(&root())?);
         problems.extend(sizes::problems(&root())?);
+        problems.extend(words::problems(&root())?);
     }
     for problem in &problems {
         println!("{problem}");

@@ -52,7 +52,7 @@ fn kind(text: &mut String, definition: &CustomResourceDefinition) -> Result<()> 
     };
     writeln!(text, "\n## {}\n", names.kind)?;
     writeln!(text, "{}\n", description(&schema))?;
-    write!(text, "`kubectl get {}`", names.plural)?;
+    write!(text, "`kubectl get {}.{}`", names.plural, definition.spec.group)?;
     for short in names.short_names.iter().flatten() {
         write!(text, ", short `{short}`")?;
     }

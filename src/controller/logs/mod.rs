@@ -39,7 +39,7 @@ use tokio::{
 
 use crate::{
     context::Context,
-    logs::source::{Fleet, Machines, Source},
+    logs::source::{Fleet, JUST_BEGUN, Machines, Source, Whereabouts},
     task::live::Live,
 };
 
@@ -180,6 +180,10 @@ fn broken(error: impl std::fmt::Display) -> (StatusCode, String) {
     )
 }
 
+fn just_begun() -> (StatusCode, String) {
+    (StatusCode::SERVICE_UNAVAILABLE, JUST_BEGUN.to_owned())
+}
+
 fn not_found() -> (StatusCode, String) {
     (StatusCode::NOT_FOUND, "nothing is known of that run".to_owned())
 }
@@ -188,7 +192,7 @@ type Task = Path<(String, String)>;
 
 async fn runs(State(shared): State<Shared>, Path((_namespace, uid)): Task) -> Answer {
     // Machines first, then the store: a run on its way from one to the other is in both.
-    let live = shared.live.lookup(&uid);
+    let live = shared.live.lookup(&uid).ok_or_else(just_begun)?;
     let mut ids: BTreeMap<(u32, u32), (String, bool)> = BTreeMap::new();
     for run in &live {
         ids.insert((run.attempt, run.rank), (run.run_id.clone(), true));
@@ -236,10 +240,12 @@ async fn log(
     let LogQuery { run, offset, follow } = query;
     parse_run_id(&uid, &run).ok_or_else(not_found)?;
     let permit = room(&shared)?;
-    let known = shared.machines.machine_of(&uid, &run).is_some()
-        || shared.store.log_end(&uid, &run).await.map_err(broken)? > 0;
-    if !known {
-        return Err(not_found());
+    match shared.machines.place_of(&uid, &run) {
+        Whereabouts::On(_) => {}
+        Whereabouts::Nowhere if shared.store.log_end(&uid, &run).await.map_err(broken)? > 0 => {}
+        Whereabouts::Nowhere => return Err(not_found()),
+        // The store's part of a log that still grows would be taken for all of it.
+        Whereabouts::Unknown => return Err(just_begun()),
     }
     let source = Source {
         machines: shared.machines,
@@ -254,18 +260,20 @@ async fn log(
 #[derive(serde::Deserialize)]
 struct ResultQuery {
     run: String,
+    #[serde(default)]
+    offset: u64,
 }
 
 async fn result(
     State(shared): State<Shared>,
     Path((_namespace, uid)): Task,
-    Query(ResultQuery { run }): Query<ResultQuery>,
+    Query(ResultQuery { run, offset }): Query<ResultQuery>,
 ) -> Answer {
     parse_run_id(&uid, &run).ok_or_else(not_found)?;
     let permit = room(&shared)?;
     let stored = shared
         .store
-        .get_result(&uid, &run)
+        .get_result(&uid, &run, offset)
         .await
         .map_err(broken)?
         .ok_or_else(not_found)?;

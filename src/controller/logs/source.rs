@@ -25,6 +25,10 @@ use tokio::{
 
 use crate::task::live::Live;
 
+/// Said when a new leader does not know yet what runs.
+pub(super) const JUST_BEGUN: &str =
+    "the controller has just begun and does not know yet what runs; try again in a few seconds";
+
 /// How long a machine that does not answer is waited for, when not following.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Between two looks when nothing tells of a change.
@@ -33,12 +37,23 @@ const AGAIN: Duration = Duration::from_millis(250);
 /// Machines and their runs. Implemented by [`Fleet`]; tests bring their own.
 #[async_trait]
 pub(super) trait Machines: Send + Sync {
-    /// Where that run is, if it is on a machine.
-    fn machine_of(&self, task_uid: &str, run: &str) -> Option<MachineKey>;
+    /// Where that run is.
+    fn place_of(&self, task_uid: &str, run: &str) -> Whereabouts;
     /// The connection to that machine, if there is one.
     fn agent(&self, machine: &MachineKey) -> Option<Arc<dyn AgentApi>>;
     /// Woken when a connection changes.
     fn changes(&self) -> watch::Receiver<u64>;
+}
+
+/// Where a run is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Whereabouts {
+    /// On that machine; its log may grow.
+    On(MachineKey),
+    /// On none: its log is complete, or did not begin.
+    Nowhere,
+    /// A new leader does not know yet.
+    Unknown,
 }
 
 /// The real machines.
@@ -48,12 +63,8 @@ pub(super) struct Fleet {
 }
 
 impl Machines for Fleet {
-    fn machine_of(&self, task_uid: &str, run: &str) -> Option<MachineKey> {
-        self.live
-            .lookup(task_uid)
-            .into_iter()
-            .find(|live| live.run_id == run)
-            .map(|live| live.machine)
+    fn place_of(&self, task_uid: &str, run: &str) -> Whereabouts {
+        place_in(&self.live, task_uid, run)
     }
 
     fn agent(&self, machine: &MachineKey) -> Option<Arc<dyn AgentApi>> {
@@ -65,6 +76,16 @@ impl Machines for Fleet {
     fn changes(&self) -> watch::Receiver<u64> {
         self.sessions.subscribe()
     }
+}
+
+/// Where a run is, as far as the dispatchers have told.
+pub(super) fn place_in(live: &Live, task_uid: &str, run: &str) -> Whereabouts {
+    let Some(runs) = live.lookup(task_uid) else {
+        return Whereabouts::Unknown;
+    };
+    runs.into_iter()
+        .find(|live| live.run_id == run)
+        .map_or(Whereabouts::Nowhere, |live| Whereabouts::On(live.machine))
 }
 
 /// Everything needed to read one run's log.
@@ -103,11 +124,15 @@ impl Source {
     async fn pump(&self, mut offset: u64, send: &mpsc::Sender<Chunk>) -> Result<(), Stop> {
         let mut waiting_since: Option<Instant> = None;
         loop {
-            let machine = self.machines.machine_of(&self.task_uid, &self.run);
+            let place = self.machines.place_of(&self.task_uid, &self.run);
             if self.stored(&mut offset, send).await? {
                 continue;
             }
-            let Some(machine) = machine else { return Ok(()) };
+            let machine = match place {
+                Whereabouts::On(machine) => machine,
+                Whereabouts::Nowhere => return Ok(()),
+                Whereabouts::Unknown => return Err(Stop::Broken(JUST_BEGUN.to_owned())),
+            };
             match self.on_machine(&machine, &mut offset, send).await? {
                 Progress::Done => return Ok(()),
                 Progress::Some => waiting_since = None,

@@ -15,6 +15,7 @@ use skyward_subresources::{data, reload::key};
 use tokio_util::sync::CancellationToken;
 
 use super::*;
+use crate::{board::Key, task::live::LiveRun};
 
 const UID: &str = "6b1f9d5e-0000-4000-8000-000000000001";
 
@@ -40,11 +41,12 @@ struct Machine {
 }
 
 impl Machines for Arc<Machine> {
-    fn machine_of(&self, _: &str, run: &str) -> Option<MachineKey> {
-        (run == self.run && self.present.load(Ordering::SeqCst)).then(|| MachineKey {
-            namespace: "n".into(),
-            name: "m".into(),
-        })
+    fn place_of(&self, _: &str, run: &str) -> Whereabouts {
+        if run == self.run && self.present.load(Ordering::SeqCst) {
+            Whereabouts::On(MachineKey::new("n", "m"))
+        } else {
+            Whereabouts::Nowhere
+        }
     }
 
     fn agent(&self, _: &MachineKey) -> Option<Arc<dyn AgentApi>> {
@@ -204,6 +206,74 @@ async fn a_run_that_is_on_no_machine_is_read_from_the_store() {
     assert_eq!(read(world.source(true), 10).await, &world.machine.log[10..200]);
 }
 
+/// What the endpoint says while a new leader takes up Tasks.
+#[tokio::test]
+async fn a_leader_that_does_not_know_yet_what_runs_calls_no_log_complete() {
+    let world = world(200, &[]).await;
+    let live = Arc::new(Live::default());
+    let fleet = Arc::new(LiveMachine(live.clone(), world.machine.clone()));
+    let shared = Shared {
+        machines: fleet,
+        live: live.clone(),
+        store: world.store.clone(),
+        streams: Arc::new(Semaphore::new(8)),
+    };
+    let run = world.machine.run.clone();
+    let read = |follow| {
+        let task = Path(("n".to_owned(), UID.to_owned()));
+        let query = Query(LogQuery {
+            run: run.clone(),
+            offset: 0,
+            follow,
+        });
+        log(State(shared.clone()), task, query)
+    };
+    for follow in [false, true] {
+        assert_eq!(read(follow).await.unwrap_err().0, StatusCode::SERVICE_UNAVAILABLE);
+    }
+    let listed = runs(State(shared.clone()), Path(("n".to_owned(), UID.to_owned())));
+    assert_eq!(listed.await.unwrap_err().0, StatusCode::SERVICE_UNAVAILABLE);
+
+    let pool = Key::new("n", "p");
+    live.listed([pool.clone()]);
+    live.set(
+        UID,
+        vec![LiveRun {
+            run_id: run.clone(),
+            rank: 0,
+            attempt: 1,
+            machine: MachineKey::new("n", "m"),
+        }],
+    );
+    live.taken_up(&pool);
+    let answer = read(true).await.unwrap();
+    let body = axum::body::to_bytes(answer.into_body(), usize::MAX)
+        .await
+        .unwrap();
+    assert_eq!(
+        &body[..],
+        &world.machine.log[..],
+        "what the machine has follows what the store has"
+    );
+}
+
+/// The places that a leader knows, and one machine behind them.
+struct LiveMachine(Arc<Live>, Arc<Machine>);
+
+impl Machines for LiveMachine {
+    fn place_of(&self, task_uid: &str, run: &str) -> Whereabouts {
+        source::place_in(&self.0, task_uid, run)
+    }
+
+    fn agent(&self, machine: &MachineKey) -> Option<Arc<dyn AgentApi>> {
+        self.1.agent(machine)
+    }
+
+    fn changes(&self) -> watch::Receiver<u64> {
+        self.1.changes()
+    }
+}
+
 /// Reads over TLS as the aggregated API does.
 #[tokio::test]
 async fn the_endpoint_serves_who_has_our_certificate_and_nobody_else() {
@@ -231,9 +301,11 @@ async fn the_endpoint_serves_who_has_our_certificate_and_nobody_else() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let streams = Arc::new(Semaphore::new(1));
+    let known = Arc::new(Live::default());
+    known.listed([]);
     let shared = Shared {
         machines: Arc::new(world.machine.clone()),
-        live: Arc::default(),
+        live: known,
         store: world.store.clone(),
         streams: streams.clone(),
     };
@@ -275,12 +347,12 @@ async fn the_endpoint_serves_who_has_our_certificate_and_nobody_else() {
     assert_eq!(&log[..], &world.machine.log[17..]);
     let result = loop {
         // The stream's room is given back when the server has seen its end.
-        if let Ok(chunks) = leader.result("n", UID, run).await {
+        if let Ok(chunks) = leader.result("n", UID, run, 2).await {
             break chunks.map(|chunk| chunk.unwrap().to_vec()).concat().await;
         }
         tokio::task::yield_now().await;
     };
-    assert_eq!(&result[..], b"{\"a\":1}");
+    assert_eq!(&result[..], b"a\":1}");
     let unknown = leader
         .log("n", UID, &data::run_id(UID, 9, 9), 0, false)
         .await

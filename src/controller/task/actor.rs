@@ -57,6 +57,7 @@ impl Handle {
             changed: changed.clone(),
             empty: empty.clone(),
             effects: JoinSet::new(),
+            taken_up: false,
             seen: None,
         };
         Self {
@@ -92,6 +93,8 @@ struct Actor {
     changed: Arc<Notify>,
     empty: Arc<AtomicBool>,
     effects: JoinSet<()>,
+    /// Readers of logs know that this Pool's Tasks are taken up.
+    taken_up: bool,
     /// What the dispatcher was last told.
     seen: Option<(Option<Arc<PoolView>>, Vec<MachineView>)>,
 }
@@ -149,6 +152,10 @@ impl Actor {
         self.empty.store(self.dispatcher.is_empty(), Ordering::Release);
         if let Some(load) = self.dispatcher.load() {
             self.hands.context.board.publish(&self.key, load);
+            // All Tasks were seen, and what runs of them is told: those effects were carried out.
+            if !std::mem::replace(&mut self.taken_up, true) {
+                self.hands.context.live.taken_up(&self.key);
+            }
         }
     }
 

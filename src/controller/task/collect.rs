@@ -18,6 +18,7 @@ use crate::{
     metrics::Metrics,
     task::{
         environment::RESULT_LIMIT,
+        inline::inline,
         message::{CollectError, CollectOrder, Collected},
         model::RunId,
         tail,
@@ -34,8 +35,6 @@ const TURN_TIME: Duration = Duration::from_secs(20);
 const STORE_DEADLINE: Duration = Duration::from_mins(1);
 /// Longest wait for a whole result, from its machine into the store.
 const RESULT_DEADLINE: Duration = Duration::from_mins(30);
-/// Largest value that a status shows, in bytes of JSON.
-const MAX_VALUE: usize = 4096;
 /// Shown instead of a log tail that may hold values of a Secret that cannot be read.
 const WITHHELD: &str = "[not shown: the Secrets it may hold cannot be read now; see kubectl skyward logs]";
 
@@ -275,9 +274,7 @@ fn summary(finished: &Finished, too_large: bool, secrets: Option<&[String]>) -> 
         let text = tail::harmless(&finished.message);
         secrets.map_or_else(|| text.clone(), |secrets| tail::masked(&text, secrets))
     };
-    let value = (finished.has_result && finished.result.len() <= MAX_VALUE)
-        .then(|| serde_json::from_slice(&finished.result).ok())
-        .flatten();
+    let value = finished.has_result.then(|| inline(&finished.result)).flatten();
     let log_tail = match secrets {
         Some(secrets) => tail::readable(&finished.log_tail, secrets),
         None if finished.log_tail.is_empty() => String::new(),

@@ -1,12 +1,18 @@
 //! Where Tasks run at this moment, for those who want to read a log while it is written.
-//! A hint: what it does not know is in the store, or not there yet.
+//!
+//! A new leader learns it bit by bit: each dispatcher takes up the Tasks of its Pool. Until
+//! all have, "not on a machine" is not known of a Task that nobody has taken up: its log
+//! must not be taken for complete. After that, what is not here is in the store, or not
+//! there yet.
 
 use std::{
-    collections::HashMap,
-    sync::{Mutex, PoisonError},
+    collections::{BTreeSet, HashMap},
+    sync::{Mutex, MutexGuard, PoisonError},
 };
 
 use skyward_remote::MachineKey;
+
+use crate::board::Key;
 
 /// A run that its agent has.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,25 +29,81 @@ pub struct LiveRun {
 
 /// Where Tasks run, by UID.
 #[derive(Debug, Default)]
-pub struct Live(Mutex<HashMap<String, Vec<LiveRun>>>);
+pub struct Live(Mutex<Known>);
+
+#[derive(Debug, Default)]
+struct Known {
+    runs: HashMap<String, Vec<LiveRun>>,
+    /// Pools whose Tasks are not all taken up; `None` = which those are is not known yet.
+    pending: Option<BTreeSet<Key>>,
+}
 
 impl Live {
-    /// The runs of a Task, in order of rank; none when it does not run.
-    pub fn lookup(&self, task_uid: &str) -> Vec<LiveRun> {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(task_uid)
-            .cloned()
-            .unwrap_or_default()
+    /// The runs of a Task, in order of rank; none when it does not run. `None` = that is
+    /// not known yet.
+    pub fn lookup(&self, task_uid: &str) -> Option<Vec<LiveRun>> {
+        let known = self.known();
+        match known.runs.get(task_uid) {
+            Some(runs) => Some(runs.clone()),
+            None if known.pending.as_ref().is_some_and(BTreeSet::is_empty) => Some(Vec::new()),
+            None => None,
+        }
     }
 
     pub(crate) fn set(&self, task_uid: &str, runs: Vec<LiveRun>) {
-        let mut live = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known();
         if runs.is_empty() {
-            live.remove(task_uid);
+            known.runs.remove(task_uid);
         } else {
-            live.insert(task_uid.to_owned(), runs);
+            known.runs.insert(task_uid.to_owned(), runs);
         }
+    }
+
+    /// All Tasks are on their way to the dispatchers of these Pools.
+    pub(crate) fn listed(&self, pools: impl IntoIterator<Item = Key>) {
+        self.known()
+            .pending
+            .get_or_insert_with(|| pools.into_iter().collect());
+    }
+
+    /// The dispatcher of that Pool has taken up its Tasks.
+    pub(crate) fn taken_up(&self, pool: &Key) {
+        if let Some(pending) = &mut self.known().pending {
+            pending.remove(pool);
+        }
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run() -> LiveRun {
+        LiveRun {
+            run_id: "a-1-0".into(),
+            rank: 0,
+            attempt: 1,
+            machine: MachineKey::new("n", "m"),
+        }
+    }
+
+    #[test]
+    fn a_new_leader_does_not_take_a_task_that_nobody_has_taken_up_for_ended() {
+        let live = Live::default();
+        let (one, two) = (Key::new("n", "one"), Key::new("n", "two"));
+        assert_eq!(live.lookup("a"), None, "Tasks are not listed yet");
+        live.listed([one.clone(), two.clone()]);
+        live.taken_up(&one);
+        assert_eq!(live.lookup("a"), None, "Pool two may have it");
+        live.set("a", vec![run()]);
+        assert_eq!(live.lookup("a"), Some(vec![run()]));
+        live.taken_up(&two);
+        assert_eq!(live.lookup("b"), Some(Vec::new()));
+        live.set("a", Vec::new());
+        assert_eq!(live.lookup("a"), Some(Vec::new()), "it has ended");
     }
 }

@@ -10,7 +10,7 @@
 //! at any moment and build it anew. `placement.rs` decides who gets which machine,
 //! `status.rs` what users see. `actor.rs` feeds a dispatcher and `hands.rs` carries its
 //! effects out; `router.rs` watches Tasks and knows all dispatchers; `collect.rs` copies
-//! logs and results; `housekeeping.rs` deletes what has had its time.
+//! logs and results, `inline.rs` decides which values a status shows; `housekeeping.rs` deletes what has had its time.
 
 pub mod live;
 pub(crate) mod model;
@@ -21,6 +21,7 @@ mod dispatcher;
 mod environment;
 mod hands;
 mod housekeeping;
+mod inline;
 mod message;
 mod placement;
 mod references;

@@ -170,6 +170,8 @@ impl Router {
         }
         if !self.synced {
             self.synced = true;
+            let pools = self.dispatchers.keys().cloned();
+            self.hands.context.live.listed(pools);
             for dispatcher in self.dispatchers.values() {
                 let _ = dispatcher.task_tx.send(Event::Synced).await;
             }

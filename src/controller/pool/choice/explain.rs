@@ -30,7 +30,7 @@ pub fn explain(wishes: &[Wish], offers: &Catalogue, request: &Request<'_>) -> St
 fn of_wish(request: &Request<'_>, wish: &Wish, offers: &[Entry]) -> String {
     if offers.is_empty() {
         return format!(
-            "Provider \"{0}\" has no offers. See `kubectl describe provider {0}`.",
+            "Provider \"{0}\" has no offers. See `kubectl describe providers.skyward.dev {0}`.",
             wish.provider
         );
     }

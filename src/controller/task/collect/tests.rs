@@ -139,7 +139,7 @@ async fn a_large_log_and_result_arrive_whole_although_the_connection_breaks() {
     assert!(collected.result.value.is_none());
     assert_eq!(log(&store).await, agent.log);
     assert_eq!(
-        store.get_result("uid", "uid-1-0").await.unwrap().unwrap().size,
+        store.get_result("uid", "uid-1-0", 0).await.unwrap().unwrap().size,
         3_000_000
     );
 }
