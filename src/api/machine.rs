@@ -81,9 +81,10 @@ pub struct MachineSpec {
     /// Price of the Offer in USD per hour, frozen when it was ordered, as a decimal.
     #[schemars(length(max = 32))]
     pub hourly_price: String,
-    /// Most that the order may come to cost in USD per hour: on demand `hourlyPrice`; on the
-    /// spot market `maxHourlyCost` of the Pool, else the Offer's price on demand, but never
-    /// less than `hourlyPrice`. No bid is raised to it: it only bounds what is bid.
+    /// Most that the order may come to cost in USD per hour: on demand `hourlyPrice`, at
+    /// Vast.ai `maxHourlyCost` of the Pool, else twice `hourlyPrice`; on the spot market
+    /// `maxHourlyCost`, else the Offer's price on demand. Never less than `hourlyPrice`. No
+    /// bid is raised to it: it only bounds what is bid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32))]
     pub price_ceiling: Option<String>,

@@ -19,11 +19,13 @@ use serde::{Deserialize, Serialize};
     printcolumn(name = "Provider", type_ = "string", json_path = ".spec.provider"),
     printcolumn(name = "Accelerator", type_ = "string", json_path = ".spec.accelerator.name"),
     printcolumn(name = "Count", type_ = "number", json_path = ".spec.accelerator.count"),
+    printcolumn(name = "GPU-GB", type_ = "number", json_path = ".spec.accelerator.memoryGB"),
     printcolumn(name = "vCPUs", type_ = "number", json_path = ".spec.vcpus"),
     printcolumn(name = "Memory-GB", type_ = "number", json_path = ".spec.memoryGB"),
     printcolumn(name = "On-Demand", type_ = "string", json_path = ".spec.onDemandPrice"),
     printcolumn(name = "Spot", type_ = "string", json_path = ".spec.spotPrice"),
     printcolumn(name = "Available", type_ = "string", json_path = ".spec.availability"),
+    printcolumn(name = "Connected", type_ = "boolean", json_path = ".spec.connected"),
     printcolumn(
         name = "Type",
         type_ = "string",
@@ -64,7 +66,8 @@ pub struct OfferSpec {
     /// Memory of one machine in GB (10^9 bytes). For `container`: the most one Pod can get.
     #[serde(rename = "memoryGB")]
     pub memory_gb: f64,
-    /// Disk of one machine in GB (10^9 bytes), where the offer fixes it.
+    /// Disk of one machine in GB (10^9 bytes), where the offer fixes it; the most that it can
+    /// have where the offer bounds it.
     #[serde(default, rename = "diskGB", skip_serializing_if = "Option::is_none")]
     pub disk_gb: Option<f64>,
     /// `x86_64` or `arm64`.
@@ -78,6 +81,11 @@ pub struct OfferSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32), regex(pattern = r"^[0-9]+(\.[0-9]+)?$"))]
     pub spot_price: Option<String>,
+    /// The lower of both prices, which `kubectl get offers --sort-by .spec.lowestPrice` sorts
+    /// by; absent where it is sold on neither market.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 32), regex(pattern = r"^[0-9]+(\.[0-9]+)?$"))]
+    pub lowest_price: Option<String>,
     /// Whether the provider says that it can be had now.
     pub availability: Availability,
     /// Whether its machines can reach each other.

@@ -60,7 +60,7 @@ pub struct Offer {
     pub vcpus: f64,
     /// Memory of one machine in GB (10^9 bytes).
     pub memory_gb: f64,
-    /// Disk in GB (10^9 bytes), where the offer fixes it.
+    /// Disk in GB (10^9 bytes), where the offer fixes it; the most where it bounds it.
     pub disk_gb: Option<f64>,
     /// Architecture of the CPU.
     pub architecture: Architecture,

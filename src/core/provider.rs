@@ -145,6 +145,9 @@ pub struct Capabilities {
     pub billing_minimum: Duration,
     /// Which part of a machine's life is billed.
     pub billed_time: BilledTime,
+    /// Whether each machine on demand has a price of its own, of which an offer shows the
+    /// lowest; what disk an order asks for may be part of it.
+    pub marketplace: bool,
     /// Whether machines of one Pool reach each other by their private addresses.
     pub connected: bool,
     /// Whether an order can carry a boot script.
@@ -174,6 +177,7 @@ impl Capabilities {
             billing_step: Duration::from_secs(1),
             billing_minimum: Duration::ZERO,
             billed_time: BilledTime::Existing,
+            marketplace: false,
             connected: false,
             boot_script: false,
             host_keys: HostKeys::FirstContact,

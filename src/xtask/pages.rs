@@ -21,6 +21,8 @@ use crate::{
 const END: &str = "<!-- end of settings -->";
 /// What a page says beside a setting that the Python library has not.
 const OURS: &str = "; not in the Python library: ";
+/// What comes before those that have another name there, each as `ours as theirs`.
+const OTHERWISE: &str = "; named otherwise there: ";
 
 /// Writes (or compares) the table of every kind of provider of this build.
 pub(crate) fn generate(output: &mut Output) -> Result<()> {
@@ -67,17 +69,28 @@ fn with_table(page: &str, kind: &str, schema: &Value) -> Result<String, String> 
     let rest = page.get(start..).unwrap_or_default();
     let line = rest.lines().next().unwrap_or_default();
     let end = rest.find(END).ok_or_else(lacks)?;
-    let ours: Vec<&str> = line
-        .split_once(OURS)
-        .map_or("", |(_, names)| names.trim_end_matches("-->"))
-        .split(',')
-        .map(str::trim)
-        .filter(|name| !name.is_empty())
+    let listed = |after: &str| -> Vec<&str> {
+        line.split_once(after)
+            .map_or("", |(_, names)| {
+                names.split([';', '>']).next().unwrap_or_default()
+            })
+            .trim_end_matches('-')
+            .split(',')
+            .map(str::trim)
+            .filter(|name| !name.is_empty())
+            .collect()
+    };
+    // Ours, and the name there if it has one.
+    let special: Vec<(&str, Option<&str>)> = listed(OTHERWISE)
+        .into_iter()
+        .filter_map(|pair| pair.split_once(" as "))
+        .map(|(ours, theirs)| (ours, Some(theirs)))
+        .chain(listed(OURS).into_iter().map(|name| (name, None)))
         .collect();
     let mut rows = Vec::new();
-    collect(schema, "", &ours, &mut rows);
-    let known = |name: &&&str| !rows.iter().any(|(row, _)| row == **name);
-    if let Some(unknown) = ours.iter().find(known) {
+    collect(schema, "", &special, &mut rows);
+    let unknown = |(name, _): &&(&str, Option<&str>)| !rows.iter().any(|(row, _)| row == name);
+    if let Some((unknown, _)) = special.iter().find(unknown) {
         return Err(format!(
             "there is no setting '{unknown}' that its line could be about"
         ));
@@ -94,12 +107,12 @@ fn with_table(page: &str, kind: &str, schema: &Value) -> Result<String, String> 
 }
 
 /// A row for each setting, those inside of objects by their path; with its name.
-fn collect(schema: &Value, prefix: &str, ours: &[&str], rows: &mut Vec<(String, String)>) {
+fn collect(schema: &Value, prefix: &str, special: &[(&str, Option<&str>)], rows: &mut Vec<(String, String)>) {
     let properties = schema.get("properties").and_then(Value::as_object);
     for (name, field) in properties.into_iter().flatten() {
         let path = format!("{prefix}{name}");
         if field.get("properties").is_some() {
-            collect(field, &format!("{path}."), ours, rows);
+            collect(field, &format!("{path}."), special, rows);
             continue;
         }
         let Some(schema) = field.as_object() else { continue };
@@ -111,10 +124,10 @@ fn collect(schema: &Value, prefix: &str, ours: &[&str], rows: &mut Vec<(String, 
             base_type(schema),
             or_dash(default_of(schema, field)),
             with_values(without_default(&description(field)), schema),
-            if ours.contains(&path.as_str()) {
-                "–".to_owned()
-            } else {
-                format!("`{}`", snake_case(name))
+            match special.iter().find(|(ours, _)| *ours == path) {
+                Some((_, None)) => "–".to_owned(),
+                Some((_, Some(theirs))) => format!("`{theirs}`"),
+                None => format!("`{}`", snake_case(name)),
             }
         );
         rows.push((path, row));
@@ -198,6 +211,10 @@ mod tests {
     fn a_page_gets_a_row_for_each_setting_and_keeps_the_rest() {
         let page = "# X\n<!-- settings of x; not in the Python library: inner.one -->\nold\n<!-- end of settings -->\nmore\n";
         let written = with_table(page, "x", &schema()).unwrap();
+        let otherwise = "<!-- settings of x; not in the Python library: inner.one; named otherwise there: kind as sort -->\n<!-- end of settings -->\n";
+        let otherwise = with_table(otherwise, "x", &schema()).unwrap();
+        assert!(otherwise.contains("| `sort` |"), "{otherwise}");
+        assert!(otherwise.contains("A part. | – |"), "{otherwise}");
         assert!(
             written.contains(
                 "| `diskGB` | integer, 50 to 100 | 100 | Size of the disk. Grows never. | `disk_gb` |\n"

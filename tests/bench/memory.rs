@@ -43,8 +43,8 @@ pub(crate) async fn at_rest(bench: &Bench) -> anyhow::Result<()> {
     bench.delete_pool("rest").await
 }
 
-/// Providers, kinds of machines at each of their clouds, and Offers of each Provider: the
-/// most that one may have.
+/// Providers, kinds of machines at each of their clouds, and Offers of each Provider: 10,000
+/// in all.
 const PROVIDERS: usize = 20;
 const KINDS: usize = 125;
 const OFFERS: u32 = 500;

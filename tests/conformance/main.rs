@@ -8,6 +8,7 @@
 
 mod ledger;
 mod overlay;
+mod pages;
 mod prism;
 
 use std::{collections::BTreeSet, path::PathBuf, time::Duration};

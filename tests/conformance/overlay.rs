@@ -13,7 +13,7 @@ use crate::in_virtual_time;
 async fn two() -> (Bench, Vec<Order>) {
     let bench = Bench::start("vastai", None).await;
     let offers = bench.provider.offers().await.unwrap();
-    let whole = |offer: &&Offer| offer.instance_type == "8x H100 SXM/cluster-9";
+    let whole = |offer: &&Offer| offer.instance_type == "8x H100 SXM/80GB/cluster-9";
     let offer = offers.iter().find(whole).unwrap();
     assert!(offer.connected);
     let orders = (0..2).map(|slot| {

@@ -91,6 +91,8 @@ pub struct ProviderFacts {
     pub billing_step_seconds: u32,
     /// Least time that it bills, in seconds.
     pub billing_minimum_seconds: u32,
+    /// Whether each of its machines on demand has a price of its own.
+    pub marketplace: bool,
 }
 
 /// The Pool itself.
@@ -470,6 +472,9 @@ fn provider_facts(
     ProviderFacts {
         billing_step_seconds: seconds(|capabilities| capabilities.billing_step),
         billing_minimum_seconds: seconds(|capabilities| capabilities.billing_minimum),
+        marketplace: client
+            .as_ref()
+            .is_some_and(|client| client.provider.capabilities().marketplace),
         account: account_facts(context, name, provider.as_deref()),
         admits: match (spec, &labels) {
             (Some(spec), Some(namespace)) => match Selector::try_from(spec.allowed_namespaces.clone()) {

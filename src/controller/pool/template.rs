@@ -12,6 +12,10 @@ use super::{
 };
 use crate::keys::short_digest;
 
+/// How many times its Offer's price a machine of a marketplace may cost where the Pool does
+/// not say what it may.
+const MARKETPLACE: Decimal = Decimal::TWO;
+
 /// Digests of what a Pool asks of its machines, one for each candidate. A machine with
 /// another digest is replaced when it is idle. Numbers of machines, waits, prices and
 /// limits are not part of it.
@@ -76,7 +80,7 @@ pub fn machine_spec(
         region: offer.spec().region.clone(),
         market: choice.market,
         hourly_price: choice.price.normalize().to_string(),
-        price_ceiling: Some(price_ceiling(choice).normalize().to_string()),
+        price_ceiling: Some(price_ceiling(provider, choice).normalize().to_string()),
         on_demand_price: offer.spec().on_demand_price.clone(),
         billing_step_seconds: Some(provider.billing_step_seconds.max(1)),
         billing_minimum_seconds: Some(provider.billing_minimum_seconds),
@@ -91,12 +95,16 @@ pub fn machine_spec(
     }
 }
 
-/// What the user is willing to pay. A price on demand is as it was read; one of the spot
-/// market moves, and as long as it is below what the same costs on demand it is worth it.
-fn price_ceiling(choice: &Choice<'_>) -> Decimal {
+/// What the user is willing to pay. A price on demand is as it was read, but for
+/// marketplaces: the cheapest machine can be had once, the next costs more, and a larger disk
+/// does too. A price of the spot market moves, and as long as it is below what the same costs
+/// on demand it is worth it.
+fn price_ceiling(provider: &ProviderFacts, choice: &Choice<'_>) -> Decimal {
+    let most = choice.wish.max_hourly_cost;
     let willing = match choice.market {
+        Market::OnDemand if provider.marketplace => most.or(Some(choice.price * MARKETPLACE)),
         Market::OnDemand => None,
-        Market::Spot => choice.wish.max_hourly_cost.or(choice.offer.on_demand),
+        Market::Spot => most.or(choice.offer.on_demand),
     };
     willing.map_or(choice.price, |most| most.max(choice.price))
 }

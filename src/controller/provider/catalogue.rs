@@ -17,9 +17,9 @@ use skyward_api::{
 };
 use skyward_core::offer;
 
-/// Most Offers of one Provider: marketplaces have tens of thousands, and the cheapest
-/// hundreds are what somebody would choose.
-const MOST: usize = 500;
+/// Most Offers of one Provider: what one region of AWS sells has room, and marketplaces
+/// have tens of thousands.
+const MOST: usize = 1000;
 /// Longest name of an object.
 const LONGEST_NAME: usize = 253;
 
@@ -35,17 +35,13 @@ pub(super) struct Catalogue {
 
 /// Offers of one complete listing.
 pub(super) fn catalogue(provider: &Provider, offers: &[offer::Offer], existing: &[Arc<Offer>]) -> Catalogue {
-    let mut sorted: Vec<&offer::Offer> = offers.iter().collect();
-    sorted.sort_by(|a, b| (price(a), &a.id).cmp(&(price(b), &b.id)));
-    sorted.dedup_by(|a, b| a.id == b.id);
-    let left_out = sorted.len().saturating_sub(MOST);
-    sorted.truncate(MOST);
+    let (kept, left_out) = chosen(offers, MOST);
     let others = existing
         .iter()
         .filter(|other| other.spec.provider != provider.name_any())
         .filter_map(|other| other.metadata.name.as_deref())
         .collect();
-    let objects: Vec<Offer> = sorted
+    let objects: Vec<Offer> = kept
         .iter()
         .map(|offer| object(provider, offer, &others))
         .collect();
@@ -56,12 +52,95 @@ pub(super) fn catalogue(provider: &Provider, offers: &[offer::Offer], existing: 
     }
 }
 
-fn price(offer: &offer::Offer) -> Decimal {
-    [offer.on_demand, offer.spot]
+/// So many of these offers, and how many are left out. The cheapest of all would be small
+/// machines without accelerators and nothing else, so they take turns: first the cheapest
+/// of each accelerator and number, then of each size without one, then of each of these at
+/// each place, and so on with the next of each.
+fn chosen(offers: &[offer::Offer], most: usize) -> (Vec<&offer::Offer>, usize) {
+    let mut sorted: Vec<&offer::Offer> = offers.iter().collect();
+    sorted.sort_by(|a, b| order(a).cmp(&order(b)));
+    let mut seen = HashSet::new();
+    sorted.retain(|offer| seen.insert(offer.id.as_str()));
+    let left_out = sorted.len().saturating_sub(most);
+    let mut sizes = HashSet::new();
+    let mut places: HashMap<Place<'_>, usize> = HashMap::new();
+    let mut turns: Vec<(usize, &offer::Offer)> = sorted
         .into_iter()
-        .flatten()
-        .min()
-        .unwrap_or(Decimal::MAX)
+        .map(|offer| {
+            let first = sizes.insert(Size::of(offer));
+            let turn = places.entry(Place::of(offer)).or_insert(1);
+            *turn += 1;
+            let first_turn = usize::from(offer.accelerators.is_none());
+            (if first { first_turn } else { *turn }, offer)
+        })
+        .collect();
+    // Stable: within a turn the cheapest come first.
+    turns.sort_by_key(|(turn, _)| *turn);
+    turns.truncate(most);
+    let mut kept: Vec<&offer::Offer> = turns.into_iter().map(|(_, offer)| offer).collect();
+    kept.sort_by(|a, b| order(a).cmp(&order(b)));
+    (kept, left_out)
+}
+
+/// What can be had comes first, then what is cheap.
+fn order(offer: &offer::Offer) -> (bool, Decimal, &str) {
+    (
+        offer.availability == offer::Availability::No,
+        lowest(offer).unwrap_or(Decimal::MAX),
+        &offer.id,
+    )
+}
+
+fn lowest(offer: &offer::Offer) -> Option<Decimal> {
+    offer.on_demand.into_iter().chain(offer.spot).min()
+}
+
+/// What Pools ask for first.
+#[derive(Debug, PartialEq, Eq, Hash)]
+enum Size<'a> {
+    /// Name and thousandths of the number.
+    Accelerators(&'a str, u64),
+    /// Powers of two: vCPUs, and GB of memory for each.
+    Cpus(i32, i32),
+}
+
+impl<'a> Size<'a> {
+    fn of(offer: &'a offer::Offer) -> Self {
+        match &offer.accelerators {
+            Some(some) => Self::Accelerators(&some.name, (some.count * 1000.0).round() as u64),
+            None => {
+                let power = |number: f64| number.max(0.001).log2().round() as i32;
+                Self::Cpus(
+                    power(offer.vcpus),
+                    power(offer.memory_gb / offer.vcpus.max(0.001)),
+                )
+            }
+        }
+    }
+}
+
+/// The same at one place, for one kind of program.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Place<'a> {
+    size: Size<'a>,
+    /// Of each, in tenths of a GB.
+    memory: u64,
+    region: &'a str,
+    arm: bool,
+    connected: bool,
+}
+
+impl<'a> Place<'a> {
+    fn of(offer: &'a offer::Offer) -> Self {
+        let memory = offer.accelerators.as_ref().and_then(|some| some.memory_gb);
+        Self {
+            size: Size::of(offer),
+            memory: (memory.unwrap_or_default() * 10.0).round() as u64,
+            region: &offer.region,
+            arm: offer.architecture == offer::Architecture::Arm64,
+            connected: offer.connected,
+        }
+    }
 }
 
 /// `others`: names of the Offers of other Providers.
@@ -144,6 +223,7 @@ fn spec(provider: &str, offer: &offer::Offer) -> OfferSpec {
         },
         on_demand_price: on_demand.map(|price| price.normalize().to_string()),
         spot_price: spot.map(|price| price.normalize().to_string()),
+        lowest_price: lowest(offer).map(|price| price.normalize().to_string()),
         availability: match availability {
             offer::Availability::Yes => Availability::Yes,
             offer::Availability::No => Availability::No,
@@ -182,4 +262,98 @@ pub(super) fn difference(
         .filter(|object| !same(object))
         .collect();
     (apply, delete.into_iter().collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use skyward_core::offer::Accelerators;
+
+    use super::*;
+
+    fn offer(id: usize, price: u32, region: &str, gpus: Option<(&str, u32)>) -> offer::Offer {
+        offer::Offer {
+            id: format!("o{id}"),
+            instance_type: format!("t{id}"),
+            region: region.to_owned(),
+            accelerators: gpus.map(|(name, count)| Accelerators {
+                name: name.to_owned(),
+                count: f64::from(count),
+                memory_gb: None,
+            }),
+            vcpus: 4.0,
+            memory_gb: 8.0,
+            disk_gb: None,
+            architecture: offer::Architecture::X86_64,
+            on_demand: Some(Decimal::from(price)),
+            spot: None,
+            availability: offer::Availability::Unknown,
+            connected: true,
+        }
+    }
+
+    #[test]
+    fn the_dearest_accelerator_is_offered_beside_a_thousand_cheap_machines() {
+        let mut all: Vec<_> = (0..3000).map(|id| offer(id, 1, "us", None)).collect();
+        all.push(offer(3000, 98, "us", Some(("H100", 8))));
+        all.push(offer(3001, 99, "eu", Some(("H100", 8))));
+        let (kept, left_out) = chosen(&all, MOST);
+        assert_eq!((kept.len(), left_out), (MOST, 2002));
+        for id in ["o3000", "o3001"] {
+            assert!(kept.iter().any(|offer| offer.id == id), "{id}");
+        }
+    }
+
+    /// What one sorts by must stand in each, or those without it come first.
+    #[test]
+    fn the_lowest_price_is_that_of_either_market() {
+        let lowest = |on_demand: Option<u32>, spot: Option<u32>| {
+            let offer = offer::Offer {
+                on_demand: on_demand.map(Decimal::from),
+                spot: spot.map(Decimal::from),
+                ..offer(0, 0, "", None)
+            };
+            spec("x", &offer).lowest_price
+        };
+        assert_eq!(lowest(Some(3), Some(1)).as_deref(), Some("1"));
+        assert_eq!(lowest(Some(3), None).as_deref(), Some("3"));
+        assert_eq!(lowest(None, Some(2)).as_deref(), Some("2"));
+        assert_eq!(lowest(None, None), None);
+    }
+
+    #[test]
+    fn what_is_sold_out_takes_no_place_of_what_can_be_had() {
+        let mut cheap = offer(0, 1, "us", Some(("H100", 1)));
+        cheap.availability = offer::Availability::No;
+        let all = [cheap, offer(1, 2, "eu", Some(("H100", 1)))];
+        assert_eq!(chosen(&all, 1).0[0].id, "o1");
+    }
+
+    proptest! {
+        /// The cheapest of each accelerator and number is an Offer as long as there are no
+        /// more of these than Offers, whatever else is sold and in whatever order it came.
+        #[test]
+        fn each_accelerator_and_number_keeps_its_cheapest(
+            kinds in proptest::collection::vec((0..40_u32, 0..3_usize, proptest::option::of((0..4_usize, 1..4_u32))), 0..200),
+            most in 12..60_usize,
+        ) {
+            let (regions, names) = (["", "a", "b"], ["A100", "H100", "L4", "T4"]);
+            let all: Vec<_> = kinds
+                .iter()
+                .enumerate()
+                .map(|(id, (price, region, gpus))| {
+                    offer(id, *price, regions[*region], gpus.map(|(name, count)| (names[name], count)))
+                })
+                .collect();
+            let (kept, left_out) = chosen(&all, most);
+            prop_assert_eq!(kept.len() + left_out, all.len());
+            prop_assert!(kept.len() == most || left_out == 0);
+            for one in all.iter().filter(|one| one.accelerators.is_some()) {
+                prop_assert!(kept.iter().any(|other| other.accelerators == one.accelerators
+                    && other.on_demand <= one.on_demand));
+            }
+            let backwards: Vec<_> = all.iter().rev().cloned().collect();
+            prop_assert_eq!(kept, chosen(&backwards, most).0);
+        }
+    }
 }

@@ -405,7 +405,7 @@ fn connected(memory: &Memory) -> Draft {
         (1, 0) => "the account answers and offers 1 kind of machine".to_owned(),
         (many, 0) => format!("the account answers and offers {many} kinds of machines"),
         (many, more) => format!(
-            "the account answers and offers {} kinds of machines; the cheapest {many} of them are Offers",
+            "the account answers and offers {} kinds of machines; {many} of them are Offers, the cheapest of each accelerator, number and region before others. Settings that admit less, such as fewer regions, make room",
             many as usize + more
         ),
     };

@@ -310,18 +310,20 @@ fn machines_that_come_in_a_crowd_do_not_cost_a_write_each() {
 #[test]
 fn the_cheapest_offers_are_kept_when_there_are_too_many() {
     let mut world = World::new();
-    let all: Vec<offer::Offer> = (0..700).map(|n| offer(&format!("o{n:03}"), 700 - n)).collect();
+    let all: Vec<offer::Offer> = (0..1200).map(|n| offer(&format!("o{n:04}"), 1200 - n)).collect();
     world.look(complete(&all), at(0));
-    assert_eq!(world.offers.len(), 500);
+    assert_eq!(world.offers.len(), 1000);
     assert!(
         world
             .offers
             .iter()
-            .all(|offer| offer.name_any().as_str() >= "local-o200")
+            .all(|offer| offer.name_any().as_str() >= "local-o0200")
     );
     let status = world.provider.status.clone().unwrap();
     assert!(
-        status.conditions[0].message.contains("700 kinds"),
+        status.conditions[0]
+            .message
+            .contains("1200 kinds of machines; 1000 of them are Offers"),
         "{}",
         status.conditions[0].message
     );

@@ -70,10 +70,22 @@ impl Client {
         })
     }
 
-    /// Every pod of the account.
+    /// Every pod of the account, over all pages.
     pub async fn pods(&self) -> Result<Vec<Pod>, ProviderError> {
-        let call = Call::get("list the pods", "/v2/pods").query("includeClusterPods", "true");
-        self.rest.read::<Pods>(call).await.map(|body| body.pods)
+        let mut pods = Vec::new();
+        let mut cursor: Option<String> = None;
+        loop {
+            let mut call = Call::get("list the pods", "/v2/pods").query("includeClusterPods", "true");
+            if let Some(cursor) = &cursor {
+                call = call.query("cursor", cursor.clone());
+            }
+            let page: Pods = self.rest.read(call).await?;
+            pods.extend(page.pods);
+            cursor = page.pagination.unwrap_or_default().next(cursor.as_deref())?;
+            if cursor.is_none() {
+                return Ok(pods);
+            }
+        }
     }
 
     /// One pod; an unknown id is an answer here.

@@ -22,7 +22,7 @@ pub const MARK: &str = "SKYWARD_MARK";
 /// Variable that tells the market; a pod of REST v2 does not.
 pub const MARKET: &str = "SKYWARD_MARKET";
 /// Largest disk of a machine without GPUs.
-const CPU_DISK_GB: u32 = 20;
+pub const CPU_DISK_GB: u32 = 20;
 /// The first process.
 const START: &str = include_str!("start.sh");
 

@@ -12,6 +12,7 @@ use skyward_core::{
 use super::{
     config::Settings,
     kind::{Cloud, Kind},
+    map::CPU_DISK_GB,
     wire::{Cpu, DataCenter, Gpu, GpuType},
 };
 use crate::wire::dns_label;
@@ -167,7 +168,8 @@ pub fn cpus(flavours: &[Cpu], settings: &Settings) -> Vec<Offer> {
                 accelerators: None,
                 vcpus: f64::from(vcpus),
                 memory_gb: cpu.ram_gb_per_vcpu * f64::from(vcpus),
-                disk_gb: None,
+                // More is refused.
+                disk_gb: Some(f64::from(CPU_DISK_GB)),
                 architecture: Architecture::X86_64,
                 on_demand: Some((cpu.price.secure_per_vcpu.0 * Decimal::from(vcpus)).normalize()),
                 spot: None,

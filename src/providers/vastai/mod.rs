@@ -92,6 +92,7 @@ const CAPABILITIES: Capabilities = Capabilities {
         "( eval \"$(tr '\\0' '\\n' </proc/1/environ | grep -E '^CONTAINER_(API_KEY|ID)=[A-Za-z0-9._-]+$')\"; printf 'header = \"Authorization: Bearer %s\"\\n' \"$CONTAINER_API_KEY\" | curl -fsS -m 30 -K - -X DELETE \"https://console.vast.ai/api/v0/instances/${CONTAINER_ID#C.}/\" ) || kill -TERM 1",
     ),
     billing_step: Duration::from_mins(1),
+    marketplace: true,
     // In overlay networks.
     connected: true,
     boot_script: true,
@@ -226,6 +227,18 @@ impl VastAi {
     }
 }
 
+/// Why no ask will do. Disks are part of the price, and hosts have only so much.
+fn nobody(order: &Order, disk: u32) -> String {
+    let most = order
+        .price_ceiling
+        .map(|most| format!(" for at most {} USD/h", most.normalize()))
+        .unwrap_or_default();
+    format!(
+        "nobody rents out {} with {disk} GB of disk{most} now",
+        order.instance_type
+    )
+}
+
 #[async_trait]
 impl Service for VastAi {
     type Settings = Settings;
@@ -268,10 +281,7 @@ impl Service for VastAi {
         let mut refused = ProviderError::new(
             ErrorKind::NoCapacity,
             "create the instance",
-            format!(
-                "nobody rents out {} at the recorded price any more",
-                order.instance_type
-            ),
+            nobody(order, map::disk_gb(order, settings)),
         );
         let group = Group::parse(&order.instance_type).ok_or_else(|| {
             ProviderError::new(

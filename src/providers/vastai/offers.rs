@@ -27,13 +27,17 @@ const NOWHERE: &str = "XX";
 const CLUSTER: &str = "cluster-";
 
 /// Asks that a Pool cannot tell apart; its text is the offer's instance type, such as
-/// `2x RTX 4090/US`, `1x GH200/US/arm64` or `8x H100 SXM/cluster-9`.
+/// `2x RTX 4090/US`, `1x A100 SXM4/80GB/US`, `1x GH200/US/arm64` or
+/// `8x H100 SXM/80GB/cluster-9`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Group {
     /// Name of the GPU, as Vast.ai writes it.
     pub gpu: String,
     /// How many.
     pub count: u32,
+    /// Memory of each in GB, where its name does not say it. Texts of earlier Machines lack
+    /// it: any will do for these.
+    pub memory_gb: Option<u32>,
     /// Country of the hosts, or the physical cluster that they stand in.
     pub place: String,
     /// Whether their processors are ARM.
@@ -42,7 +46,11 @@ pub struct Group {
 
 impl fmt::Display for Group {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}x {}/{}", self.count, self.gpu, self.place)?;
+        write!(f, "{}x {}/", self.count, self.gpu)?;
+        if let Some(memory) = self.memory_gb {
+            write!(f, "{memory}GB/")?;
+        }
+        f.write_str(&self.place)?;
         if self.arm { f.write_str("/arm64") } else { Ok(()) }
     }
 }
@@ -54,10 +62,15 @@ impl Group {
             .strip_suffix("/arm64")
             .map_or((text, false), |text| (text, true));
         let (what, place) = text.rsplit_once('/')?;
+        let (what, memory_gb) = what
+            .rsplit_once('/')
+            .and_then(|(what, memory)| Some((what, memory.strip_suffix("GB")?.parse().ok()?)))
+            .map_or((what, None), |(what, memory)| (what, Some(memory)));
         let (count, gpu) = what.split_once("x ")?;
         Some(Self {
             gpu: gpu.to_owned(),
             count: count.parse().ok()?,
+            memory_gb,
             place: place.to_owned(),
             arm,
         })
@@ -66,8 +79,10 @@ impl Group {
     /// The group of an ask; machines without GPUs are not offered.
     pub fn of(ask: &Ask) -> Option<Self> {
         let count = ask.num_gpus.round();
+        let gpu = ask.gpu_name.clone().filter(|name| !name.is_empty())?;
         Some(Self {
-            gpu: ask.gpu_name.clone().filter(|name| !name.is_empty())?,
+            memory_gb: variant(&gpu, ask.gpu_ram),
+            gpu,
             count: (1.0..=64.0).contains(&count).then_some(count as u32)?,
             place: country(ask.geolocation.as_deref()),
             arm: ask
@@ -94,8 +109,22 @@ impl Group {
             Some(_) => Self::in_cluster(ask),
             None => Self::of(ask),
         };
-        group.as_ref() == Some(self)
+        let any = |group: Self| Self {
+            memory_gb: group.memory_gb.filter(|_| self.memory_gb.is_some()),
+            ..group
+        };
+        group.map(any).as_ref() == Some(self)
     }
+}
+
+/// Memory of a GPU in whole GB, unless all of its name have as much.
+fn variant(gpu: &str, mebibytes: f64) -> Option<u32> {
+    if mebibytes <= 0.0 {
+        return None;
+    }
+    let nominal = accelerator::nominal_memory_gb(gpu, mebibytes);
+    let named = accelerator::model(gpu).is_some_and(|model| model.memory_gb == [nominal]);
+    (!named).then_some(nominal.round() as u32)
 }
 
 /// The place of what stands in a physical cluster.
@@ -150,6 +179,15 @@ pub fn query_of(group: &Group, market: Market, settings: &Settings, disk_gb: u32
     let mut query = query(market, settings, disk_gb, 64);
     query.insert("gpu_name".into(), json!({ "in": [group.gpu] }));
     query.insert("num_gpus".into(), json!({ "in": [group.count] }));
+    if let Some(memory) = group.memory_gb {
+        // Roughly: what comes back is looked at again, but cheaper GPUs with less memory
+        // would leave no room for it.
+        let mebibytes = f64::from(memory) * 1024.0;
+        query.insert(
+            "gpu_ram".into(),
+            json!({ "gte": mebibytes * 0.8, "lte": mebibytes * 1.2 }),
+        );
+    }
     if let Some(cluster) = group.cluster() {
         query.insert("cluster_id".into(), json!({ "eq": cluster }));
     } else if group.place != NOWHERE {

@@ -10,6 +10,9 @@ use skyward_core::{
 use super::wire::{Availability as Stock, InstanceType, Location};
 use crate::wire::dns_label;
 
+/// Part of the ids of locations whose names come before that of the preferred one.
+const LATER: &str = "zz-";
+
 /// What is known of the catalogue.
 pub struct Catalogue<'a> {
     /// Kinds of machines.
@@ -22,7 +25,8 @@ pub struct Catalogue<'a> {
     pub spot: &'a [Stock],
 }
 
-/// The offers, those of the preferred location first.
+/// The offers, those of the preferred location first: where prices are equal the first by
+/// name is taken.
 pub fn offers(catalogue: &Catalogue<'_>, preferred: &str) -> Vec<Offer> {
     let on_demand = by_location(catalogue.on_demand);
     let spot = by_location(catalogue.spot);
@@ -46,7 +50,8 @@ pub fn offers(catalogue: &Catalogue<'_>, preferred: &str) -> Vec<Offer> {
                     .get(location)
                     .is_some_and(|kinds| kinds.contains(kind.instance_type.as_str()))
             };
-            offers.push(offer(kind, location, has(&on_demand), has(&spot)));
+            let id = id(&kind.instance_type, location, preferred);
+            offers.push(offer(kind, id, location, has(&on_demand), has(&spot)));
         }
     }
     offers
@@ -61,7 +66,15 @@ fn by_location(stock: &[Stock]) -> BTreeMap<&str, BTreeSet<&str>> {
     by
 }
 
-fn offer(kind: &InstanceType, location: &str, on_demand: bool, spot: bool) -> Offer {
+/// Type and location; between, where the preferred location would come later by name, what
+/// comes later still.
+fn id(kind: &str, location: &str, preferred: &str) -> String {
+    let earlier = location.to_ascii_lowercase() < preferred.to_ascii_lowercase();
+    let between = if earlier { LATER } else { "" };
+    dns_label(&format!("{kind}-{between}{location}"))
+}
+
+fn offer(kind: &InstanceType, id: String, location: &str, on_demand: bool, spot: bool) -> Offer {
     // While one market has stock the other is not offered: there is one availability for
     // both. With no stock at all both prices are still worth knowing.
     let none = !on_demand && !spot;
@@ -80,7 +93,7 @@ fn offer(kind: &InstanceType, location: &str, on_demand: bool, spot: bool) -> Of
         }
     });
     Offer {
-        id: dns_label(&format!("{}-{location}", kind.instance_type)),
+        id,
         instance_type: kind.instance_type.clone(),
         region: location.to_owned(),
         architecture: architecture(kind, description),

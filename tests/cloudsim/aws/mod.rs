@@ -33,6 +33,9 @@
 //! What differs from the real thing: a spot instance keeps the price of its launch,
 //! root volumes of running instances are not on the bill, RSA fingerprints are not
 //! MD5, fleets are of the type instant only.
+//!
+//! Not here: `DescribeFleetInstances`, `DescribeInstanceAttribute`, `DescribeVolumes` and what
+//! changes volumes (those of an instance are in `DescribeInstances`), `GetParametersByPath`.
 
 pub mod access;
 pub mod catalogue;

@@ -17,6 +17,13 @@ pub(super) fn registries() -> Answer {
     )
 }
 
+pub(super) fn registry(id: &str) -> Result<Answer, Refusal> {
+    if id != REGISTRY.0 {
+        return Err(Refusal::NotFound("registry not found".to_owned()));
+    }
+    Ok(Answer::json(200, &json!({"id": REGISTRY.0, "name": REGISTRY.1})))
+}
+
 impl Runpod {
     /// The keys of an account.
     pub(super) fn keys_of(&self, account: &str) -> Vec<String> {

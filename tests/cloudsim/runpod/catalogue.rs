@@ -105,7 +105,7 @@ const GPUS: [GpuRow; 8] = [
 ];
 
 /// Id, name, region, country, and whether it has global networking.
-const DATA_CENTERS: [(&str, &str, &str, &str, bool); 4] = [
+pub(super) const DATA_CENTERS: [(&str, &str, &str, &str, bool); 4] = [
     ("US-TX-3", "US Texas 3", "NORTH_AMERICA", "US", true),
     ("US-KS-2", "US Kansas 2", "NORTH_AMERICA", "US", false),
     ("EU-RO-1", "Romania 1", "EUROPE", "RO", true),
@@ -388,19 +388,19 @@ fn center_name(place: &str) -> &str {
         .map_or(place, |(_, name, ..)| name)
 }
 
-/// The CPU catalogue.
-pub(super) fn cpus(visit: &mut Visit<'_>) -> Result<Answer, Refusal> {
+/// The CPU catalogue, or one of it.
+pub(super) fn cpus(visit: &mut Visit<'_>, one: Option<&str>) -> Result<Answer, Refusal> {
     let availability = visit.request.parameter("include") == Some("AVAILABILITY");
     if availability != visit.request.parameter("product").is_some() {
         return Err(Refusal::Bad(
             "include=AVAILABILITY and product go together".to_owned(),
         ));
     }
-    let cpus: Vec<Value> = visit
+    let mut cpus: Vec<Value> = visit
         .world
         .types
         .values()
-        .filter(|cpu| cpu.gpus == 0)
+        .filter(|cpu| cpu.gpus == 0 && one.is_none_or(|one| one == cpu.name))
         .map(|cpu| {
             let mut value = json!({
                 "id": cpu.name, "name": cpu.gpu, "group": cpu.detail.get("group"), "vcpu": {"min": 2, "max": 32},
@@ -413,18 +413,25 @@ pub(super) fn cpus(visit: &mut Visit<'_>) -> Result<Answer, Refusal> {
             value
         })
         .collect();
+    if one.is_some() {
+        let cpu = cpus
+            .pop()
+            .ok_or_else(|| Refusal::NotFound("CPU type not found".to_owned()))?;
+        return Ok(Answer::json(200, &cpu));
+    }
     Ok(Answer::json(200, &json!({ "cpus": cpus })))
 }
 
-/// The data centers.
-pub(super) fn data_centers(visit: &mut Visit<'_>) -> Answer {
+/// The data centers, or one of them.
+pub(super) fn data_centers(visit: &mut Visit<'_>, one: Option<&str>) -> Result<Answer, Refusal> {
     let with_gpus = visit
         .request
         .parameter("include")
         .is_some_and(|include| include.contains("GPU_AVAILABILITY"));
     let global = visit.request.parameter("globalNetwork");
-    let centers: Vec<Value> = DATA_CENTERS
+    let mut centers: Vec<Value> = DATA_CENTERS
         .iter()
+        .filter(|(id, ..)| one.is_none_or(|one| one == *id))
         .filter(|(.., has)| global.is_none_or(|wanted| wanted == has.to_string()))
         .map(|(id, name, region, _, global)| {
             let mut value = json!({
@@ -448,5 +455,11 @@ pub(super) fn data_centers(visit: &mut Visit<'_>) -> Answer {
             value
         })
         .collect();
-    Answer::json(200, &json!({ "dataCenters": centers }))
+    if one.is_some() {
+        let center = centers
+            .pop()
+            .ok_or_else(|| Refusal::NotFound("data center not found".to_owned()))?;
+        return Ok(Answer::json(200, &center));
+    }
+    Ok(Answer::json(200, &json!({ "dataCenters": centers })))
 }

@@ -19,10 +19,16 @@
 //! | `application/problem+json`; `RateLimit` headers on every answer, `Retry-After` on 429 | [`Runpod::refuse`], [`Runpod::finish`] |
 //!
 //! Quotas of an account: `pods`. Controls: `POST /_sim/cloud/market {"gpu", "bid", "cloud"}` moves
-//! the floor of bids and stops who bids less, `POST /_sim/cloud/rate {"calls"}` sets the calls in a minute.
+//! the floor of bids and stops who bids less, `POST /_sim/cloud/rate {"calls"}` sets the calls in a minute,
+//! `POST /_sim/cloud/pages {"pods"}` lists pods in pages of so many.
 //!
-//! Not here: `createCluster` and `deleteCluster` of GraphQL (REST has them), templates, network
-//! volumes, serverless, billing.
+//! Pages of pods (`limit`, `cursor`, `pagination`) are not in the description, which is of August
+//! 2026: RunPod's own `runpodctl` asks and reads so since October. A request with them is checked
+//! against the description without them.
+//!
+//! Not here: `createCluster` and `deleteCluster` of GraphQL (REST has them), logs of pods, changes of
+//! a pod's disks, template and global network, storing and deleting registry credentials, templates,
+//! network volumes, serverless, billing.
 //!
 //! RunPod's own Python package judges its GraphQL in `tests/sdk.rs`.
 //!
@@ -69,6 +75,8 @@ pub struct Runpod {
     windows: Windows,
     rate: usize,
     room: Option<usize>,
+    /// Pods in a page of the list; `None`: all are in one.
+    page: Option<usize>,
     direct_after: SignedDuration,
 }
 
@@ -86,6 +94,7 @@ impl Runpod {
             windows: Windows::default(),
             rate: 600,
             room: None,
+            page: None,
             direct_after: SignedDuration::from_secs(3),
         }
     }
@@ -115,10 +124,11 @@ fn problem(status: u16, detail: impl Into<String>) -> Answer {
 }
 
 /// All calls.
-const CALLS: [Call; 28] = [
+const CALLS: [Call; 33] = [
     Call::new("pods.list", Effect::Read),
     Call::new("pods.create", Effect::Create),
     Call::new("pods.get", Effect::Read),
+    Call::new("pods.update", Effect::Change),
     Call::new("pods.delete", Effect::Delete),
     Call::new("pods.action", Effect::Delete),
     Call::new("clusters.list", Effect::Read),
@@ -129,12 +139,16 @@ const CALLS: [Call; 28] = [
     Call::new("gpus.list", Effect::Read),
     Call::new("gpus.get", Effect::Read),
     Call::new("cpus.list", Effect::Read),
+    Call::new("cpus.get", Effect::Read),
     Call::new("datacenters.list", Effect::Read),
+    Call::new("datacenters.get", Effect::Read),
     Call::new("registries.list", Effect::Read),
+    Call::new("registries.get", Effect::Read),
     Call::new("keys.get", Effect::Read),
     Call::new("keys.replace", Effect::Change),
     Call::new("graphql.gpuTypes", Effect::Read),
     Call::new("graphql.myself", Effect::Read),
+    Call::new("graphql.dataCenters", Effect::Read),
     Call::new("graphql.pod", Effect::Read),
     Call::new("graphql.podFindAndDeployOnDemand", Effect::Create),
     Call::new("graphql.podRentInterruptable", Effect::Create),
@@ -175,6 +189,7 @@ impl Cloud for Runpod {
             ("GET", ["v2", "pods"]) => ("pods.list", Effect::Read),
             ("POST", ["v2", "pods"]) => ("pods.create", Effect::Create),
             ("GET", ["v2", "pods", _]) => ("pods.get", Effect::Read),
+            ("PATCH", ["v2", "pods", _]) => ("pods.update", Effect::Change),
             ("DELETE", ["v2", "pods", _]) => ("pods.delete", Effect::Delete),
             ("POST", ["v2", "pods", _, "action"]) => ("pods.action", Effect::Delete),
             ("GET", ["v2", "clusters"]) => ("clusters.list", Effect::Read),
@@ -185,8 +200,11 @@ impl Cloud for Runpod {
             ("GET", ["v2", "catalog", "gpus"]) => ("gpus.list", Effect::Read),
             ("GET", ["v2", "catalog", "gpus", _]) => ("gpus.get", Effect::Read),
             ("GET", ["v2", "catalog", "cpus"]) => ("cpus.list", Effect::Read),
+            ("GET", ["v2", "catalog", "cpus", _]) => ("cpus.get", Effect::Read),
             ("GET", ["v2", "catalog", "datacenters"]) => ("datacenters.list", Effect::Read),
+            ("GET", ["v2", "catalog", "datacenters", _]) => ("datacenters.get", Effect::Read),
             ("GET", ["v2", "registries"]) => ("registries.list", Effect::Read),
+            ("GET", ["v2", "registries", _]) => ("registries.get", Effect::Read),
             ("GET", ["v2", "account", "ssh-keys"]) => ("keys.get", Effect::Read),
             ("PUT", ["v2", "account", "ssh-keys"]) => ("keys.replace", Effect::Change),
             _ => return None,
@@ -200,7 +218,13 @@ impl Cloud for Runpod {
         }
         let mut wrong = wire::check(request, call);
         if let Some(description) = &self.description {
-            wrong.extend(description.check(request));
+            let mut request = request.clone();
+            if call.name == "pods.list" {
+                request
+                    .query
+                    .retain(|(name, _)| !["limit", "cursor"].contains(&name.as_str()));
+            }
+            wrong.extend(description.check(&request));
         }
         wrong
     }
@@ -252,6 +276,7 @@ impl Cloud for Runpod {
             "pods.list" => Ok(self.list_pods(visit)),
             "pods.create" => self.create_by_rest(visit),
             "pods.get" => self.get_pod(visit, &part(2)),
+            "pods.update" => self.update_pod(visit, &part(2)),
             "pods.delete" => self.delete_pod(visit, &part(2)),
             "pods.action" => self.act_on_pod(visit, &part(2)),
             "clusters.list" => Ok(self.list_clusters(visit)),
@@ -261,9 +286,12 @@ impl Cloud for Runpod {
             "clusters.delete" => self.delete_cluster(visit, &part(2)),
             "gpus.list" => catalogue::gpus(visit, None),
             "gpus.get" => catalogue::gpus(visit, Some(&part(3))),
-            "cpus.list" => catalogue::cpus(visit),
-            "datacenters.list" => Ok(catalogue::data_centers(visit)),
+            "cpus.list" => catalogue::cpus(visit, None),
+            "cpus.get" => catalogue::cpus(visit, Some(&part(3))),
+            "datacenters.list" => catalogue::data_centers(visit, None),
+            "datacenters.get" => catalogue::data_centers(visit, Some(&part(3))),
             "registries.list" => Ok(account::registries()),
+            "registries.get" => account::registry(&part(2)),
             "keys.get" => Ok(self.get_keys(visit)),
             "keys.replace" => self.replace_keys(visit),
             name if name.starts_with("graphql") => self.answer_graphql(visit),
@@ -352,6 +380,13 @@ impl Cloud for Runpod {
     fn control(&mut self, world: &mut World, name: &str, body: &Value) -> Option<Result<Value, String>> {
         match name {
             "market" => Some(self.move_floor(world, body)),
+            "pages" => {
+                let pods = body.get("pods").and_then(Value::as_u64);
+                self.page = pods
+                    .and_then(|pods| usize::try_from(pods).ok())
+                    .filter(|pods| *pods > 0);
+                Some(Ok(json!({ "pods": self.page })))
+            }
             "rate" => Some(match body.get("calls").and_then(Value::as_u64) {
                 Some(calls) => {
                     self.rate = usize::try_from(calls).unwrap_or(usize::MAX);

@@ -8,7 +8,7 @@ use super::Runpod;
 use super::catalogue::number;
 use super::order::{Order, has_port};
 use super::problem;
-use super::wire::{Act, Action, CreatePod, Tier, given};
+use super::wire::{Act, Action, CreatePod, Tier, UpdatePod, given};
 use crate::core::cloud::{Refusal, Visit};
 use crate::core::http::Answer;
 use crate::core::machine::{Cause, Machine, Phase};
@@ -149,13 +149,55 @@ impl Runpod {
         if let Some(keep) = visit.keep {
             pods.truncate(keep);
         }
-        Answer::json(200, &json!({ "pods": pods }))
+        let parameter = |name: &str| visit.request.parameter(name);
+        let Some(size) = parameter("limit")
+            .and_then(|size| size.parse().ok())
+            .or(self.page)
+        else {
+            return Answer::json(200, &json!({ "pods": pods }));
+        };
+        // The cursor is the last id of the page before; ids are in order.
+        let after = parameter("cursor").unwrap_or_default();
+        pods.retain(|pod| pod["id"].as_str().is_some_and(|id| id > after));
+        let more = pods.len() > size;
+        pods.truncate(size);
+        let next = pods.last().filter(|_| more).map(|pod| pod["id"].clone());
+        let pagination = json!({"hasNextPage": more, "nextCursor": next});
+        Answer::json(200, &json!({"pods": pods, "pagination": pagination}))
     }
 
     pub(super) fn get_pod(&self, visit: &mut Visit<'_>, id: &str) -> Result<Answer, Refusal> {
         visit.subject = Some(id.to_owned());
         let machine = own(visit, id)?;
         Ok(Answer::json(200, &self.pod(visit.world, machine, machine.phase)))
+    }
+
+    pub(super) fn update_pod(&mut self, visit: &mut Visit<'_>, id: &str) -> Result<Answer, Refusal> {
+        let given: UpdatePod = given(visit.request)?;
+        visit.subject = Some(id.to_owned());
+        own(visit, id)?;
+        if self.is_member(id) {
+            return Err(Refusal::Answer(problem(
+                409,
+                "the pod is a member of a cluster; change the cluster",
+            )));
+        }
+        if let Some(Extra { order, .. }) = self.pods.get_mut(id) {
+            if let Some(name) = &given.name {
+                order.name.clone_from(name);
+            }
+            order.image = given.image.unwrap_or_else(|| std::mem::take(&mut order.image));
+            order.args = given.args.unwrap_or_else(|| std::mem::take(&mut order.args));
+            order.env = given.env.unwrap_or_else(|| std::mem::take(&mut order.env));
+            order.ports = given.ports.unwrap_or_else(|| std::mem::take(&mut order.ports));
+            if let Some(registry) = &given.registry {
+                order.registry = registry.as_str().map(str::to_owned);
+            }
+        }
+        if let (Some(machine), Some(name)) = (visit.world.machines.get_mut(id), given.name) {
+            machine.mark.name = name;
+        }
+        self.get_pod(visit, id)
     }
 
     pub(super) fn delete_pod(&mut self, visit: &mut Visit<'_>, id: &str) -> Result<Answer, Refusal> {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use crate::core::cloud::{Call, Refusal};
 use crate::core::http::Request;
@@ -93,6 +94,24 @@ pub(super) struct CreatePod {
     pub(super) template_id: Option<String>,
 }
 
+/// What of a pod can be changed here: what is left out stays, and a registry may be taken away.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct UpdatePod {
+    pub(super) name: Option<String>,
+    pub(super) image: Option<String>,
+    pub(super) args: Option<String>,
+    pub(super) env: Option<BTreeMap<String, String>>,
+    pub(super) ports: Option<Vec<String>>,
+    #[serde(default, deserialize_with = "given_or_null")]
+    pub(super) registry: Option<Value>,
+}
+
+/// A field that is there, as `null` or not.
+fn given_or_null<'de, D: serde::Deserializer<'de>>(given: D) -> Result<Option<Value>, D::Error> {
+    Value::deserialize(given).map(Some)
+}
+
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct Compute {
@@ -150,6 +169,7 @@ pub(super) struct Keys {
 pub(super) fn check(request: &Request, call: &Call) -> Vec<String> {
     let result = match call.name {
         "pods.create" => body::<CreatePod>(request).map(drop),
+        "pods.update" => body::<UpdatePod>(request).map(drop),
         "pods.action" => body::<Act>(request).map(drop),
         "clusters.create" => body::<CreateCluster>(request).map(drop),
         "keys.replace" => body::<Keys>(request).map(drop),

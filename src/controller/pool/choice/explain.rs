@@ -60,11 +60,17 @@ fn words(constraint: Constraint, request: &Request<'_>, wish: &Wish, offers: &[&
             "are another type than \"{}\"; see `kubectl get offers -o wide` for the types there are",
             wish.machine.as_deref().unwrap_or_default()
         ),
-        Constraint::Region => format!(
-            "are not in region \"{}\" (there are {})",
-            wish.region.as_deref().unwrap_or_default(),
-            some(offers.iter().map(|offer| offer.spec().region.clone()))
-        ),
+        Constraint::Region => {
+            let there = some(offers.iter().map(|offer| offer.spec().region.clone()));
+            let there = if there.is_empty() {
+                "they name none; leave region out, places are a setting of the Provider, such as runpod.dataCenterIds"
+                    .to_owned()
+            } else {
+                format!("there are {there}")
+            };
+            let wanted = wish.region.as_deref().unwrap_or_default();
+            format!("are not in region \"{wanted}\" ({there})")
+        }
         Constraint::Architecture => "have another architecture; set architecture to the other one".to_owned(),
         Constraint::Accelerator => {
             let there = some(
@@ -90,12 +96,12 @@ fn words(constraint: Constraint, request: &Request<'_>, wish: &Wish, offers: &[&
             most(|o| o.spec().accelerator.as_ref().and_then(|a| a.memory_gb).unwrap_or(0.0))
         ),
         Constraint::Vcpus => format!(
-            "have less than {} vCPUs (at most {}); lower vcpus",
+            "promise less than {} vCPUs (at most {}); lower vcpus",
             wish.vcpus.unwrap_or(0.0),
             most(|o| o.spec().vcpus)
         ),
         Constraint::Memory => format!(
-            "have less than {} GB of memory (at most {:.1}); lower memoryGB",
+            "promise less than {} GB of memory (at most {:.1}); lower memoryGB",
             wish.memory_gb.unwrap_or(0.0),
             most(|o| o.spec().memory_gb)
         ),

@@ -234,7 +234,7 @@ fn the_refusal_says_which_wish_removed_how_many_and_what_there_is() {
     );
     assert_eq!(
         market.why(),
-        "None of 2 offers of Provider \"x\" fits: 1 have less than 8 vCPUs (at most 4); lower vcpus; 1 have less than 32 GB of memory (at most 16.0); lower memoryGB."
+        "None of 2 offers of Provider \"x\" fits: 1 promise less than 8 vCPUs (at most 4); lower vcpus; 1 promise less than 32 GB of memory (at most 16.0); lower memoryGB."
     );
     let market = Exchange::new(
         json!({ "maxHourlyCost": "1", "candidates": [{ "provider": "x", "region": "eu" }, { "provider": "y" }, { "provider": "z" }] }),
@@ -246,6 +246,18 @@ fn the_refusal_says_which_wish_removed_how_many_and_what_there_is() {
     assert_eq!(
         market.why(),
         "None of 1 offers of Provider \"x\" fits: 1 are not in region \"eu\" (there are us). None of 1 offers of Provider \"y\" fits: 1 cost more than 1 USD per hour (the cheapest 2.5); raise maxHourlyCost. No Provider \"z\" exists."
+    );
+}
+
+#[test]
+fn a_region_where_there_are_none_is_refused_in_words_that_help() {
+    let market = Exchange::new(
+        json!({ "provider": "x", "region": "EU-RO-1" }),
+        vec![("x", "a", json!({}))],
+    );
+    assert_eq!(
+        market.why(),
+        "None of 1 offers of Provider \"x\" fits: 1 are not in region \"EU-RO-1\" (they name none; leave region out, places are a setting of the Provider, such as runpod.dataCenterIds)."
     );
 }
 

@@ -448,20 +448,25 @@ fn amounts_that_nobody_can_spend_are_no_obstacle() {
 }
 
 #[rstest]
-#[case::on_demand_it_is_the_price(json!({ "allocation": "on-demand", "maxHourlyCost": "9" }), "3", "1", "3")]
-#[case::on_the_spot_market_what_it_costs_on_demand(json!({ "allocation": "spot" }), "3", "1", "3")]
-#[case::or_what_the_pool_is_willing_to_pay(json!({ "allocation": "spot", "maxHourlyCost": "2.50" }), "3", "1", "2.5")]
-#[case::even_above_the_price_on_demand(json!({ "allocation": "spot", "maxHourlyCost": "4" }), "3", "1", "4")]
-#[case::but_never_below_the_price_itself(json!({ "allocation": "spot" }), "1", "2", "2")]
+#[case::on_demand_it_is_the_price(json!({ "allocation": "on-demand", "maxHourlyCost": "9" }), false, "3", "1", "3")]
+#[case::at_a_marketplace_what_the_pool_is_willing_to_pay(json!({ "allocation": "on-demand", "maxHourlyCost": "9" }), true, "3", "1", "9")]
+#[case::or_twice_the_price_of_the_cheapest_there(json!({ "allocation": "on-demand" }), true, "3", "1", "6")]
+#[case::on_the_spot_market_what_it_costs_on_demand(json!({ "allocation": "spot" }), false, "3", "1", "3")]
+#[case::or_what_the_pool_is_willing_to_pay(json!({ "allocation": "spot", "maxHourlyCost": "2.50" }), true, "3", "1", "2.5")]
+#[case::even_above_the_price_on_demand(json!({ "allocation": "spot", "maxHourlyCost": "4" }), false, "3", "1", "4")]
+#[case::but_never_below_the_price_itself(json!({ "allocation": "spot" }), false, "1", "2", "2")]
 fn the_ceiling_of_an_order_is_what_the_user_is_willing_to_pay(
     #[case] mut pool: Value,
+    #[case] marketplace: bool,
     #[case] on_demand: &str,
     #[case] spot: &str,
     #[case] ceiling: &str,
 ) {
     pool["provider"] = "a".into();
     let offer = json!({ "onDemandPrice": on_demand, "spotPrice": spot });
-    let plan = decide(&market(pool, &[("a", "a-1", offer)]));
+    let mut seen = market(pool, &[("a", "a-1", offer)]);
+    seen.providers.get_mut("a").unwrap().marketplace = marketplace;
+    let plan = decide(&seen);
     assert_eq!(orders(&plan)[0].price_ceiling.as_deref(), Some(ceiling));
 }
 

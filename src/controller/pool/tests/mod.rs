@@ -93,6 +93,7 @@ pub(crate) fn provider() -> ProviderFacts {
         month_in_namespace: None,
         billing_step_seconds: 1,
         billing_minimum_seconds: 0,
+        marketplace: false,
     }
 }
 

@@ -106,4 +106,6 @@ fn machines_without_gpus_come_in_powers_of_two_of_the_chosen_flavour() {
         ]
     );
     assert_eq!(offers[1].on_demand, Some(dec("0.12")));
+    // An order for more would be refused, so a Pool that asks for more looks elsewhere.
+    assert!(offers.iter().all(|offer| offer.disk_gb == Some(20.0)));
 }

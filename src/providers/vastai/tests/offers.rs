@@ -22,7 +22,7 @@ fn all(settings: &Settings) -> Vec<Offer> {
 fn asks_that_a_pool_cannot_tell_apart_are_one_offer_at_the_cheapest_price() {
     let offers = all(&Settings::default());
     let ids: Vec<&str> = offers.iter().map(|offer| offer.id.as_str()).collect();
-    assert_eq!(ids, ["8x-h100-sxm-xx", "1x-rtx-4090-bg"]);
+    assert_eq!(ids, ["8x-h100-sxm-80gb-xx", "1x-rtx-4090-bg"]);
     let offer = &offers[1];
     // The cheaper ask has too old a driver.
     assert_eq!(offer.on_demand, Some(dec("0.35")));
@@ -68,16 +68,59 @@ fn settings_leave_hosts_out() {
 
 #[test]
 fn a_group_comes_back_from_its_text() {
-    for arm in [false, true] {
+    for (arm, memory_gb) in [(false, None), (true, None), (false, Some(80)), (true, Some(480))] {
         let group = Group {
             gpu: "RTX 6000Ada".into(),
             count: 4,
+            memory_gb,
             place: "US".into(),
             arm,
         };
         assert_eq!(Group::parse(&group.to_string()), Some(group));
     }
     assert_eq!(Group::parse("RTX 4090"), None);
+}
+
+#[test]
+fn gpus_of_one_name_with_less_memory_are_another_offer() {
+    let a100 = |id: u64, mebibytes: f64, price: &str| {
+        let mut ask = recorded().ondemand.remove(0);
+        ask.id = id;
+        ask.gpu_name = Some("A100 SXM4".into());
+        ask.gpu_ram = mebibytes;
+        ask.geolocation = Some("X, US".into());
+        ask.dph_total = Some(crate::wire::Amount(dec(price)));
+        ask
+    };
+    let (small, large) = (a100(1, 40_960.0, "0.9"), a100(2, 81_920.0, "1.2"));
+    let offers = offers(&[small.clone(), large.clone()], &[], &Settings::default());
+    let seen: Vec<_> = offers
+        .iter()
+        .map(|offer| {
+            let memory = offer.accelerators.as_ref().unwrap().memory_gb;
+            (offer.instance_type.as_str(), memory, offer.on_demand.unwrap())
+        })
+        .collect();
+    let count = small.num_gpus as u32;
+    let (forty, eighty) = (
+        format!("{count}x A100 SXM4/40GB/US"),
+        format!("{count}x A100 SXM4/80GB/US"),
+    );
+    assert_eq!(
+        seen,
+        [
+            (forty.as_str(), Some(40.0), dec("0.9")),
+            (eighty.as_str(), Some(80.0), dec("1.2"))
+        ]
+    );
+    let group = Group::parse(&eighty).unwrap();
+    assert!(group.has(&large) && !group.has(&small));
+    let query = query_of(&group, Market::OnDemand, &Settings::default(), 50);
+    let bound = |key: &str| query["gpu_ram"][key].as_f64().unwrap();
+    assert!(small.gpu_ram < bound("gte") && bound("gte") < large.gpu_ram && large.gpu_ram < bound("lte"));
+    // As Machines that were recorded before have it.
+    let earlier = Group::parse(&format!("{count}x A100 SXM4/US")).unwrap();
+    assert!(earlier.has(&large) && earlier.has(&small));
 }
 
 #[test]

@@ -35,6 +35,23 @@ fn each_type_is_offered_at_each_location_the_preferred_one_first() {
     assert!(all("NOWHERE")[0].id.ends_with("-fin-01"));
 }
 
+/// Whoever chooses takes the first by name where prices are equal.
+#[test]
+fn the_preferred_location_comes_first_by_name_as_well() {
+    for preferred in ["FIN-01", "ICE-01"] {
+        let mut ids: Vec<(String, String)> = all(preferred)
+            .into_iter()
+            .filter(|offer| offer.instance_type == "8A100.22V")
+            .map(|offer| (offer.id, offer.region))
+            .collect();
+        ids.sort();
+        assert_eq!(ids.len(), 2, "{ids:?}");
+        assert_eq!(ids[0].1, preferred, "{ids:?}");
+    }
+    // Names are as they were where nothing has to be said.
+    assert!(all("FIN-01").iter().all(|offer| !offer.id.contains("-zz-")));
+}
+
 #[test]
 fn prices_are_those_of_the_market_that_has_stock() {
     let h100 = find("1h100-80s-22v-fin-01");

@@ -40,6 +40,35 @@ pub(super) fn gpu_types(visit: &Visit<'_>, input: &Value) -> Value {
         .collect()
 }
 
+/// The data centers, with the stock of each GPU there.
+pub(super) fn data_centers(visit: &Visit<'_>) -> Value {
+    let gpus = |center: &str| -> Vec<Value> {
+        let here = [center.to_owned()];
+        let gpus = visit.world.types.values().filter(|gpu| gpu.gpus > 0);
+        gpus.map(|gpu| {
+            let level = catalogue::level(visit.world, &gpu.name, &here, Market::OnDemand);
+            json!({"gpuTypeId": gpu.name, "displayName": gpu.gpu, "stockStatus": stock_status(level)})
+        })
+        .collect()
+    };
+    catalogue::DATA_CENTERS
+        .iter()
+        .map(|(id, name, _, country, _)| {
+            json!({"id": id, "name": name, "location": country, "gpuAvailability": gpus(id)})
+        })
+        .collect()
+}
+
+/// A level of REST in the words of GraphQL.
+fn stock_status(level: &str) -> Option<&'static str> {
+    match level {
+        "LOW" => Some("Low"),
+        "MEDIUM" => Some("Medium"),
+        "HIGH" => Some("High"),
+        _ => None,
+    }
+}
+
 /// `lowestPrice` of a GPU type: for one GPU, over the clouds that are asked for.
 pub(super) fn lowest_price(visit: &Visit<'_>, gpu: &Map<String, Value>, input: &Value) -> Value {
     let found = gpu
@@ -70,12 +99,12 @@ pub(super) fn lowest_price(visit: &Visit<'_>, gpu: &Map<String, Value>, input: &
         .iter()
         .flat_map(|tier| catalogue::places(visit.world, *tier))
         .collect();
-    let stock = match catalogue::level(visit.world, &gpu.name, &places, Market::OnDemand) {
-        "LOW" => Some("Low"),
-        "MEDIUM" => Some("Medium"),
-        "HIGH" => Some("High"),
-        _ => None,
-    };
+    let stock = stock_status(catalogue::level(
+        visit.world,
+        &gpu.name,
+        &places,
+        Market::OnDemand,
+    ));
     json!({
         "minimumBidPrice": cheapest(Market::Spot).map(number),
         "uninterruptablePrice": cheapest(Market::OnDemand).map(number),
@@ -327,7 +356,16 @@ impl Runpod {
         if let Some(keep) = visit.keep {
             pods.truncate(keep);
         }
+        let spends: Decimal = visit
+            .world
+            .machines_of(&visit.account)
+            .filter(|machine| matches!(machine.phase, Phase::Pending | Phase::Running))
+            .map(|machine| machine.price)
+            .sum();
         json!({
+            "email": format!("{}@example.com", visit.account), "clientBalance": 100.0,
+            "currentSpendPerHr": number(spends), "spendLimit": 80, "notifyPodsStale": true,
+            "notifyPodsGeneral": true, "notifyLowBalance": true,
             "id": visit.account, "pubKey": self.keys_of(&visit.account).join("\n"), "pods": pods,
             "containerRegistryCreds": [{"id": REGISTRY.0, "name": REGISTRY.1}], "networkVolumes": [],
         })
@@ -382,6 +420,7 @@ impl Runpod {
             "machine": {
                 "dataCenterId": Self::center(&machine.region), "gpuDisplayName": gpu.map(|gpu| &gpu.gpu),
                 "podHostId": format!("{}-64411eb2", machine.id),
+                "location": catalogue::country(&machine.region),
             },
             "runtime": runtime,
             "containerDiskInGb": order.disk, "containerRegistryAuthId": order.registry, "dockerArgs": order.args,

@@ -25,6 +25,7 @@ pub(super) fn call(request: &Request) -> Call {
     let (name, effect) = match first.as_deref() {
         Some("gpuTypes") => ("graphql.gpuTypes", Effect::Read),
         Some("myself") => ("graphql.myself", Effect::Read),
+        Some("dataCenters") => ("graphql.dataCenters", Effect::Read),
         Some("pod") => ("graphql.pod", Effect::Read),
         Some("podFindAndDeployOnDemand") => ("graphql.podFindAndDeployOnDemand", Effect::Create),
         Some("podRentInterruptable") => ("graphql.podRentInterruptable", Effect::Create),
@@ -116,6 +117,7 @@ impl Runpod {
         let value = match (mutates, field.name.node.as_str()) {
             (false, "gpuTypes") => answers::gpu_types(visit, &input),
             (false, "myself") => self.myself(visit),
+            (false, "dataCenters") => answers::data_centers(visit),
             (false, "pod") => self.one_pod(visit, &input)?,
             (true, "podFindAndDeployOnDemand") => self.deploy(visit, &input, false)?,
             (true, "podRentInterruptable") => self.deploy(visit, &input, true)?,

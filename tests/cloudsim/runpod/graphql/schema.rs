@@ -221,6 +221,7 @@ static MACHINE: Object = Object {
     fields: &[
         scalar("dataCenterId"),
         scalar("gpuDisplayName"),
+        scalar("location"),
         scalar("podHostId"),
     ],
 };
@@ -270,9 +271,30 @@ static USER: Object = Object {
     fields: &[
         scalar("id"),
         scalar("pubKey"),
+        scalar("email"),
+        scalar("clientBalance"),
+        scalar("currentSpendPerHr"),
+        scalar("spendLimit"),
+        scalar("notifyPodsStale"),
+        scalar("notifyPodsGeneral"),
+        scalar("notifyLowBalance"),
         object("pods", &POD),
         object("containerRegistryCreds", &REGISTRY),
         object("networkVolumes", &NETWORK_VOLUME),
+    ],
+};
+
+static GPU_IN_CENTER: Object = Object {
+    name: "GpuAvailability",
+    fields: &[scalar("gpuTypeId"), scalar("displayName"), scalar("stockStatus")],
+};
+static DATA_CENTER: Object = Object {
+    name: "DataCenter",
+    fields: &[
+        scalar("id"),
+        scalar("name"),
+        scalar("location"),
+        object("gpuAvailability", &GPU_IN_CENTER),
     ],
 };
 
@@ -282,6 +304,7 @@ pub(super) static QUERY: Object = Object {
     fields: &[
         asked("gpuTypes", &GPU_FILTER, false, Some(&GPU_TYPE)),
         object("myself", &USER),
+        object("dataCenters", &DATA_CENTER),
         asked("pod", &POD_ID, false, Some(&POD)),
     ],
 };

@@ -97,3 +97,27 @@ async fn a_spot_pod_is_resumed_by_a_bid_alone() {
     assert_eq!(world.pod(&id).await["status"], "EXITED");
     world.all_as_described();
 }
+
+#[tokio::test]
+async fn the_command_line_tool_of_runpod_sees_account_data_centers_and_machines() {
+    let world = world().await;
+    world.running("a").await;
+    let account = "query { myself { id email clientBalance currentSpendPerHr spendLimit notifyPodsStale \
+        notifyPodsGeneral notifyLowBalance pods { id machine { gpuDisplayName location } } } }";
+    let myself = asked(&world, account).await["myself"].clone();
+    assert_eq!(myself["currentSpendPerHr"], json!(0.69));
+    assert!(myself["pods"][0]["machine"]["location"].is_string(), "{myself}");
+    let centers =
+        "query { dataCenters { id name location gpuAvailability { gpuTypeId displayName stockStatus } } }";
+    let centers = asked(&world, centers).await["dataCenters"].clone();
+    assert!(
+        centers.as_array().is_some_and(|centers| centers.len() == 4),
+        "{centers}"
+    );
+    let gpu = &centers[0]["gpuAvailability"][0];
+    assert!(
+        gpu["gpuTypeId"].is_string() && gpu["stockStatus"].is_string(),
+        "{gpu}"
+    );
+    world.all_as_described();
+}

@@ -379,3 +379,59 @@ async fn a_list_may_be_cut_short_by_a_fault() {
         .world(|world| world.lag.created = SignedDuration::from_secs(3_600));
     assert_eq!(world.get("/v2/pods").await.json()["pods"], json!([]));
 }
+
+#[tokio::test]
+async fn a_patch_changes_what_it_names_and_nothing_else() {
+    let world = world().await;
+    let id = world.running("a").await;
+    let path = format!("/v2/pods/{id}");
+    let patched = world
+        .client
+        .json(Method::PATCH, &path, json!({"name": "b", "registry": null}))
+        .await
+        .unwrap();
+    assert_eq!(patched.status, 200, "{}", patched.body);
+    let pod = world.pod(&id).await;
+    assert_eq!((&pod["name"], &pod["env"]["POOL"]), (&json!("b"), &json!("p")));
+    assert_eq!(pod["ports"], json!(["22/tcp"]));
+    world.all_as_described();
+}
+
+#[tokio::test]
+async fn one_of_a_catalogue_is_had_by_its_id() {
+    let world = world().await;
+    for path in [
+        "/v2/catalog/cpus/cpu3c",
+        "/v2/catalog/datacenters/EU-RO-1",
+        "/v2/registries/reg-docker-hub",
+    ] {
+        let one = world.get(path).await;
+        assert_eq!(one.status, 200, "{path}: {}", one.body);
+        assert!(path.ends_with(one.json()["id"].as_str().unwrap()), "{}", one.body);
+        assert_eq!(world.get(&format!("{path}-x")).await.status, 404);
+    }
+    world.all_as_described();
+}
+
+#[tokio::test]
+async fn pods_are_listed_in_pages_where_that_is_asked_for() {
+    let world = world().await;
+    for name in ["a", "b", "c"] {
+        world.running(name).await;
+    }
+    let all = world.get("/v2/pods").await.json();
+    assert!(all["pagination"].is_null(), "{all}");
+    let mut seen = Vec::new();
+    let mut path = "/v2/pods?limit=2".to_owned();
+    loop {
+        let page = world.get(&path).await.json();
+        seen.extend(page["pods"].as_array().unwrap().clone());
+        let Some(cursor) = page["pagination"]["nextCursor"].as_str() else {
+            assert_eq!(page["pagination"]["hasNextPage"], false);
+            break;
+        };
+        path = format!("/v2/pods?limit=2&cursor={cursor}");
+    }
+    assert_eq!(json!(seen), all["pods"]);
+    world.all_as_described();
+}
