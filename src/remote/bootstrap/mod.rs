@@ -36,7 +36,7 @@ pub struct Spec {
     pub pip_indexes: Vec<PipIndex>,
     /// Debian or Ubuntu packages.
     pub apt: Vec<String>,
-    /// Environment of the steps, such as proxies.
+    /// Environment of the steps, such as proxies; names that the shell keeps for itself are left out.
     pub env_for_steps: BTreeMap<String, String>,
     /// Values that must not be shown in failures: those that came from Secrets.
     pub masked: Vec<Secret>,
