@@ -3,9 +3,11 @@
 //! Every step can be interrupted anywhere and started again. What a step did is marked
 //! on the machine with the digest of its inputs, so that a second controller, or this one
 //! after a restart, finds it done. `plan.rs` decides which steps there are, `steps.rs`
-//! writes their scripts (files in `scripts/`), `run.rs` runs them.
+//! writes their scripts (files in `scripts/`), `reboot.rs` what is left for the machine's next
+//! boot, `run.rs` runs them.
 
 mod plan;
+mod reboot;
 mod run;
 mod script;
 mod steps;

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
 use super::{
     PipIndex, Spec,
     plan::{Facts, step_certificates},
+    reboot,
     script::Script,
 };
 use crate::{
@@ -132,18 +133,27 @@ pub(super) fn start(
     } else {
         facts.user.as_str()
     };
+    let agent = binary.file_name();
+    let stop_command = spec.stop_command.as_deref().unwrap_or_default();
+    let reclaim_command = spec.reclaim_command.as_deref().unwrap_or_default();
+    // What start.sh starts it with, but for what only its own environment has to hide.
+    let arguments = [
+        ("home", facts.home.as_str()),
+        ("machine", machine),
+        ("user", user),
+        ("stop-command", stop_command),
+        ("reclaim-command", reclaim_command),
+    ];
     Script::default()
         .set("home", &facts.home)
         .set("env_json", if known { "" } else { &json })
-        .set("agent", &binary.file_name())
+        .set("agent", &agent)
         .set("machine", machine)
         .set("worker_user", user)
-        .set("stop_command", spec.stop_command.as_deref().unwrap_or_default())
-        .set(
-            "reclaim_command",
-            spec.reclaim_command.as_deref().unwrap_or_default(),
-        )
+        .set("stop_command", stop_command)
+        .set("reclaim_command", reclaim_command)
         .set("hidden", &hidden(spec, ","))
+        .before(reboot::install(spec, facts, &agent, &arguments))
         .then(START)
 }
 
