@@ -66,6 +66,9 @@ def run(call_file, result_fd):
     with open(call["source"], encoding="utf-8") as file:
         source = file.read()
     sys.argv = [call["source"]]
+    # Processes that multiprocessing spawns get this path and import the module by its name. At the
+    # end, so that nothing beside the source takes the place of what the Task imports.
+    sys.path.append(os.path.dirname(call["source"]))
     function = load(call["module"], call["source"], source, call["entrypoint"])
     value = invoke(function, call["entrypoint"], args, kwargs)
     write(encode(value, json), result_fd, call["result_limit"])

@@ -46,12 +46,15 @@ def call(source, *args, entrypoint="main", limit=10**6, **kwargs):
                 },
                 file,
             )
+        # As on a machine: the Task's directory is not that of its source.
+        work = os.path.join(folder, "work")
+        os.mkdir(work)
         result, outcome = tempfile.TemporaryFile(), tempfile.TemporaryFile()
         fds = (result.fileno(), outcome.fileno())
         process = subprocess.run(
             [sys.executable, os.path.join(PACKAGE, "_run.py"), call_file, *map(str, fds)],
             pass_fds=fds,
-            cwd=folder,
+            cwd=work,
             env={"PATH": os.environ["PATH"], "PYTHONPATH": os.path.dirname(PACKAGE)},
             capture_output=True,
             timeout=60,
@@ -100,6 +103,26 @@ class Returns(unittest.TestCase):
             """
         )
         self.assertEqual(end.result, "3", end.stderr)
+
+    def test_processes_that_start_from_nothing_find_the_function(self):
+        for method in ("spawn", "forkserver"):
+            with self.subTest(method=method):
+                end = call(
+                    """
+                    import concurrent.futures, multiprocessing
+                    def double(x): return 2 * x
+                    def main(method):
+                        context = multiprocessing.get_context(method)
+                        with concurrent.futures.ProcessPoolExecutor(2, mp_context=context) as pool:
+                            return list(pool.map(double, [1, 2, 3], timeout=50))
+                    """,
+                    method,
+                )
+                self.assertEqual(end.result, "[2,4,6]", end.stderr)
+
+    def test_what_lies_beside_the_source_hides_no_module(self):
+        end = call("import sys, os\ndef main(): return sys.path[-1] == os.path.dirname(__file__) != ''")
+        self.assertEqual(end.result, "true", end.stderr)
 
     def test_the_package_can_be_imported_and_the_runner_is_not_in_the_way(self):
         end = call("import skyward, sys, os\ndef main(): return [skyward.__name__, sys.path[0] == os.getcwd()]")

@@ -2,7 +2,9 @@
 //!
 //! Everything here ends when its future is dropped, so cancelling needs no care anywhere
 //! else. It decides only what is a matter of the connection: trouble that passes is tried
-//! again, everything else is published as `Failed` and ends the task.
+//! again, everything else is published as `Failed` and ends the task. On a machine that was
+//! Ready once work may go on, and nobody looks after it when its session has ended: there
+//! every failure counts as one that passes, but a changed host key and a newer leader.
 
 use std::{
     sync::{Arc, Mutex},
@@ -43,6 +45,9 @@ pub(crate) struct Patience {
     pub(crate) agent: Duration,
     /// Between two looks whether an agent of another version has become idle.
     pub(crate) outdated: Duration,
+    /// Longest pause after a failure on a machine that was Ready once: a step that fails is
+    /// more work for it than a dial.
+    pub(crate) mending: Duration,
 }
 
 impl Default for Patience {
@@ -53,6 +58,7 @@ impl Default for Patience {
             greeting: Duration::from_secs(10),
             agent: Duration::from_secs(10),
             outdated: Duration::from_secs(5),
+            mending: Duration::from_secs(30),
         }
     }
 }
@@ -97,7 +103,8 @@ struct Session {
     cancel: CancellationToken,
     /// Kept here so that it can be closed politely whenever the session ends.
     connection: Option<Arc<Connection>>,
-    /// End of the time for the bootstrap that is going on, over several connections.
+    /// End of the time for the bootstrap that is going on, over several connections. Not for
+    /// a machine that was Ready once.
     deadline: Option<Instant>,
     /// How often the machine became Ready.
     readied: u64,
@@ -119,8 +126,10 @@ enum Interruption {
     Lost(String),
     /// The connection is good, its agent is not.
     AgentGone(String),
-    /// It is over.
+    /// It is over, unless the machine was Ready once.
     Failed(SessionFailure),
+    /// It is over: the agent obeys a newer leader.
+    Superseded,
 }
 
 impl Session {
@@ -143,15 +152,30 @@ impl Session {
                     match interruption {
                         Interruption::Lost(why) | Interruption::AgentGone(why) => why,
                         Interruption::Failed(failure) => return self.fail(failure),
+                        Interruption::Superseded => {
+                            return self.fail(failure(
+                                FailureKind::AgentRefused,
+                                "the agent takes orders from a newer controller".into(),
+                            ));
+                        }
                     }
                 }
                 Err(ConnectError::Unreachable(why)) => why,
                 Err(error @ ConnectError::AuthRefused { .. }) => {
                     let since = *refused_since.get_or_insert_with(Instant::now);
-                    if since.elapsed() >= self.shared.patience.login {
-                        return self.fail(failure(FailureKind::AuthRefused, format!("{error}. Another key is in its authorized_keys, or the image lets nobody log in as this user")));
+                    let refused = failure(
+                        FailureKind::AuthRefused,
+                        format!(
+                            "{error}. Another key is in its authorized_keys, or the image lets nobody log in as this user"
+                        ),
+                    );
+                    if since.elapsed() < self.shared.patience.login {
+                        error.to_string()
+                    } else if self.was_ready() {
+                        refused.message
+                    } else {
+                        return self.fail(refused);
                     }
-                    error.to_string()
                 }
                 Err(error @ ConnectError::HostKeyChanged { .. }) => {
                     return self.fail(failure(
@@ -159,6 +183,7 @@ impl Session {
                         format!("{error}: another machine answers at its address, or somebody is in between. It is not used any more"),
                     ));
                 }
+                Err(ConnectError::Unsupported(why)) if self.was_ready() => why,
                 Err(ConnectError::Unsupported(why)) => {
                     return self.fail(failure(FailureKind::Unsupported, why));
                 }
@@ -230,23 +255,29 @@ impl Session {
                 }
                 Err(interruption) => interruption,
             };
-            match interruption {
-                Interruption::AgentGone(why) => {
-                    self.down(&why);
-                    let pause = pause(
-                        attempt,
-                        self.shared.patience.first_pause,
-                        spec.retry_interval,
-                        rand::random(),
-                    );
-                    tokio::select! {
-                        why = connection.lost() => return Interruption::Lost(why),
-                        () = sleep(pause) => {}
-                    }
-                    attempt = attempt.saturating_add(1);
+            let (why, interval) = match interruption {
+                Interruption::AgentGone(why) => (why, spec.retry_interval),
+                // The same connection is good enough: a machine without room for another
+                // process could not give us a new one.
+                Interruption::Failed(failure) if self.was_ready() => {
+                    let why = in_words(&failure);
+                    warn!(machine = %spec.machine, kind = failure.kind.name(), why, "the machine was ready before and is tried again");
+                    (why, spec.retry_interval.max(self.shared.patience.mending))
                 }
                 other => return other,
+            };
+            self.down(&why);
+            let pause = pause(
+                attempt,
+                self.shared.patience.first_pause,
+                interval,
+                rand::random(),
+            );
+            tokio::select! {
+                why = connection.lost() => return Interruption::Lost(why),
+                () = sleep(pause) => {}
             }
+            attempt = attempt.saturating_add(1);
         }
     }
 
@@ -257,9 +288,13 @@ impl Session {
         connection: &Arc<Connection>,
     ) -> Result<Attached, Interruption> {
         let shared = self.shared.clone();
-        let deadline = *self
-            .deadline
-            .get_or_insert_with(|| Instant::now() + spec.bootstrap.total_timeout);
+        let end = Instant::now() + spec.bootstrap.total_timeout;
+        // What an attempt took that was cut off is no reason to give the next one less.
+        let deadline = if self.was_ready() {
+            end
+        } else {
+            *self.deadline.get_or_insert(end)
+        };
         let machine = spec.machine.to_string();
         let bootstrap = Bootstrap {
             connection,
@@ -279,7 +314,7 @@ impl Session {
                     return Ok(self.ready(agent, closed, hello, &prepared));
                 }
                 Ok(_) => debug!(machine, "the agent is an older one"),
-                Err(Greeting::Refused(failure)) => return Err(Interruption::Failed(failure)),
+                Err(Greeting::Refused(interruption)) => return Err(interruption),
                 Err(Greeting::Silent(why)) => debug!(machine, why, "the agent does not answer"),
             }
         }
@@ -291,7 +326,7 @@ impl Session {
         loop {
             match greet(connection, &prepared, spec).await {
                 Ok((agent, closed, hello)) => return Ok(self.ready(agent, closed, hello, &prepared)),
-                Err(Greeting::Refused(failure)) => return Err(Interruption::Failed(failure)),
+                Err(Greeting::Refused(interruption)) => return Err(interruption),
                 Err(Greeting::Silent(why)) if Instant::now() >= patience => {
                     return Err(Interruption::Failed(SessionFailure {
                         kind: FailureKind::StepFailed,
@@ -371,6 +406,11 @@ impl Session {
         lock(&self.published).state.clone()
     }
 
+    /// Whether its agent answered before, this controller or another one.
+    fn was_ready(&self) -> bool {
+        lock(&self.published).state.ready_at.is_some()
+    }
+
     /// The machine is out of reach for now.
     fn down(&self, why: &str) {
         let state = self.state();
@@ -397,7 +437,7 @@ impl Session {
 
     fn progress(&self, progress: Progress) {
         // Once Ready, coming back is Reconnecting, whatever has to be done for it.
-        if self.state().ready_at.is_some() {
+        if self.was_ready() {
             return;
         }
         let Progress { step, index, total } = progress;
@@ -436,12 +476,19 @@ fn bootstrap_interruption(error: BootstrapError) -> Interruption {
     }
 }
 
+/// A failure as the reason of a connection that is down.
+fn in_words(failure: &SessionFailure) -> String {
+    let SessionFailure { step, message, .. } = failure;
+    step.as_ref()
+        .map_or_else(|| message.clone(), |step| format!("step \"{step}\": {message}"))
+}
+
 /// Why an agent did not greet us.
 enum Greeting {
     /// Nobody there, yet or any more.
     Silent(String),
     /// It does not want us.
-    Refused(SessionFailure),
+    Refused(Interruption),
 }
 
 /// Opens a connection to the agent and exchanges Hello.
@@ -459,7 +506,9 @@ async fn greet(
         .await
         .map_err(|error| Greeting::Silent(error.to_string()))?;
     let agent = Agent::new(channel, spec.epoch);
-    let refused = |message: String| Greeting::Refused(failure(FailureKind::AgentRefused, message));
+    let refused = |message: String| {
+        Greeting::Refused(Interruption::Failed(failure(FailureKind::AgentRefused, message)))
+    };
     match agent.hello().await {
         Ok(hello) if hello.machine == spec.machine.to_string() => {
             if bridged {
@@ -471,7 +520,7 @@ async fn greet(
             "the agent there belongs to machine \"{}\": two machines share one address or one home directory",
             hello.machine
         ))),
-        Err(AgentError::StaleEpoch) => Err(refused("the agent takes orders from a newer controller".into())),
+        Err(AgentError::StaleEpoch) => Err(Greeting::Refused(Interruption::Superseded)),
         Err(AgentError::Refused(why)) => Err(refused(format!("the agent refuses this controller: {why}"))),
         Err(error @ (AgentError::Disconnected(_) | AgentError::NotFound | AgentError::Busy(_))) => {
             Err(Greeting::Silent(error.to_string()))
@@ -496,12 +545,7 @@ async fn keep_lease(
                 return Interruption::AgentGone("it is idle, so its agent is replaced by a newer one".into());
             }
             Ok(_) => outdated.map_or(lease.interval(), |look| look.min(lease.interval())),
-            Err(AgentError::StaleEpoch) => {
-                return Interruption::Failed(failure(
-                    FailureKind::AgentRefused,
-                    "the agent takes orders from a newer controller".into(),
-                ));
-            }
+            Err(AgentError::StaleEpoch) => return Interruption::Superseded,
             Err(AgentError::Disconnected(why)) => return Interruption::AgentGone(why),
             Err(error @ (AgentError::NotFound | AgentError::Refused(_) | AgentError::Busy(_))) => {
                 warn!(machine = %spec.borrow().machine, %error, "the agent did not renew its lease");

@@ -90,6 +90,9 @@ pub struct SessionSpec {
     pub retry_interval: Duration,
     /// The leader's epoch.
     pub epoch: u64,
+    /// When its agent answered first, as far as is on record. Work may go on there, so its
+    /// session is never given up for a failure that may pass.
+    pub ready_at: Option<Timestamp>,
 }
 
 /// Where a session is.
@@ -111,7 +114,7 @@ pub enum Stage {
     },
     /// The agent answers.
     Ready,
-    /// It was Ready and the connection was lost.
+    /// It was Ready and the connection was lost, or failed to come back: it is tried again.
     Reconnecting {
         /// Why.
         last_error: String,
@@ -347,7 +350,9 @@ impl Sessions {
             });
             entry.cancel.cancel();
         }
-        let entry = self.start(spec, known.unwrap_or_default());
+        let mut state = known.unwrap_or_default();
+        state.ready_at = state.ready_at.or(spec.ready_at);
+        let entry = self.start(spec, state);
         table.insert(machine.clone(), entry);
         drop(table);
         self.shared.changed(&machine);
@@ -467,6 +472,7 @@ fn same_connection(old: &SessionSpec, new: &SessionSpec, state: &SessionState) -
         lease: _,
         retry_interval: _,
         epoch,
+        ready_at: _,
     } = new;
     // The key that we learnt and reported comes back as the pinned one.
     let pinned_as_shown = match (host_key, &state.host_key) {

@@ -300,7 +300,7 @@ impl Connection {
                 }
                 Some(ChannelMsg::Failure) => {
                     return Err(ExecError::Refused(
-                        "the SSH server allows no commands for this user".into(),
+                        "the SSH server started no command: it allows none for this user, or the machine has no room for another process".into(),
                     ));
                 }
                 Some(ChannelMsg::Eof) if exit.is_some() => break,

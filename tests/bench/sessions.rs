@@ -198,6 +198,7 @@ impl Place {
             },
             retry_interval: Duration::from_secs(1),
             epoch: 1,
+            ready_at: None,
         }
     }
 }

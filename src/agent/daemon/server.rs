@@ -248,6 +248,15 @@ async fn watch_lease(own: Arc<Inner>, stop_command: Option<String>) {
     }
 }
 
+/// Ordinary users may stop a machine through sudo alone, or where its polkit lets them.
+const fn usual_stop(root: bool) -> &'static str {
+    if root {
+        "shutdown -h now"
+    } else {
+        "sudo -n shutdown -h now || shutdown -h now"
+    }
+}
+
 async fn stop_machine(command: Option<&str>) {
     let command = match command {
         Some(command) => command,
@@ -262,7 +271,7 @@ async fn stop_machine(command: Option<&str>) {
             }
             return;
         }
-        None => "shutdown -h now",
+        None => usual_stop(Uid::effective().is_root()),
     };
     let run = tokio::process::Command::new("sh")
         .args(["-c", command])
@@ -272,5 +281,24 @@ async fn stop_machine(command: Option<&str>) {
     match tokio::time::timeout(STOP_AGAIN, run).await {
         Ok(Ok(status)) if status.success() => {}
         other => tracing::error!(?other, command, "the machine could not be stopped"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_agent_that_is_not_root_asks_sudo_to_stop_the_machine_and_does_without_where_there_is_none() {
+        assert_eq!(usual_stop(true), "shutdown -h now");
+        for (sudo, expected) in [("return 0", ""), ("return 1", "plain -h now\n")] {
+            // What they are called does not matter to the shell that runs them.
+            let script = format!(
+                "sudo() {{ [ \"$*\" = '-n shutdown -h now' ] && {sudo}; }}\n(eval '{}')",
+                usual_stop(false).replace("|| shutdown", "|| echo plain")
+            );
+            let output = std::process::Command::new("sh").args(["-c", &script]).output();
+            assert_eq!(String::from_utf8(output.unwrap().stdout).unwrap(), expected);
+        }
     }
 }

@@ -36,7 +36,8 @@ use crate::protocol::{HelloReply, HelloRequest, agent_client::AgentClient, versi
 const READY: Duration = Duration::from_secs(10);
 const ANSWER: Duration = Duration::from_secs(2);
 const FIRST_BACKOFF: Duration = Duration::from_millis(50);
-const LONGEST_BACKOFF: Duration = Duration::from_secs(10);
+/// Shorter than a start waits for the socket, so that it sees the next attempt.
+const LONGEST_BACKOFF: Duration = Duration::from_secs(5);
 /// A daemon that lived this long did not die of its start.
 const STEADY: Duration = Duration::from_mins(1);
 
@@ -215,10 +216,8 @@ pub(super) fn supervise(arguments: &[String], home: &Home) -> anyhow::Result<()>
     let mut backoff = FIRST_BACKOFF;
     loop {
         let began = Instant::now();
-        let daemon = spawn_daemon(arguments)?;
-        match attend(&signals, daemon)? {
-            Ended::Asked => return Ok(()),
-            Ended::Died => {}
+        if live(spawn_daemon(arguments), |daemon| attend(&signals, daemon))? == Ended::Asked {
+            return Ok(());
         }
         backoff = if began.elapsed() >= STEADY {
             FIRST_BACKOFF
@@ -248,6 +247,21 @@ enum Ended {
     /// Somebody wants the agent to end.
     Asked,
     Died,
+}
+
+/// One life of the daemon. One that could not even start, on a machine without room for another
+/// process, is one that died: nobody would start the next one, or stop the machine, if we ended.
+fn live(
+    spawned: anyhow::Result<Pid>,
+    attend: impl FnOnce(Pid) -> anyhow::Result<Ended>,
+) -> anyhow::Result<Ended> {
+    match spawned {
+        Ok(daemon) => attend(daemon),
+        Err(error) => {
+            tracing::error!("{error:#}");
+            Ok(Ended::Died)
+        }
+    }
 }
 
 /// Waits for the end of the daemon; passes on the wish to end.
@@ -283,6 +297,10 @@ fn sleep(signals: &SignalFd, time: Duration) -> anyhow::Result<Ended> {
     while let left = until.saturating_duration_since(Instant::now())
         && !left.is_zero()
     {
+        // What a dead daemon left comes to us, and takes up room that the next one needs.
+        while let Ok(WaitStatus::Exited(..) | WaitStatus::Signaled(..)) =
+            waitpid(None, Some(WaitPidFlag::WNOHANG))
+        {}
         let left = PollTimeout::try_from(left + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX);
         if wait_for_signal(signals, left)? {
             return Ok(Ended::Asked);
@@ -316,5 +334,24 @@ fn end_of_log(home: &Home) -> String {
     match read {
         Ok(_) => String::from_utf8_lossy(&text).into_owned(),
         Err(error) => format!("(it cannot be read: {error})"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_daemon_that_cannot_be_started_is_one_that_died() {
+        let no_room = Err(anyhow::anyhow!("Resource temporarily unavailable"));
+        let ended = live(no_room, |_| panic!("there is none to wait for"));
+        assert_eq!(ended.unwrap(), Ended::Died);
+        let asked = live(Ok(Pid::from_raw(1)), |_| Ok(Ended::Asked));
+        assert_eq!(asked.unwrap(), Ended::Asked);
+    }
+
+    #[test]
+    fn a_start_waits_for_the_next_attempt_of_a_daemon_that_died_often() {
+        assert!(LONGEST_BACKOFF < READY);
     }
 }

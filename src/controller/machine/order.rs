@@ -223,6 +223,7 @@ pub fn session(machine: &MachineFacts, pool: &Pool, waits: Waits, parts: Session
         },
         retry_interval: Lasting::or(pool.spec.ssh_retry_interval.as_ref(), SSH_RETRY),
         epoch,
+        ready_at: machine.status.ready_at.as_ref().map(|time| time.0),
     }
 }
 
@@ -256,6 +257,33 @@ mod tests {
         assert_eq!(shm_bytes(&sized, Some(1.0)), 64 << 20);
     }
 
+    fn session_of(machine: &MachineFacts, capabilities: Option<&Capabilities>) -> SessionSpec {
+        let parts = SessionParts {
+            endpoint: crate::machine::tests::endpoint(),
+            host_key: None,
+            key: &PoolKey {
+                private: skyward_core::Secret::new("private"),
+                public: "public".into(),
+            },
+            ca_bundle: None,
+            provider: None,
+            capabilities,
+            epoch: 1,
+            current: true,
+        };
+        session(machine, &crate::machine::tests::pool(), Waits::of(None), parts)
+    }
+
+    #[test]
+    fn the_session_of_a_new_controller_knows_that_its_machine_was_ready() {
+        let at: jiff::Timestamp = "2026-01-02T03:04:05Z".parse().unwrap();
+        let mut machine = crate::machine::tests::world().machine;
+        machine.status.ready_at = None;
+        assert_eq!(session_of(&machine, None).ready_at, None);
+        machine.status.ready_at = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at));
+        assert_eq!(session_of(&machine, None).ready_at, Some(at));
+    }
+
     #[test]
     fn only_a_spot_machine_asks_for_a_notice_and_each_hides_the_clouds_keys() {
         let capabilities = Capabilities {
@@ -266,20 +294,7 @@ mod tests {
         let bootstrap = |market| {
             let mut machine = crate::machine::tests::world().machine;
             machine.spec.market = market;
-            let parts = SessionParts {
-                endpoint: crate::machine::tests::endpoint(),
-                host_key: None,
-                key: &PoolKey {
-                    private: skyward_core::Secret::new("private"),
-                    public: "public".into(),
-                },
-                ca_bundle: None,
-                provider: None,
-                capabilities: Some(&capabilities),
-                epoch: 1,
-                current: true,
-            };
-            session(&machine, &crate::machine::tests::pool(), Waits::of(None), parts).bootstrap
+            session_of(&machine, Some(&capabilities)).bootstrap
         };
         let spot = bootstrap(RecordedMarket::Spot);
         assert_eq!(spot.reclaim_command.as_deref(), Some("ask"));

@@ -37,7 +37,8 @@ pub(crate) fn run_spec(order: &StartOrder, namespace: &str, task: &Task, resolve
             .and_then(Duration::parse)
             .map_or(0, milliseconds),
         grace_ms: milliseconds(Duration::or(spec.termination_grace_period.as_ref(), GRACE)),
-        user: order.pool.user.clone().unwrap_or_else(|| "skyward".to_owned()),
+        // Without a name it is the agent's default, which fits the user that SSH logs in as.
+        user: order.pool.user.clone().unwrap_or_default(),
         instance_info: instance_info(order, &place),
         log_limit: 0,
         result_limit: RESULT_LIMIT,
@@ -254,6 +255,18 @@ mod tests {
         assert_eq!(info["accelerator"]["type"], "H100");
         assert_eq!(info["total_accelerators"], 4);
         assert_eq!(info["is_head"], false);
+    }
+
+    #[test]
+    fn a_run_names_its_user_only_where_the_pool_does() {
+        let plain = task(json!({ "pool": "p", "command": ["true"] }));
+        let user = |order: &StartOrder| run_spec(order, "n", &plain, &Resolved::default()).user;
+        let mut order = order(0, 1);
+        assert_eq!(user(&order), "");
+        let mut pool = PoolView::clone(&order.pool);
+        pool.user = Some("root".into());
+        order.pool = Arc::new(pool);
+        assert_eq!(user(&order), "root");
     }
 
     #[test]

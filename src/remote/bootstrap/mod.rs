@@ -3,9 +3,11 @@
 //! Every step can be interrupted anywhere and started again. What a step did is marked
 //! on the machine with the digest of its inputs, so that a second controller, or this one
 //! after a restart, finds it done. `plan.rs` decides which steps there are, `steps.rs`
-//! writes their scripts (files in `scripts/`), `run.rs` runs them.
+//! writes their scripts (files in `scripts/`), `reboot.rs` what is left for the machine's next
+//! boot, `run.rs` runs them.
 
 mod plan;
+mod reboot;
 mod run;
 mod script;
 mod steps;
@@ -36,7 +38,7 @@ pub struct Spec {
     pub pip_indexes: Vec<PipIndex>,
     /// Debian or Ubuntu packages.
     pub apt: Vec<String>,
-    /// Environment of the steps, such as proxies.
+    /// Environment of the steps, such as proxies; names that the shell keeps for itself are left out.
     pub env_for_steps: BTreeMap<String, String>,
     /// Values that must not be shown in failures: those that came from Secrets.
     pub masked: Vec<Secret>,

@@ -20,6 +20,21 @@ const SLACK: usize = 16 * 1024;
 /// All that a script may say to the controller.
 const SAID: usize = 4 * 1024 * 1024;
 
+/// In front of each of our variables. No variable of the user begins so.
+const OURS: &str = "skyward_";
+/// What the shell keeps for itself: some shells end at an assignment, IFS changes how ours are
+/// read. Runs have them all the same.
+const THE_SHELLS: [&str; 8] = [
+    "BASHOPTS",
+    "BASH_VERSINFO",
+    "EUID",
+    "IFS",
+    "OPTIND",
+    "PPID",
+    "SHELLOPTS",
+    "UID",
+];
+
 /// A script with its values.
 #[derive(Clone, Default)]
 pub(super) struct Script {
@@ -28,18 +43,19 @@ pub(super) struct Script {
 }
 
 impl Script {
-    /// Sets a variable of the script.
+    /// Sets a variable of the script, there called `skyward_NAME`.
     pub(super) fn set(mut self, name: &str, value: &str) -> Self {
         debug_assert!(is_name(name), "{name}");
-        for part in [name, "=", &quote(value), "\n"] {
+        for part in [OURS, name, "=", &quote(value), "\n"] {
             self.head.push_str(part);
         }
         self
     }
 
-    /// Exports a variable to everything the script runs; names no shell takes are left out.
+    /// Exports a variable of the user to everything the script runs. Names that no shell takes,
+    /// or that would change how the script itself runs, are left out.
     pub(super) fn export(mut self, name: &str, value: &str) -> Self {
-        if is_name(name) {
+        if is_name(name) && !name.starts_with(OURS) && !THE_SHELLS.contains(&name) {
             for part in [name, "=", &quote(value), "\nexport ", name, "\n"] {
                 self.head.push_str(part);
             }
@@ -66,7 +82,7 @@ impl Script {
     /// runs that might read standard input, too.
     pub(super) fn text(&self, tag: &str) -> String {
         format!(
-            "skyward_main() {{\ntag={}\n{}{COMMON}{}\n}}\nskyward_main </dev/null\nexit $?\n",
+            "skyward_main() {{\n{OURS}tag={}\n{}{COMMON}{}\n}}\nskyward_main </dev/null\nexit $?\n",
             quote(tag),
             self.head,
             self.body
@@ -377,10 +393,12 @@ mod tests {
             .set("a", "it's")
             .export("B", "x y")
             .export("1bad", "z")
+            .export("skyward_a", "z")
+            .export("UID", "z")
             .then("cat\n")
             .text("::t");
         assert!(
-            text.starts_with("skyward_main() {\ntag=::t\na='it'\\''s'\nB='x y'\nexport B\n"),
+            text.starts_with("skyward_main() {\nskyward_tag=::t\nskyward_a='it'\\''s'\nB='x y'\nexport B\n#"),
             "{text}"
         );
         assert!(

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
 use super::{
     PipIndex, Spec,
     plan::{Facts, step_certificates},
+    reboot,
     script::Script,
 };
 use crate::{
@@ -132,18 +133,27 @@ pub(super) fn start(
     } else {
         facts.user.as_str()
     };
+    let agent = binary.file_name();
+    let stop_command = spec.stop_command.as_deref().unwrap_or_default();
+    let reclaim_command = spec.reclaim_command.as_deref().unwrap_or_default();
+    // What start.sh starts it with, but for what only its own environment has to hide.
+    let arguments = [
+        ("home", facts.home.as_str()),
+        ("machine", machine),
+        ("user", user),
+        ("stop-command", stop_command),
+        ("reclaim-command", reclaim_command),
+    ];
     Script::default()
         .set("home", &facts.home)
         .set("env_json", if known { "" } else { &json })
-        .set("agent", &binary.file_name())
+        .set("agent", &agent)
         .set("machine", machine)
         .set("worker_user", user)
-        .set("stop_command", spec.stop_command.as_deref().unwrap_or_default())
-        .set(
-            "reclaim_command",
-            spec.reclaim_command.as_deref().unwrap_or_default(),
-        )
+        .set("stop_command", stop_command)
+        .set("reclaim_command", reclaim_command)
         .set("hidden", &hidden(spec, ","))
+        .before(reboot::install(spec, facts, &agent, &arguments))
         .then(START)
 }
 
@@ -280,8 +290,11 @@ mod tests {
         let lock = fs::File::create(path("bootstrap/uv.lock")).unwrap();
         lock.lock().unwrap();
 
-        let head = format!("tag=x\nhome={}\n", home.path().display());
-        let text = [&head, include_str!("scripts/common.sh"), UV, "\necho \"$uv\""].concat();
+        let text = Script::default()
+            .set("home", &home.path().display().to_string())
+            .then(UV)
+            .then("\necho \"$skyward_uv\"")
+            .text("x");
         let mut step = process::Command::new("sh")
             .args(["-c", &text])
             .env("PATH", format!("{}:/usr/bin:/bin", path("bin").display()))
@@ -347,6 +360,98 @@ torch-vision = { index = "index-0" }
             super::requirements(&pip[..1], &indexes),
             ("numpy>=2\n".into(), String::new())
         );
+    }
+
+    /// A variable of the user with the name of one of ours would be changed for what the
+    /// script runs, and would change what the script does.
+    #[test]
+    fn a_script_that_has_the_users_variables_assigns_none_that_might_be_theirs() {
+        let theirs = ["PATH", "LC_ALL", "DEBIAN_FRONTEND", "NEEDRESTART_MODE"];
+        for text in [
+            include_str!("scripts/common.sh"),
+            APT,
+            UV,
+            PYTHON,
+            PACKAGES,
+            SHELL_VARS,
+        ] {
+            let code = text.lines().map(str::trim).filter(|line| !line.starts_with('#'));
+            let words = code
+                .clone()
+                .flat_map(|line| line.split([' ', ';', '(', '{', '|', '&', '!']));
+            let assigned = words.filter_map(|word| Some(word.split_once('=')?.0));
+            let looped = code.filter_map(|line| line.strip_prefix("for ")?.split(' ').next());
+            for name in assigned.chain(looped) {
+                assert!(
+                    !crate::quote::is_name(name)
+                        || name.starts_with("skyward_")
+                        || name.starts_with("UV_")
+                        || theirs.contains(&name),
+                    "{name}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_user_calls_a_variable_changes_nothing_but_what_it_runs() {
+        let home = tempfile::tempdir().unwrap();
+        std::fs::create_dir(home.path().join("bootstrap")).unwrap();
+        let facts = Facts {
+            home: home.path().display().to_string(),
+            ..facts()
+        };
+        let names = [
+            "tag",
+            "home",
+            "digest",
+            "values",
+            "value",
+            "shell",
+            "size",
+            "encoded",
+            "IFS",
+            "UID",
+            "OPTIND",
+            "PPID",
+            "skyward_home",
+        ];
+        let spec = Spec {
+            env_for_steps: names.map(|name| (name.to_owned(), "mine 5".to_owned())).into(),
+            shell_vars: BTreeMap::from([
+                (
+                    "A".to_owned(),
+                    "printf %s \"$tag $home $value $values $digest\"".to_owned(),
+                ),
+                ("B".to_owned(), "printf %s \"$value\"".to_owned()),
+            ]),
+            ..Spec::default()
+        };
+        let Marked { script, digest } = shell_vars(&spec, &facts);
+        for shell in ["/bin/sh", "bash"] {
+            let output = std::process::Command::new(shell)
+                .args(["-c", &script.text("::t")])
+                .output();
+            let Ok(output) = output else { continue };
+            let said = String::from_utf8(output.stdout).unwrap();
+            let hex = |text: &str| {
+                text.bytes()
+                    .fold(String::new(), |hex, b| hex + &format!("{b:02x}"))
+            };
+            let all = hex(&["mine 5"; 5].join(" "));
+            let errors = String::from_utf8_lossy(&output.stderr);
+            assert!(
+                said.contains(&format!("::t var A {all}\n")),
+                "{shell}: {said}{errors}"
+            );
+            assert!(
+                said.contains(&format!("::t var B {}\n", hex("mine 5"))),
+                "{shell}: {said}"
+            );
+            let done = home.path().join("bootstrap/shell_vars.done");
+            assert_eq!(std::fs::read_to_string(&done).unwrap().trim(), digest);
+            std::fs::remove_file(done).unwrap();
+        }
     }
 
     #[test]

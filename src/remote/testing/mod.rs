@@ -50,6 +50,7 @@ fn spec(sshd: &Sshd, name: &str) -> SessionSpec {
         },
         retry_interval: Duration::from_millis(500),
         epoch: 7,
+        ready_at: None,
     }
 }
 
@@ -61,6 +62,7 @@ fn sessions(fake: &FakeAgent) -> (std::sync::Arc<Sessions>, mpsc::Receiver<Machi
         greeting: Duration::from_secs(2),
         agent: Duration::from_secs(2),
         outdated: Duration::from_millis(200),
+        mending: Duration::from_millis(200),
         ..Patience::default()
     };
     (

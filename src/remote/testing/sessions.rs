@@ -139,6 +139,72 @@ async fn a_killed_server_is_reconnected_with_the_key_that_was_learnt() {
     sessions.shutdown().await;
 }
 
+fn is_down(state: &SessionState, words: &[&str]) -> bool {
+    assert!(!is_failed(state), "{state:?}");
+    matches!(&state.stage, Stage::Reconnecting { last_error, .. } if words.iter().all(|word| last_error.contains(word)))
+}
+
+/// A spec of a controller that started after the machine had become ready.
+fn ready_before(sshd: &Sshd) -> crate::SessionSpec {
+    crate::SessionSpec {
+        ready_at: Some("2026-01-02T03:04:05Z".parse().unwrap()),
+        ..spec(sshd, "m")
+    }
+}
+
+#[tokio::test]
+async fn a_step_that_takes_too_long_on_a_machine_that_was_ready_has_its_whole_time_again() {
+    let (sshd, fake) = (Sshd::start(), FakeAgent::new());
+    let _server = serve(&sshd, &fake, "m");
+    let (sessions, _changed) = sessions(&fake);
+    let gate = sshd.path("gate");
+    let mut spec = ready_before(&sshd);
+    spec.bootstrap.total_timeout = Duration::from_secs(2);
+    spec.bootstrap.shell_vars.insert(
+        "A".into(),
+        format!("while [ ! -e '{}' ]; do sleep 0.05; done", gate.display()),
+    );
+    sessions.ensure(spec.clone());
+    wait(&sessions, &spec.machine, |state| {
+        is_down(state, &["step \"shell_vars\": did not end within"])
+    })
+    .await;
+    std::fs::write(gate, "").unwrap();
+    let state = wait(&sessions, &spec.machine, is_ready).await;
+    assert_eq!(state.ready_at, spec.ready_at, "the first time, not this one");
+    sessions.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_machine_that_was_ready_and_does_not_let_us_in_is_tried_again() {
+    let (sshd, fake) = (Sshd::start(), FakeAgent::new());
+    let (sessions, _changed) = sessions(&fake);
+    let spec = crate::SessionSpec {
+        private_key: key::generate_keypair("x").unwrap().0,
+        ..ready_before(&sshd)
+    };
+    sessions.ensure(spec.clone());
+    // What is said once patience has run out.
+    wait(&sessions, &spec.machine, |state| {
+        is_down(state, &["Another key is in its authorized_keys"])
+    })
+    .await;
+    sessions.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_machine_that_was_ready_and_obeys_a_newer_leader_is_let_go() {
+    let (sshd, fake) = (Sshd::start(), FakeAgent::new());
+    let _server = Server::start(&sshd.agent_home(), "tests/m", &fake.digest(), 8);
+    let (sessions, _changed) = sessions(&fake);
+    let spec = ready_before(&sshd);
+    sessions.ensure(spec.clone());
+    let state = wait(&sessions, &spec.machine, is_failed).await;
+    assert_eq!(failure(&state).0, FailureKind::AgentRefused);
+    assert!(failure(&state).2.contains("newer controller"), "{state:?}");
+    sessions.shutdown().await;
+}
+
 #[tokio::test]
 async fn an_agent_that_died_is_started_again_over_the_same_connection() {
     let (sshd, fake) = (Sshd::start(), FakeAgent::new());
@@ -151,19 +217,13 @@ async fn an_agent_that_died_is_started_again_over_the_same_connection() {
 
     std::fs::write(sshd.path("agent/broken"), "out of order").unwrap();
     drop(server);
-    let state = wait(&sessions, &spec.machine, is_failed).await;
-    let (kind, step, message) = failure(&state);
-    assert_eq!((kind, step), (FailureKind::StepFailed, Some("start")));
-    assert!(
-        message.contains("out of order") && message.contains("exit code"),
-        "{message}"
-    );
-
-    // Somebody mended it: a failed session begins anew when it is removed and wanted again.
+    // Its work may go on, so it is tried until it can be mended.
+    wait(&sessions, &spec.machine, |state| {
+        is_down(state, &["step \"start\"", "out of order", "exit code"])
+    })
+    .await;
     std::fs::remove_file(sshd.path("agent/broken")).unwrap();
     let server = serve(&sshd, &fake, "m");
-    sessions.remove(&spec.machine);
-    sessions.ensure(spec.clone());
     wait(&sessions, &spec.machine, is_ready).await;
     let agent = sessions.agent(&spec.machine).unwrap();
     let path = sshd.agent_home();

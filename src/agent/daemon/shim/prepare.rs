@@ -95,7 +95,7 @@ pub(super) fn prepare(
     spec: &RunSpec,
     default_user: &str,
 ) -> Result<Prepared, Failure> {
-    let user = user(spec, default_user)?;
+    let user = user(users::own(), spec, default_user)?;
     let working_dir = if spec.working_dir.is_empty() {
         let path = folder.work();
         make_folder(&path, &user)?;
@@ -129,27 +129,21 @@ pub(super) fn prepare(
     Ok(prepared)
 }
 
-fn user(spec: &RunSpec, default_user: &str) -> Result<users::User, Failure> {
-    let own = users::own();
+/// Only root can run work as somebody else: with any other agent all work is its own user's.
+fn user(own: users::User, spec: &RunSpec, default_user: &str) -> Result<users::User, Failure> {
     let name = if spec.user.is_empty() {
         default_user
     } else {
         &spec.user
     };
-    if name.is_empty() {
+    if name.is_empty() || own.uid != 0 {
         return Ok(own);
     }
-    let user = users::find(name).ok_or_else(|| {
+    users::find(name).ok_or_else(|| {
         Failure::new(format!(
             "there is no user \"{name}\" on the machine: see the Pool's worker.user"
         ))
-    })?;
-    if user.uid != own.uid && own.uid != 0 {
-        return Err(Failure::new(format!(
-            "the agent does not run as root and cannot run work as user \"{name}\": leave the Pool's worker.user out"
-        )));
-    }
-    Ok(user)
+    })
 }
 
 fn prepare_script(
@@ -369,6 +363,26 @@ mod tests {
         assert_eq!(module_name("train-resnet.50"), "task_train_resnet_50");
         assert_eq!(module_name("50-steps"), "task_50_steps");
         assert_eq!(module_name("json"), "task_json");
+    }
+
+    #[test]
+    fn an_agent_that_is_not_root_runs_all_work_as_itself() {
+        let agent = |uid| users::User { uid, ..users::own() };
+        let name = |own: users::User, name: &str| {
+            let spec = RunSpec {
+                user: name.to_owned(),
+                ..RunSpec::default()
+            };
+            user(own, &spec, "no-such-default")
+        };
+        for wanted in ["", "no-such-user", "root"] {
+            assert_eq!(name(agent(1000), wanted).unwrap(), agent(1000));
+        }
+        assert_eq!(name(agent(0), "root").unwrap().uid, 0);
+        for (wanted, missing) in [("", "no-such-default"), ("no-such-user", "no-such-user")] {
+            let failure = name(agent(0), wanted).unwrap_err();
+            assert!(failure.message.contains(missing), "{}", failure.message);
+        }
     }
 
     #[test]

@@ -55,6 +55,9 @@ async fn the_reason_why_work_did_not_start_is_said() {
             "older than the controller",
         ),
     ];
+    let root = nix::unistd::Uid::effective().is_root();
+    // An agent that is not root runs all work as itself.
+    let cases = cases.into_iter().filter(|(spec, _)| root || spec.user.is_empty());
     for (spec, expected) in cases {
         let finished = machine.run(spec.clone()).await;
         assert_eq!(

@@ -1,9 +1,9 @@
 # Certificates to trust besides the machine's own: one file with both.
 # Expects: certificates (PEM), digest.
 set -u
-directory=$home/certificates
+directory=$skyward_home/certificates
 mkdir -p "$directory" || die "the directory $directory cannot be made"
-case $certificates in
+case $skyward_certificates in
   *'-----BEGIN CERTIFICATE-----'*) ;;
   *) die 'the CA bundle holds no PEM certificate: its key ca.crt must have "-----BEGIN CERTIFICATE-----" blocks' ;;
 esac
@@ -16,8 +16,8 @@ for file in /etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundle.crt 
 done
 {
   if [ -n "$system" ]; then cat "$system"; fi
-  printf '\n%s\n' "$certificates"
+  printf '\n%s\n' "$skyward_certificates"
 } >"$directory/bundle.crt.tmp.$$" && mv -f "$directory/bundle.crt.tmp.$$" "$directory/bundle.crt" ||
   die "the certificates cannot be written to $directory"
 [ -s "$directory/bundle.crt" ] || die "the certificates in $directory are empty after writing"
-mark certificates "$digest"
+mark certificates "$skyward_digest"

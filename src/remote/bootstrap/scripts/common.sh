@@ -1,4 +1,7 @@
 # Put in front of every script. POSIX sh only: the machine may have nothing else.
+# What a script expects is set in front of it, with `skyward_` before each name: variables of
+# the user are exported beside them, and ours must not take their place, or theirs ours.
+# For the same reason a script that has the user's variables calls all of its own so.
 # Expects: tag (marks lines meant for us), home (the agent's home; "" while unknown).
 umask 022
 LC_ALL=C
@@ -7,7 +10,7 @@ PATH=$PATH:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 export PATH
 
 # A line for the controller.
-say() { printf '%s %s\n' "$tag" "$*"; }
+say() { printf '%s %s\n' "$skyward_tag" "$*"; }
 
 # Ends the step; the text is for the user.
 die() {
@@ -24,8 +27,8 @@ write() {
 
 # Marks a step as done with the digest of its inputs.
 mark() {
-  printf '%s\n' "$2" >"$home/bootstrap/$1.done.tmp.$$" &&
-    mv -f "$home/bootstrap/$1.done.tmp.$$" "$home/bootstrap/$1.done"
+  printf '%s\n' "$2" >"$skyward_home/bootstrap/$1.done.tmp.$$" &&
+    mv -f "$skyward_home/bootstrap/$1.done.tmp.$$" "$skyward_home/bootstrap/$1.done"
 }
 
 # Runs a command as root, for logins that may.

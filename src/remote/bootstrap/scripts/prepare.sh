@@ -14,18 +14,18 @@ say arch "$arch"
 say uid "$uid"
 say user "$user"
 say path "$PATH"
-if [ -n "$wanted_home" ]; then
-  home=$wanted_home
+if [ -n "$skyward_wanted_home" ]; then
+  skyward_home=$skyward_wanted_home
 elif [ "$uid" = 0 ]; then
-  home=/opt/skyward
+  skyward_home=/opt/skyward
 else
-  home=${HOME:?}/.skyward
+  skyward_home=${HOME:?}/.skyward
 fi
-mkdir -p "$home/bin" "$home/bootstrap" || die "the directory $home cannot be made: a full disk, or user \"$user\" may not write there"
-chmod 755 "$home" "$home/bin"
-chmod 700 "$home/bootstrap"
-say home "$home"
-free=$(df -Pk "$home" 2>/dev/null | awk 'NR == 2 { print $4 }')
+mkdir -p "$skyward_home/bin" "$skyward_home/bootstrap" || die "the directory $skyward_home cannot be made: a full disk, or user \"$user\" may not write there"
+chmod 755 "$skyward_home" "$skyward_home/bin"
+chmod 700 "$skyward_home/bootstrap"
+say home "$skyward_home"
+free=$(df -Pk "$skyward_home" 2>/dev/null | awk 'NR == 2 { print $4 }')
 say disk_free_kb "${free:-}"
 if python=$(command -v python3 2>/dev/null); then
   version=$("$python" -ISc 'import sys; print("%d.%d.%d" % sys.version_info[:3])' 2>/dev/null </dev/null) || version=
@@ -35,11 +35,11 @@ if have apt-get && have dpkg-query; then say apt yes; fi
 
 say step authorized_keys
 keys=${HOME:?}/.ssh/authorized_keys
-if [ -n "$authorized_key" ] && [ "$(cat "$keys" 2>/dev/null)" != "$authorized_key" ]; then
+if [ -n "$skyward_authorized_key" ] && [ "$(cat "$keys" 2>/dev/null)" != "$skyward_authorized_key" ]; then
   # Some clouds put every key of the account on every machine. Where the file does not
   # exist and cannot be made, the machine takes our key from elsewhere.
   if mkdir -p "$HOME/.ssh" 2>/dev/null && chmod 700 "$HOME/.ssh" 2>/dev/null &&
-    (umask 077 && printf '%s\n' "$authorized_key" >"$keys.tmp.$$") 2>/dev/null; then
+    (umask 077 && printf '%s\n' "$skyward_authorized_key" >"$keys.tmp.$$") 2>/dev/null; then
     mv -f "$keys.tmp.$$" "$keys" || die "$keys cannot be replaced by the Pool's key alone"
   elif [ -e "$keys" ]; then
     die "$keys holds other keys than the Pool's and cannot be written"
@@ -50,28 +50,28 @@ if [ -s "$HOME/.ssh/authorized_keys2" ]; then
 fi
 
 say step user
-if [ "$uid" = 0 ] && [ -n "$worker_user" ] && [ "$worker_user" != root ]; then
-  if ! id -u "$worker_user" >/dev/null 2>&1; then
+if [ "$uid" = 0 ] && [ -n "$skyward_worker_user" ] && [ "$skyward_worker_user" != root ]; then
+  if ! id -u "$skyward_worker_user" >/dev/null 2>&1; then
     shell=$(command -v bash 2>/dev/null) || shell=/bin/sh
     if have useradd; then
-      useradd --no-log-init --create-home --home-dir "/home/$worker_user" --shell "$shell" "$worker_user" >&2 ||
-        id -u "$worker_user" >/dev/null 2>&1 || die "the user \"$worker_user\" could not be made with useradd"
+      useradd --no-log-init --create-home --home-dir "/home/$skyward_worker_user" --shell "$shell" "$skyward_worker_user" >&2 ||
+        id -u "$skyward_worker_user" >/dev/null 2>&1 || die "the user \"$skyward_worker_user\" could not be made with useradd"
     elif have adduser; then
-      adduser -D -h "/home/$worker_user" -s "$shell" "$worker_user" >&2 ||
-        id -u "$worker_user" >/dev/null 2>&1 || die "the user \"$worker_user\" could not be made with adduser"
+      adduser -D -h "/home/$skyward_worker_user" -s "$shell" "$skyward_worker_user" >&2 ||
+        id -u "$skyward_worker_user" >/dev/null 2>&1 || die "the user \"$skyward_worker_user\" could not be made with adduser"
     else
-      die "the user \"$worker_user\" cannot be made: the machine has neither useradd nor adduser. Use an image that has the user, or set worker.user to root"
+      die "the user \"$skyward_worker_user\" cannot be made: the machine has neither useradd nor adduser. Use an image that has the user, or set worker.user to root"
     fi
   fi
-  worker_home=$(awk -F: -v user="$worker_user" '$1 == user { print $6; exit }' /etc/passwd)
+  worker_home=$(awk -F: -v user="$skyward_worker_user" '$1 == user { print $6; exit }' /etc/passwd)
   if [ -n "$worker_home" ] && [ ! -d "$worker_home" ]; then
-    mkdir -p "$worker_home" && chown "$worker_user:" "$worker_home" || die "the home $worker_home of user \"$worker_user\" cannot be made"
+    mkdir -p "$worker_home" && chown "$skyward_worker_user:" "$worker_home" || die "the home $worker_home of user \"$skyward_worker_user\" cannot be made"
   fi
 fi
 
-if [ -n "$hidden" ]; then
+if [ -n "$skyward_hidden" ]; then
   # What the cloud keeps for itself: out of what logins and login shells read.
-  pattern="^[[:space:]]*((export|declare +-x) +)?($hidden)="
+  pattern="^[[:space:]]*((export|declare +-x) +)?($skyward_hidden)="
   for file in /etc/environment /etc/rp_environment /etc/profile /etc/profile.d/*.sh /etc/bash.bashrc /etc/bashrc \
     "$HOME/.profile" "$HOME/.bash_profile" "$HOME/.bash_login" "$HOME/.bashrc" "$HOME/.ssh/environment"; do
     grep -Eqs "$pattern" "$file" || continue
@@ -82,19 +82,19 @@ fi
 
 say step agent
 case $arch in
-  x86_64) agent=$agent_x86_64 ;;
-  aarch64) agent=$agent_aarch64 ;;
+  x86_64) agent=$skyward_agent_x86_64 ;;
+  aarch64) agent=$skyward_agent_aarch64 ;;
   *) agent= ;;
 esac
-if [ -n "$agent" ] && [ -x "$home/bin/$agent" ]; then say agent_digest "$(sha256 "$home/bin/$agent")"; fi
-if [ -S "$home/agent.sock" ]; then say socket yes; fi
-if [ -s "$home/env.json" ]; then say env_digest "$(sha256 "$home/env.json")"; fi
-for file in "$home"/bootstrap/*.done; do
+if [ -n "$agent" ] && [ -x "$skyward_home/bin/$agent" ]; then say agent_digest "$(sha256 "$skyward_home/bin/$agent")"; fi
+if [ -S "$skyward_home/agent.sock" ]; then say socket yes; fi
+if [ -s "$skyward_home/env.json" ]; then say env_digest "$(sha256 "$skyward_home/env.json")"; fi
+for file in "$skyward_home"/bootstrap/*.done; do
   [ -s "$file" ] || continue
   step=${file##*/}
   say "done" "${step%.done}" "$(cat "$file")"
 done
-if [ -s "$home/bootstrap/shell_vars.values" ]; then
-  while read -r name value; do say var "$name" "$value"; done <"$home/bootstrap/shell_vars.values"
+if [ -s "$skyward_home/bootstrap/shell_vars.values" ]; then
+  while read -r name value; do say var "$name" "$value"; done <"$skyward_home/bootstrap/shell_vars.values"
 fi
 say prepared yes

@@ -1,28 +1,28 @@
 # Snippets of the user; what they print becomes a variable of every run.
-# Expects: digest, and a function `snippets` that calls `capture NAME SNIPPET` for each.
+# The user's variables are here. Expects: digest, and a function `snippets` that calls `capture NAME SNIPPET` for each.
 set -u
-shell=$(command -v bash 2>/dev/null) || shell=/bin/sh
-if [ -d "$home/venv/bin" ]; then
-  PATH=$home/venv/bin:$PATH
+skyward_shell=$(command -v bash 2>/dev/null) || skyward_shell=/bin/sh
+if [ -d "$skyward_home/venv/bin" ]; then
+  PATH=$skyward_home/venv/bin:$PATH
   export PATH
 fi
-values=$home/bootstrap/shell_vars.values
-: >"$values.tmp" || die "the captured values cannot be written to $values"
-chmod 600 "$values.tmp"
+skyward_values=$skyward_home/bootstrap/shell_vars.values
+: >"$skyward_values.tmp" || die "the captured values cannot be written to $skyward_values"
+chmod 600 "$skyward_values.tmp"
 
 capture() {
-  "$shell" -c "$2" </dev/null >"$values.one" || die "the snippet for variable \"$1\" failed with exit code $?"
-  size=$(wc -c <"$values.one")
-  [ "$size" -le 32768 ] || die "the snippet for variable \"$1\" printed $size bytes; at most 32768 are kept"
+  "$skyward_shell" -c "$2" </dev/null >"$skyward_values.one" || die "the snippet for variable \"$1\" failed with exit code $?"
+  skyward_size=$(wc -c <"$skyward_values.one")
+  [ "$skyward_size" -le 32768 ] || die "the snippet for variable \"$1\" printed $skyward_size bytes; at most 32768 are kept"
   # Without the line feeds at the end, as the shell's $(...) does.
-  value=$(cat "$values.one")
-  encoded=$(printf '%s' "$value" | od -An -v -tx1 | tr -d ' \n')
-  printf '%s %s\n' "$1" "$encoded" >>"$values.tmp" || die "the captured values cannot be written to $values"
-  say var "$1" "$encoded"
+  skyward_value=$(cat "$skyward_values.one")
+  skyward_encoded=$(printf '%s' "$skyward_value" | od -An -v -tx1 | tr -d ' \n')
+  printf '%s %s\n' "$1" "$skyward_encoded" >>"$skyward_values.tmp" || die "the captured values cannot be written to $skyward_values"
+  say var "$1" "$skyward_encoded"
 }
 
-(umask 077 && : >"$values.one")
+(umask 077 && : >"$skyward_values.one")
 snippets
-rm -f "$values.one"
-mv -f "$values.tmp" "$values"
-mark shell_vars "$digest"
+rm -f "$skyward_values.one"
+mv -f "$skyward_values.tmp" "$skyward_values"
+mark shell_vars "$skyward_digest"

@@ -1,6 +1,7 @@
-# Finds or installs uv, which makes environments and installs packages; sets `uv`.
-UV_PYTHON_INSTALL_DIR=$home/pythons
-UV_CACHE_DIR=$home/cache/uv
+# Finds or installs uv, which makes environments and installs packages; sets `skyward_uv`.
+# The user's variables are here, some of them meant for uv and pip.
+UV_PYTHON_INSTALL_DIR=$skyward_home/pythons
+UV_CACHE_DIR=$skyward_home/cache/uv
 UV_NO_PROGRESS=1
 UV_LINK_MODE=copy
 export UV_PYTHON_INSTALL_DIR UV_CACHE_DIR UV_NO_PROGRESS UV_LINK_MODE
@@ -15,16 +16,16 @@ setting() {
   python3 -m pip config get "global.$1" 2>/dev/null </dev/null || :
 }
 if [ -z "${UV_DEFAULT_INDEX:-}${UV_INDEX_URL:-}" ]; then
-  index=${PIP_INDEX_URL:-$(setting index-url)}
-  if [ -n "$index" ]; then
-    UV_DEFAULT_INDEX=$index
+  skyward_index=${PIP_INDEX_URL:-$(setting index-url)}
+  if [ -n "$skyward_index" ]; then
+    UV_DEFAULT_INDEX=$skyward_index
     export UV_DEFAULT_INDEX
   fi
 fi
 if [ -z "${UV_INDEX:-}${UV_EXTRA_INDEX_URL:-}" ]; then
-  index=${PIP_EXTRA_INDEX_URL:-$(setting extra-index-url)}
-  if [ -n "$index" ]; then
-    UV_INDEX=$index
+  skyward_index=${PIP_EXTRA_INDEX_URL:-$(setting extra-index-url)}
+  if [ -n "$skyward_index" ]; then
+    UV_INDEX=$skyward_index
     export UV_INDEX
   fi
 fi
@@ -32,13 +33,13 @@ fi
 # The step of a controller that was killed may still be at work here: its half of an
 # installation is not for us. The lock goes with the process that holds it.
 if have flock; then
-  exec 9>"$home/bootstrap/uv.lock"
+  exec 9>"$skyward_home/bootstrap/uv.lock"
   flock 9 || die 'the lock of the installation cannot be taken'
 fi
 
 find_uv() {
-  for uv in "$home/uv/bin/uv" "$(command -v uv 2>/dev/null)" "${HOME:-/}/.local/bin/uv"; do
-    if [ -n "$uv" ] && "$uv" --version >/dev/null 2>&1 </dev/null; then return 0; fi
+  for skyward_uv in "$skyward_home/uv/bin/uv" "$(command -v uv 2>/dev/null)" "${HOME:-/}/.local/bin/uv"; do
+    if [ -n "$skyward_uv" ] && "$skyward_uv" --version >/dev/null 2>&1 </dev/null; then return 0; fi
   done
   return 1
 }
@@ -46,10 +47,10 @@ find_uv() {
 # Installs Debian packages; what they say is shown only when that fails, because it would
 # hide what the step itself says.
 quiet_apt() {
-  if { as_root apt-get update -q && as_root apt-get install -y -q --no-install-recommends "$@"; } </dev/null >"$home/bootstrap/uv.log" 2>&1; then
+  if { as_root apt-get update -q && as_root apt-get install -y -q --no-install-recommends "$@"; } </dev/null >"$skyward_home/bootstrap/uv.log" 2>&1; then
     return 0
   fi
-  cat "$home/bootstrap/uv.log" >&2
+  cat "$skyward_home/bootstrap/uv.log" >&2
   return 1
 }
 
@@ -58,23 +59,23 @@ install_uv() {
     quiet_apt python3 python3-venv || :
   fi
   have python3 || die 'the machine has neither Python nor uv, so no other Python can be installed. Use an image with Python 3 or with uv'
-  rm -rf "$home/uv"
-  if python3 -m venv "$home/uv" </dev/null >"$home/bootstrap/uv.log" 2>&1; then
-    "$home/uv/bin/python" -m pip install --quiet --disable-pip-version-check uv </dev/null && return 0
+  rm -rf "$skyward_home/uv"
+  if python3 -m venv "$skyward_home/uv" </dev/null >"$skyward_home/bootstrap/uv.log" 2>&1; then
+    "$skyward_home/uv/bin/python" -m pip install --quiet --disable-pip-version-check uv </dev/null && return 0
     return 1
   fi
   # Debian keeps ensurepip in a package of its own; pip alone can do it, too.
-  rm -rf "$home/uv"
+  rm -rf "$skyward_home/uv"
   if python3 -m pip --version >/dev/null 2>&1 </dev/null; then
-    python3 -m pip install --quiet --disable-pip-version-check --target "$home/uv" uv </dev/null && return 0
+    python3 -m pip install --quiet --disable-pip-version-check --target "$skyward_home/uv" uv </dev/null && return 0
     return 1
   fi
   if have apt-get && as_root true; then
     quiet_apt python3-venv || return 1
-    python3 -m venv "$home/uv" </dev/null && "$home/uv/bin/python" -m pip install --quiet --disable-pip-version-check uv </dev/null
+    python3 -m venv "$skyward_home/uv" </dev/null && "$skyward_home/uv/bin/python" -m pip install --quiet --disable-pip-version-check uv </dev/null
     return $?
   fi
-  cat "$home/bootstrap/uv.log" >&2
+  cat "$skyward_home/bootstrap/uv.log" >&2
   die 'uv cannot be installed: the machine has Python, but neither venv nor pip. Use an image with python3-venv or with uv'
 }
 
