@@ -95,6 +95,7 @@ fn one(name: &str, catalogue: &Catalogue, pool: Value, fits: bool, raw: &str) ->
     let providers = BTreeMap::from([(PROVIDER.to_owned(), Usable::Yes(None))]);
     let shortages = refused(catalogue);
     let request = Request {
+        pool: "uid",
         selection: pool.selection.unwrap_or_default(),
         providers: &providers,
         connected: false,

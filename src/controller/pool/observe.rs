@@ -153,6 +153,8 @@ pub struct MachineFacts {
     pub reclaimed: bool,
     /// How it is billed; `None` while it is not known to exist.
     pub bill: Option<Bill>,
+    /// Its order was refused as it is: nothing of it exists, and it is tried again.
+    pub refused: bool,
     /// On which market.
     pub market: Market,
     /// Reason and message of its condition Ready, when that is not True.
@@ -194,10 +196,10 @@ impl MachineFacts {
         !self.deleting && self.failure.is_none()
     }
 
-    /// Takes its slot: a failed machine does not, nor one that the cloud takes back; one
-    /// that drains does until it is gone.
+    /// Takes its slot: a failed machine does not, nor one that the cloud takes back, nor one
+    /// that was given up before anything of it existed; one that drains does until it is gone.
     pub fn occupies(&self) -> bool {
-        self.failure.is_none() && !self.reclaimed
+        self.failure.is_none() && !self.reclaimed && !(self.refused && self.deleting)
     }
 
     /// Certain to run nothing: it never took runs, or its dispatcher says so.
@@ -367,6 +369,7 @@ pub(crate) fn reserved_facts(name: String, reserved: Reserved) -> MachineFacts {
         place: reserved.place,
         reclaimed: false,
         bill: None,
+        refused: false,
         market: reserved.market,
         concern: None,
     }
@@ -415,6 +418,9 @@ pub fn machine_facts(machine: &Machine, hashes: &[String], load: Option<&PoolLoa
             provider: machine.spec.provider.clone(),
             region: machine.spec.region.clone(),
         },
+        // Its deletion leaves this condition as it is.
+        refused: find(&status.conditions, condition::ACCEPTED)
+            .is_some_and(|c| c.status == "False" && c.reason == condition::reason::ORDER_REFUSED),
         market: machine.spec.market,
         concern: ready_condition
             .filter(|c| c.status != "True")

@@ -107,6 +107,8 @@ pub enum Why {
     Suspended,
     /// The others that it must reach cannot be had where it is.
     Moved,
+    /// Its order was refused as it is, and something else fits.
+    Refused,
     /// The cloud takes it back.
     Reclaimed,
     /// The Pool has spent its budget.
@@ -125,6 +127,7 @@ impl Why {
             Self::Duplicate => "another machine has its slot",
             Self::Suspended => "the Pool is suspended",
             Self::Moved => "the others that it must reach cannot be had where it is; all of them move",
+            Self::Refused => "its order was refused, and another offer fits",
             Self::Reclaimed => "the cloud takes it back",
             Self::BudgetSpent => "the Pool has spent its budget",
             Self::PoolDeleted => "the Pool is being deleted",
@@ -221,6 +224,14 @@ impl<'a> Draft<'a> {
             .machines
             .iter()
             .filter(|machine| machine.is_live() && !self.given_up.contains(&machine.name))
+    }
+
+    /// Machines that take their slot. Those that this plan gives up still do, unless nothing
+    /// of them exists.
+    pub(crate) fn holding(&self) -> impl Iterator<Item = &'a MachineFacts> + use<'a, '_> {
+        self.seen.machines.iter().filter(|machine| {
+            machine.occupies() && !(machine.refused && self.given_up.contains(&machine.name))
+        })
     }
 
     /// Gives up a machine. One that the watch has not shown has no UID yet: it is left for

@@ -34,6 +34,8 @@ pub type Catalogue = BTreeMap<String, Arc<Book>>;
 /// What is asked for.
 #[derive(Clone, Debug)]
 pub struct Request<'a> {
+    /// UID of the Pool.
+    pub pool: &'a str,
     /// How candidates are ranked.
     pub selection: Selection,
     /// Providers that may be used now.
@@ -222,11 +224,9 @@ type Term = (Market, Decimal);
 
 /// The first of these terms that was not refused lately; else the first.
 fn soonest<'a>(request: &Request<'a>, offer: &Entry, (first, second): (Term, Option<Term>)) -> Fit<'a> {
-    let spec = offer.spec();
     let refused = |(market, _): Term| {
-        let spot = market == Market::Spot;
-        let shortages = request.shortages;
-        let shortage = shortages.of(offer.name(), &spec.provider, &spec.region, spot, request.now);
+        let sought = offer.sought(request.pool, market);
+        let shortage = request.shortages.of(&sought, request.now);
         shortage.map(|shortage| shortage.why.as_str())
     };
     let fit = |(market, price): Term, shortage| Fit {

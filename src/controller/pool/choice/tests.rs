@@ -56,6 +56,7 @@ impl Exchange {
 
     fn request(&self) -> Request<'_> {
         Request {
+            pool: "uid",
             selection: self.pool.selection.unwrap_or_default(),
             providers: &self.providers,
             connected: self.connected,
@@ -171,6 +172,32 @@ fn a_refusal_moves_on_to_the_next_and_what_was_refused_comes_last() {
         (last.offer.name(), last.shortage.as_deref()),
         ("a", Some("sold out"))
     );
+}
+
+#[test]
+fn a_spot_quota_that_is_used_up_leaves_the_same_machine_on_demand_and_others_on_spot() {
+    let gpu = |on_demand: &str, spot: &str| json!({ "onDemandPrice": on_demand, "spotPrice": spot, "accelerator": { "name": "A10G", "count": 1.0 } });
+    let mut market = Exchange::new(
+        json!({ "provider": "x", "accelerator": { "name": "A10G" } }),
+        vec![
+            ("x", "g5.xlarge", gpu("1", "0.4")),
+            ("x", "g5.2xlarge", gpu("2", "0.8")),
+        ],
+    );
+    let quota = Scarce::Quota {
+        provider: "x".into(),
+        region: String::new(),
+        spot: true,
+        accelerator: "A10G".into(),
+    };
+    market.shortages.remember(quota, "vCPUs".into(), NOW, REMEMBERED);
+    assert_eq!(
+        market.chosen(),
+        Some(("g5.xlarge".into(), Market::OnDemand, "1".into()))
+    );
+    market.pool = serde_json::from_value(json!({ "provider": "x" })).unwrap();
+    market.offers = Exchange::new(json!({}), vec![("x", "m7.large", priced(Some("1"), Some("0.4")))]).offers;
+    assert_eq!(market.chosen().unwrap().1, Market::Spot);
 }
 
 #[test]

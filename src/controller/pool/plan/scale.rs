@@ -76,10 +76,8 @@ pub(crate) fn plan(draft: &mut Draft<'_>) {
         shrink(draft, live - wanted);
         return;
     }
-    // Those given up by this plan still hold their slots unless they failed.
-    let holding = draft.seen.machines.iter().filter(|machine| machine.occupies());
-    let occupied: BTreeSet<u32> = holding.clone().map(|machine| machine.slot).collect();
-    let missing = wanted.saturating_sub(count(holding));
+    let occupied: BTreeSet<u32> = draft.holding().map(|machine| machine.slot).collect();
+    let missing = wanted.saturating_sub(count(draft.holding()));
     if missing == 0 {
         draft.because(format!("{live} of {wanted} machines exist or are on their way"));
         return;
@@ -235,18 +233,21 @@ struct Basket<'a> {
 
 impl<'a> Basket<'a> {
     fn new(draft: &Draft<'a>) -> Self {
-        let seen = draft.seen;
-        let holding = || seen.machines.iter().filter(|machine| machine.occupies());
-        let connected = seen.pool.spec.cluster.unwrap_or(true) && draft.wanted() > 1;
+        let connected = draft.seen.pool.spec.cluster.unwrap_or(true) && draft.wanted() > 1;
         Self {
             connected,
             // Those that go do not hold the others where they stand.
-            pinned: holding()
+            pinned: draft
+                .holding()
                 .find(|machine| connected && machine.is_live())
                 .map(|machine| machine.place.clone()),
             whole: false,
             ordered: BTreeMap::new(),
-            spot: count(holding().filter(|machine| machine.market == Market::Spot)),
+            spot: count(
+                draft
+                    .holding()
+                    .filter(|machine| machine.market == Market::Spot),
+            ),
             last: None,
         }
     }
@@ -325,6 +326,7 @@ impl<'a> Basket<'a> {
         market: Option<Market>,
     ) -> Request<'b> {
         Request {
+            pool: &draft.seen.pool.uid,
             selection: draft.seen.pool.spec.selection.unwrap_or_default(),
             providers,
             connected: self.connected,

@@ -120,6 +120,7 @@ pub(crate) fn ready(slot: u32) -> MachineFacts {
             provider: "local".into(),
             region: String::new(),
         },
+        refused: false,
         market: Market::OnDemand,
         reclaimed: false,
         bill: None,
