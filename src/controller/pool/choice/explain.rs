@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rust_decimal::Decimal;
+use skyward_api::machine::Market;
 
 use super::{Catalogue, Constraint, Request, Usable, Wish, fits};
 use crate::provider::offers::Entry;
@@ -113,9 +114,12 @@ fn words(constraint: Constraint, request: &Request<'_>, wish: &Wish, offers: &[&
             });
             format!("are not where the other machines of the Pool are{place}")
         }
-        Constraint::Market => {
-            "are not sold on this market now; set allocation to on-demand, spot-if-available or cheapest".to_owned()
+        Constraint::Market => match request.market {
+            None => "are not sold on this market now; set allocation to on-demand, spot-if-available or cheapest",
+            Some(Market::Spot) => "are not sold on the spot market now; lower spotPercent, or wait for more of it",
+            Some(Market::OnDemand) => "are not sold on demand now; raise spotPercent",
         }
+        .to_owned(),
         Constraint::Price => format!(
             "cost more than {} USD per hour (the cheapest {}); raise maxHourlyCost",
             wish.max_hourly_cost.unwrap_or_default().normalize(),
