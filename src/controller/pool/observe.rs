@@ -24,6 +24,7 @@ use skyward_api::{
     Machine, MachinePhase, Pool, Provider as ProviderObject,
     condition::{self, find, is_true},
     machine::Market,
+    offer::Architecture,
     pool::{Place, PoolSpec, PoolStatus},
 };
 use skyward_core::{Capabilities, MachineRef, Scope};
@@ -65,6 +66,8 @@ pub struct Observed {
     pub offers: Catalogue,
     /// What could not be had lately.
     pub shortages: Arc<Shortages>,
+    /// Architectures for whose machines there is an agent.
+    pub architectures: Arc<[Architecture]>,
     /// While it is deleted and has no Machines: what the provider still lists.
     pub leftovers: Leftovers,
 }
@@ -76,6 +79,8 @@ pub struct ProviderFacts {
     pub account: AccountFacts,
     /// Whether it admits the Pool's namespace; if not, the labels it asks for.
     pub admits: Result<(), String>,
+    /// Its machines stand on nodes of a cluster, which have the architecture they have.
+    pub own_nodes: bool,
     /// Settings that a Pool may override.
     pub overridable: BTreeSet<String>,
     /// Its limits.
@@ -323,6 +328,7 @@ pub async fn observe(
         has_references,
         offers,
         shortages: context.shortages.now(),
+        architectures: context.architectures.clone(),
         leftovers,
     }
 }
@@ -484,6 +490,7 @@ fn provider_facts(
             },
             (None, _) | (_, None) => Ok(()),
         },
+        own_nodes: spec.is_some_and(|spec| spec.container.is_some()),
         overridable: spec
             .map(|spec| spec.overridable.iter().cloned().collect())
             .unwrap_or_default(),

@@ -293,7 +293,13 @@ impl<'a> Draft<'a> {
 
 /// Decides.
 pub fn plan(seen: &Observed, now: Timestamp) -> Plan {
-    let wishes = wishes(&seen.pool.spec);
+    let mut wishes = wishes(&seen.pool.spec);
+    for wish in &mut wishes {
+        wish.own_nodes = seen
+            .providers
+            .get(&wish.provider)
+            .is_some_and(|facts| facts.own_nodes);
+    }
     let mut draft = Draft::new(seen, &wishes, now);
     cost::settle(&mut draft);
     if seen.machines.iter().any(|machine| machine.uid.is_none()) {

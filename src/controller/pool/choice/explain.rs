@@ -67,6 +67,9 @@ fn words(constraint: Constraint, request: &Request<'_>, wish: &Wish, offers: &[&
             some(offers.iter().map(|offer| offer.spec().region.clone()))
         ),
         Constraint::Architecture => "have another architecture; set architecture to the other one".to_owned(),
+        Constraint::Agent => {
+            "have an architecture for which this operator has no agent; ask a platform engineer to install one (--agents-dir)".to_owned()
+        }
         Constraint::Accelerator => {
             let there = some(
                 offers

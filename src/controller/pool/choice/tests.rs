@@ -62,6 +62,7 @@ impl Exchange {
             connected: self.connected,
             pinned: self.pinned.as_ref(),
             shortages: &self.shortages,
+            architectures: &[Architecture::X86_64, Architecture::Arm64],
             now: NOW,
             market: self.market,
         }
@@ -295,6 +296,40 @@ fn names_of_accelerators_need_not_be_spelled_exactly() {
             .1
             .contains("no accelerator \"H100\" (there are RTX_4090)")
     );
+}
+
+#[test]
+fn an_accelerator_brings_its_architecture_and_nodes_have_theirs() {
+    let arm = |more: Value| {
+        let mut spec = json!({ "architecture": "arm64", "onDemandPrice": "1" });
+        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        vec![("x", "arm", spec), ("x", "x86", json!({ "onDemandPrice": "2" }))]
+    };
+    let grace = json!({ "accelerator": { "name": "GH200", "count": 1.0 } });
+    let mut market = Exchange::new(
+        json!({ "provider": "x", "accelerator": { "name": "GH200" } }),
+        arm(grace),
+    );
+    assert_eq!(market.name().as_deref(), Some("arm"));
+    market.pool.architecture = Some(Architecture::X86_64);
+    assert_eq!(market.name(), None, "who asks for one gets it");
+    let mut market = Exchange::new(json!({ "provider": "x" }), arm(json!({})));
+    assert_eq!(market.name().as_deref(), Some("x86"), "images are made for it");
+    market.offers = Exchange::new(json!({}), arm(json!({})).into_iter().take(1).collect()).offers;
+    let mut wishes = wishes(&market.pool);
+    assert!(choose(&wishes, &market.offers, &market.request()).is_none());
+    wishes[0].own_nodes = true;
+    assert!(choose(&wishes, &market.offers, &market.request()).is_some());
+    let request = Request {
+        architectures: &[Architecture::X86_64],
+        ..market.request()
+    };
+    assert!(
+        choose(&wishes, &market.offers, &request).is_none(),
+        "no agent could be put there"
+    );
+    let why = explain(&wishes, &market.offers, &request);
+    assert!(why.contains("no agent"), "{why}");
 }
 
 type Made = (u8, u8, u8, Option<u8>, Option<u8>, bool);

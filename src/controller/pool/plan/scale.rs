@@ -357,6 +357,7 @@ impl<'a> Basket<'a> {
             connected: self.connected,
             pinned: self.pinned.as_ref(),
             shortages: &draft.seen.shortages,
+            architectures: &draft.seen.architectures,
             now: draft.now,
             market,
         }
