@@ -83,9 +83,12 @@ fn words(constraint: Constraint, request: &Request<'_>, wish: &Wish, offers: &[&
             };
             format!("have no accelerator \"{}\" ({there})", accelerator.name)
         }
+        Constraint::AcceleratorPart => {
+            "give whole accelerators only, as Kubernetes counts them; set accelerator.count to a whole number".to_owned()
+        }
         Constraint::AcceleratorCount => format!(
             "have fewer than {} accelerators (at most {})",
-            accelerator.count.unwrap_or(1),
+            accelerator.count.unwrap_or(1.0),
             most(|o| o.spec().accelerator.as_ref().map_or(0.0, |a| a.count))
         ),
         Constraint::AcceleratorMemory => format!(

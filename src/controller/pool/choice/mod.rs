@@ -94,6 +94,8 @@ pub enum Constraint {
     Agent,
     /// Another accelerator, or none.
     Accelerator,
+    /// No part of an accelerator.
+    AcceleratorPart,
     /// Too few accelerators.
     AcceleratorCount,
     /// Accelerators with too little memory.
@@ -340,7 +342,9 @@ fn hardware(request: &Request<'_>, wish: &Wish, offer: &Entry) -> Result<(), Con
         Constraint::Agent
     } else if wanted.is_some() && offer.accelerator != wish.accelerator_name {
         Constraint::Accelerator
-    } else if wanted.is_some_and(|wanted| facts.accelerators < f64::from(wanted.count.unwrap_or(1))) {
+    } else if wish.own_nodes && wanted.is_some_and(|wanted| wanted.count.unwrap_or(1.0).fract() > 0.0) {
+        Constraint::AcceleratorPart
+    } else if wanted.is_some_and(|wanted| facts.accelerators < wanted.count.unwrap_or(1.0)) {
         Constraint::AcceleratorCount
     } else if less(
         facts.accelerator_memory_gb,

@@ -332,6 +332,25 @@ fn an_accelerator_brings_its_architecture_and_nodes_have_theirs() {
     assert!(why.contains("no agent"), "{why}");
 }
 
+#[test]
+fn a_part_of_an_accelerator_is_had_where_one_is_sold_and_nodes_give_whole_ones() {
+    let l4 = |count: f64, price: &str| json!({ "accelerator": { "name": "L4", "count": count }, "onDemandPrice": price });
+    let mut market = Exchange::new(
+        json!({ "provider": "x", "accelerator": { "name": "L4", "count": 0.125 } }),
+        vec![("x", "g6f", l4(0.125, "0.2")), ("x", "g6", l4(1.0, "0.8"))],
+    );
+    assert_eq!(market.name().as_deref(), Some("g6f"));
+    let mut wishes = wishes(&market.pool);
+    wishes[0].own_nodes = true;
+    assert!(choose(&wishes, &market.offers, &market.request()).is_none());
+    let why = explain(&wishes, &market.offers, &market.request());
+    assert!(why.contains("set accelerator.count to a whole number"), "{why}");
+    market.pool.accelerator.as_mut().unwrap().count = Some(0.25);
+    assert_eq!(market.name().as_deref(), Some("g6"));
+    market.pool.accelerator.as_mut().unwrap().count = None;
+    assert_eq!(market.name().as_deref(), Some("g6"), "one by default");
+}
+
 type Made = (u8, u8, u8, Option<u8>, Option<u8>, bool);
 
 fn offers_of() -> impl Strategy<Value = Vec<Made>> {
