@@ -72,6 +72,10 @@ pub struct MachineSpec {
     /// The Offer's instance type.
     #[schemars(length(max = 256))]
     pub instance_type: String,
+    /// Name of the Offer's accelerator; empty where it has none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 64))]
+    pub offer_accelerator: String,
     /// The Offer's region.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 128))]

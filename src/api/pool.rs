@@ -126,7 +126,9 @@ pub struct PoolSpec {
     #[serde(default, rename = "diskGB", skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 65536))]
     pub disk_gb: Option<u32>,
-    /// Architecture of the CPU: `x86_64` (default) or `arm64`. A change replaces machines when idle.
+    /// Architecture of the CPU: `x86_64` or `arm64`. When left out, whatever `machine` or
+    /// `accelerator` has, or the nodes of a `container` Provider; else `x86_64`. A change
+    /// replaces machines when idle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub architecture: Option<Architecture>,
     /// Software and environment of each machine. A change replaces machines when idle.

@@ -2,23 +2,37 @@
 
 use kube::KubeSchema;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 /// Accelerator of a machine.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Accelerator {
     /// Name such as `H100`, `A100`, `L4`, `T4`, `RTX_4090`.
     #[schemars(length(min = 1, max = 64))]
     pub name: String,
-    /// How many each machine has. Default 1.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1, max = 16))]
-    pub count: Option<u32>,
+    /// How many each machine has at least; a part of one, such as `0.125`, where a cloud sells
+    /// such. Default 1.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        serialize_with = "as_written"
+    )]
+    #[schemars(range(min = 0.125, max = 16.0))]
+    pub count: Option<f64>,
     /// Least memory of each in GB (10^9 bytes); any when left out.
     #[serde(default, rename = "memoryGB", skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1024))]
     pub memory_gb: Option<u32>,
+}
+
+/// A whole number without a point, as people write it.
+fn as_written<S: Serializer>(number: &Option<f64>, to: S) -> Result<S::Ok, S::Error> {
+    match number {
+        None => to.serialize_none(),
+        Some(part) if part.fract() > 0.0 => to.serialize_f64(*part),
+        Some(whole) => to.serialize_u64(*whole as u64),
+    }
 }
 
 /// One environment variable with a literal value. For values from Secrets use `envFrom`.

@@ -7,7 +7,7 @@ use std::{
 };
 
 use kube::runtime::reflector;
-use skyward_api::{Machine, Offer, Pool, Provider as ProviderObject};
+use skyward_api::{Machine, Offer, Pool, Provider as ProviderObject, offer::Architecture};
 use skyward_core::{Capabilities, Credentials, Provider, ProviderError};
 use skyward_remote::sessions::Sessions;
 use skyward_store::Store;
@@ -83,6 +83,8 @@ pub struct Context {
     pub offers: Arc<Offers>,
     /// Offers that were refused lately.
     pub shortages: Arc<Remembered>,
+    /// Architectures for whose machines there is an agent.
+    pub architectures: Arc<[Architecture]>,
     /// Cancelled when the process shall end.
     pub shutdown: CancellationToken,
 }

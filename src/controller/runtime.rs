@@ -24,7 +24,7 @@ use kube::{
     },
 };
 use serde::de::DeserializeOwned;
-use skyward_api::{Machine, Offer, Pool, Provider as ProviderObject, Task};
+use skyward_api::{Machine, Offer, Pool, Provider as ProviderObject, Task, offer::Architecture};
 use skyward_remote::{AgentBinaries, MachineKey, PodDialer, Sessions};
 use skyward_store::Store;
 use tokio::{
@@ -183,6 +183,11 @@ async fn control(parts: Parts, health: Arc<Health>, epoch: u64) -> Result<(), Er
         PodNetwork::Direct => None,
         PodNetwork::PortForward => Some(Arc::new(machine::connector::PortForward::new(client.clone()))),
     };
+    let architectures = [("x86_64", Architecture::X86_64), ("aarch64", Architecture::Arm64)]
+        .into_iter()
+        .filter(|(name, _)| agents.get(name).is_some())
+        .map(|(_, architecture)| architecture)
+        .collect();
     let sessions = Sessions::new(agents, pod_dialer, changed_tx);
 
     let feed = Feed::default();
@@ -210,6 +215,7 @@ async fn control(parts: Parts, health: Arc<Health>, epoch: u64) -> Result<(), Er
         superseded: Superseded::default(),
         offers,
         shortages: Arc::default(),
+        architectures,
         health: health.clone(),
         shutdown: shutdown.child_token(),
     };

@@ -13,8 +13,10 @@ pub enum ErrorKind {
     Indeterminate,
     /// The offer cannot be had now.
     NoCapacity,
-    /// A quota of the account is used up.
+    /// A quota of the account is used up: of one region, market or family of machines.
     Quota(String),
+    /// The account cannot pay: nothing at all can be had from it.
+    NoCredit,
     /// The credentials are wrong or revoked.
     Credentials,
     /// The credentials lack a right.
@@ -51,7 +53,7 @@ impl ErrorKind {
     pub const fn class(&self) -> ErrorClass {
         match self {
             Self::Transient | Self::RateLimited(_) | Self::Indeterminate => ErrorClass::Retryable,
-            Self::NoCapacity | Self::Quota(_) => ErrorClass::Capacity,
+            Self::NoCapacity | Self::Quota(_) | Self::NoCredit => ErrorClass::Capacity,
             Self::Credentials | Self::Permission | Self::InvalidOrder | Self::Unsupported => {
                 ErrorClass::Config
             }
@@ -68,6 +70,7 @@ impl ErrorKind {
             Self::Indeterminate => "indeterminate",
             Self::NoCapacity => "no_capacity",
             Self::Quota(_) => "quota",
+            Self::NoCredit => "no_credit",
             Self::Credentials => "credentials",
             Self::Permission => "permission",
             Self::InvalidOrder => "invalid_order",

@@ -62,8 +62,8 @@ pub struct Order {
     /// Highest price in USD per hour. Where a bid is what is paid it only bounds the bid,
     /// which is made from the market's price at the time of the order.
     pub price_ceiling: Option<Decimal>,
-    /// Accelerators: canonical name and count.
-    pub accelerator: Option<(String, u32)>,
+    /// Accelerators: canonical name and count, which may be a part of one.
+    pub accelerator: Option<(String, f64)>,
     /// vCPUs asked for, where the provider sells them freely.
     pub vcpus: Option<f64>,
     /// Memory in GB asked for, where the provider sells it freely.

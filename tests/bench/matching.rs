@@ -11,7 +11,7 @@ use std::{
 use anyhow::Context as _;
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use skyward_api::{Offer, machine::Market, pool::PoolSpec};
+use skyward_api::{Offer, machine::Market, offer::Architecture, pool::PoolSpec};
 use skyward_controller::{
     pool::choice::{Catalogue, Request, Usable, choose, wishes},
     provider::{
@@ -95,11 +95,13 @@ fn one(name: &str, catalogue: &Catalogue, pool: Value, fits: bool, raw: &str) ->
     let providers = BTreeMap::from([(PROVIDER.to_owned(), Usable::Yes(None))]);
     let shortages = refused(catalogue);
     let request = Request {
+        pool: "uid",
         selection: pool.selection.unwrap_or_default(),
         providers: &providers,
         connected: false,
         pinned: None,
         shortages: &shortages,
+        architectures: &[Architecture::X86_64],
         now: Timestamp::UNIX_EPOCH,
         market: None,
     };

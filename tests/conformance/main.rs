@@ -229,7 +229,7 @@ fn allowed(fault: &Fault, creates: bool, kind: &ErrorKind) -> bool {
         Fault::TooMany { .. } => matches!(kind, ErrorKind::RateLimited(_)),
         Fault::NoCapacity => matches!(kind, ErrorKind::NoCapacity),
         Fault::Quota { .. } => matches!(kind, ErrorKind::Quota(_) | ErrorKind::NoCapacity),
-        Fault::Funds => matches!(kind, ErrorKind::Quota(_)),
+        Fault::Funds => matches!(kind, ErrorKind::NoCredit),
         Fault::Unauthorized | Fault::Expired => matches!(kind, ErrorKind::Credentials),
         Fault::Forbidden => {
             matches!(kind, ErrorKind::Permission) || creates && matches!(kind, ErrorKind::NoCapacity)

@@ -333,6 +333,7 @@ const GOOD: &[(&str, &str)] = &[
     ("Pool", "{provider: x, nodes: {desired: 0}}"),
     ("Pool", "{provider: x, nodes: {desired: 0, min: 2}}"),
     ("Pool", "{provider: x, nodes: {desired: 500, min: 1}}"),
+    ("Pool", "{provider: x, accelerator: {name: L4, count: 0.125}}"),
     (
         "Pool",
         "{provider: x, accelerator: {name: H100, count: 8, memoryGB: 80}, vcpus: 0.5, memoryGB: 1.5, diskGB: 10}",

@@ -73,7 +73,7 @@ pub fn order(machine: &MachineFacts, pool: &PoolSpec, parts: OrderParts<'_>) -> 
         accelerator: spec
             .accelerator
             .as_ref()
-            .map(|a| (a.name.clone(), a.count.unwrap_or(1))),
+            .map(|a| (a.name.clone(), a.count.unwrap_or(1.0))),
         vcpus: spec.vcpus,
         memory_gb: spec.memory_gb,
         disk_gb: spec.disk_gb,

@@ -24,6 +24,7 @@ use skyward_api::{
     Machine, MachinePhase, Pool, Provider as ProviderObject,
     condition::{self, find, is_true},
     machine::Market,
+    offer::Architecture,
     pool::{Place, PoolSpec, PoolStatus},
 };
 use skyward_core::{Capabilities, MachineRef, Scope};
@@ -65,6 +66,8 @@ pub struct Observed {
     pub offers: Catalogue,
     /// What could not be had lately.
     pub shortages: Arc<Shortages>,
+    /// Architectures for whose machines there is an agent.
+    pub architectures: Arc<[Architecture]>,
     /// While it is deleted and has no Machines: what the provider still lists.
     pub leftovers: Leftovers,
 }
@@ -76,6 +79,8 @@ pub struct ProviderFacts {
     pub account: AccountFacts,
     /// Whether it admits the Pool's namespace; if not, the labels it asks for.
     pub admits: Result<(), String>,
+    /// Its machines stand on nodes of a cluster, which have the architecture they have.
+    pub own_nodes: bool,
     /// Settings that a Pool may override.
     pub overridable: BTreeSet<String>,
     /// Its limits.
@@ -155,6 +160,8 @@ pub struct MachineFacts {
     pub reclaimed: bool,
     /// How it is billed; `None` while it is not known to exist.
     pub bill: Option<Bill>,
+    /// Its order was refused as it is: nothing of it exists, and it is tried again.
+    pub refused: bool,
     /// On which market.
     pub market: Market,
     /// Reason and message of its condition Ready, when that is not True.
@@ -196,10 +203,10 @@ impl MachineFacts {
         !self.deleting && self.failure.is_none()
     }
 
-    /// Takes its slot: a failed machine does not, nor one that the cloud takes back; one
-    /// that drains does until it is gone.
+    /// Takes its slot: a failed machine does not, nor one that the cloud takes back, nor one
+    /// that was given up before anything of it existed; one that drains does until it is gone.
     pub fn occupies(&self) -> bool {
-        self.failure.is_none() && !self.reclaimed
+        self.failure.is_none() && !self.reclaimed && !(self.refused && self.deleting)
     }
 
     /// Certain to run nothing: it never took runs, or its dispatcher says so.
@@ -323,6 +330,7 @@ pub async fn observe(
         has_references,
         offers,
         shortages: context.shortages.now(),
+        architectures: context.architectures.clone(),
         leftovers,
     }
 }
@@ -369,6 +377,7 @@ pub(crate) fn reserved_facts(name: String, reserved: Reserved) -> MachineFacts {
         place: reserved.place,
         reclaimed: false,
         bill: None,
+        refused: false,
         market: reserved.market,
         concern: None,
     }
@@ -417,6 +426,9 @@ pub fn machine_facts(machine: &Machine, hashes: &[String], load: Option<&PoolLoa
             provider: machine.spec.provider.clone(),
             region: machine.spec.region.clone(),
         },
+        // Its deletion leaves this condition as it is.
+        refused: find(&status.conditions, condition::ACCEPTED)
+            .is_some_and(|c| c.status == "False" && c.reason == condition::reason::ORDER_REFUSED),
         market: machine.spec.market,
         concern: ready_condition
             .filter(|c| c.status != "True")
@@ -483,6 +495,7 @@ fn provider_facts(
             },
             (None, _) | (_, None) => Ok(()),
         },
+        own_nodes: spec.is_some_and(|spec| spec.container.is_some()),
         overridable: spec
             .map(|spec| spec.overridable.iter().cloned().collect())
             .unwrap_or_default(),

@@ -107,6 +107,8 @@ pub enum Why {
     Suspended,
     /// The others that it must reach cannot be had where it is.
     Moved,
+    /// Its order was refused as it is, and something else fits.
+    Refused,
     /// The cloud takes it back.
     Reclaimed,
     /// The Pool has spent its budget.
@@ -125,6 +127,7 @@ impl Why {
             Self::Duplicate => "another machine has its slot",
             Self::Suspended => "the Pool is suspended",
             Self::Moved => "the others that it must reach cannot be had where it is; all of them move",
+            Self::Refused => "its order was refused, and another offer fits",
             Self::Reclaimed => "the cloud takes it back",
             Self::BudgetSpent => "the Pool has spent its budget",
             Self::PoolDeleted => "the Pool is being deleted",
@@ -223,6 +226,14 @@ impl<'a> Draft<'a> {
             .filter(|machine| machine.is_live() && !self.given_up.contains(&machine.name))
     }
 
+    /// Machines that take their slot. Those that this plan gives up still do, unless nothing
+    /// of them exists.
+    pub(crate) fn holding(&self) -> impl Iterator<Item = &'a MachineFacts> + use<'a, '_> {
+        self.seen.machines.iter().filter(|machine| {
+            machine.occupies() && !(machine.refused && self.given_up.contains(&machine.name))
+        })
+    }
+
     /// Gives up a machine. One that the watch has not shown has no UID yet: it is left for
     /// the next plan.
     pub(crate) fn give_up(&mut self, machine: &MachineFacts, why: Why, finish_runs: bool) -> bool {
@@ -282,7 +293,13 @@ impl<'a> Draft<'a> {
 
 /// Decides.
 pub fn plan(seen: &Observed, now: Timestamp) -> Plan {
-    let wishes = wishes(&seen.pool.spec);
+    let mut wishes = wishes(&seen.pool.spec);
+    for wish in &mut wishes {
+        wish.own_nodes = seen
+            .providers
+            .get(&wish.provider)
+            .is_some_and(|facts| facts.own_nodes);
+    }
     let mut draft = Draft::new(seen, &wishes, now);
     cost::settle(&mut draft);
     if seen.machines.iter().any(|machine| machine.uid.is_none()) {

@@ -77,6 +77,7 @@ pub fn machine_spec(
         offer: offer.name().to_owned(),
         offer_id: offer.spec().id.clone(),
         instance_type: offer.spec().instance_type.clone(),
+        offer_accelerator: offer.accelerator.clone(),
         region: offer.spec().region.clone(),
         market: choice.market,
         hourly_price: choice.price.normalize().to_string(),

@@ -14,6 +14,8 @@ use skyward_api::{
 };
 use skyward_core::accelerator::canonical;
 
+use super::shortage::Sought;
+
 /// One offer of a [`Book`].
 #[derive(Clone, Debug)]
 pub struct Entry {
@@ -93,6 +95,18 @@ impl Entry {
         match (self.on_demand, self.spot) {
             (Some(one), Some(other)) => Some(one.min(other)),
             (one, other) => one.or(other),
+        }
+    }
+
+    /// An order of it, for a Pool of that UID.
+    pub fn sought<'a>(&'a self, pool: &'a str, market: Market) -> Sought<'a> {
+        Sought {
+            pool,
+            offer: self.name(),
+            provider: &self.spec().provider,
+            region: &self.spec().region,
+            spot: market == Market::Spot,
+            accelerator: &self.accelerator,
         }
     }
 

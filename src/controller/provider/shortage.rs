@@ -13,6 +13,7 @@ use std::{
 
 use jiff::Timestamp;
 use skyward_api::machine::{MachineSpec, Market};
+use skyward_core::{ErrorKind, accelerator::canonical};
 
 use crate::pool::plan::after;
 
@@ -21,7 +22,7 @@ pub const REMEMBERED: Duration = Duration::from_mins(5);
 /// Most shortages that are remembered; the oldest go first.
 const MOST: usize = 10_000;
 
-/// What was refused.
+/// What was refused, and so what is not worth a try now.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scarce {
     /// One offer in one market.
@@ -31,12 +32,47 @@ pub enum Scarce {
         /// Whether it was the spot market.
         spot: bool,
     },
-    /// Everything of an account in one region: its quota is used up.
+    /// What an account's quota is for. Clouds count by region, by market and by family of
+    /// machines; which family a machine is of only its cloud knows, but one with another
+    /// accelerator is of another one.
     Quota {
         /// Name of the Provider.
         provider: String,
         /// Region, `""` where there is none.
         region: String,
+        /// Whether it was the spot market.
+        spot: bool,
+        /// Canonical name of the accelerator, `""` without one.
+        accelerator: String,
+    },
+    /// Everything of an account: it cannot pay, or its credentials are refused.
+    Account {
+        /// Name of the Provider.
+        provider: String,
+    },
+    /// Everything of an account in one region and market: its credentials lack a right.
+    Right {
+        /// Name of the Provider.
+        provider: String,
+        /// Region, `""` where there is none.
+        region: String,
+        /// Whether it was the spot market.
+        spot: bool,
+    },
+    /// One offer in one market for one Pool, whose order was refused as it is. Two of one
+    /// region stand for all of it: then it is not the offer that is wrong, and a Pool does
+    /// not try each of hundreds.
+    Order {
+        /// UID of the Pool.
+        pool: String,
+        /// Name of the Provider.
+        provider: String,
+        /// Region, `""` where there is none.
+        region: String,
+        /// Whether it was the spot market.
+        spot: bool,
+        /// Name of the Offer.
+        offer: String,
     },
 }
 
@@ -45,7 +81,10 @@ impl Scarce {
     fn name(&self) -> &str {
         match self {
             Self::Offer { offer, .. } => offer,
-            Self::Quota { provider, .. } => provider,
+            Self::Quota { provider, .. }
+            | Self::Account { provider }
+            | Self::Right { provider, .. }
+            | Self::Order { provider, .. } => provider,
         }
     }
 
@@ -57,13 +96,64 @@ impl Scarce {
         }
     }
 
-    /// The quota that a machine would have used.
-    pub fn quota(machine: &MachineSpec) -> Self {
-        Self::Quota {
-            provider: machine.provider.clone(),
-            region: machine.region.clone(),
-        }
+    /// What an order that met this cannot have now; `None` where the same order may succeed.
+    pub fn of(machine: &MachineSpec, kind: &ErrorKind) -> Option<Self> {
+        let (provider, region) = (machine.provider.clone(), machine.region.clone());
+        let spot = machine.market == Market::Spot;
+        Some(match kind {
+            ErrorKind::NoCapacity => Self::offer(machine),
+            ErrorKind::Quota(_) => Self::Quota {
+                provider,
+                region,
+                spot,
+                accelerator: canonical(&machine.offer_accelerator),
+            },
+            ErrorKind::NoCredit | ErrorKind::Credentials => Self::Account { provider },
+            ErrorKind::Permission => Self::Right {
+                provider,
+                region,
+                spot,
+            },
+            ErrorKind::InvalidOrder | ErrorKind::Unsupported => Self::Order {
+                pool: machine.pool_uid.clone(),
+                provider,
+                region,
+                spot,
+                offer: machine.offer.clone(),
+            },
+            ErrorKind::Transient
+            | ErrorKind::RateLimited(_)
+            | ErrorKind::Indeterminate
+            | ErrorKind::MachineFailed
+            | ErrorKind::NotFound
+            | ErrorKind::AlreadyExists => return None,
+        })
     }
+
+    /// Whether somebody can mend it, other than by waiting.
+    const fn is_refusal(&self) -> bool {
+        matches!(
+            self,
+            Self::Account { .. } | Self::Right { .. } | Self::Order { .. }
+        )
+    }
+}
+
+/// An order that is thought of.
+#[derive(Clone, Copy, Debug)]
+pub struct Sought<'a> {
+    /// UID of the Pool.
+    pub pool: &'a str,
+    /// Name of the Offer.
+    pub offer: &'a str,
+    /// Name of the Provider.
+    pub provider: &'a str,
+    /// Region, `""` where there is none.
+    pub region: &'a str,
+    /// Whether it is on the spot market.
+    pub spot: bool,
+    /// Canonical name of the accelerator, `""` without one.
+    pub accelerator: &'a str,
 }
 
 /// A refusal that still counts.
@@ -114,34 +204,58 @@ impl Shortages {
         self.0.values().map(Vec::len).sum()
     }
 
-    /// Why this offer is not worth a try now, if it is not.
-    pub fn of(
-        &self,
-        offer: &str,
-        provider: &str,
-        region: &str,
-        spot: bool,
-        now: Timestamp,
-    ) -> Option<&Shortage> {
+    fn named(&self, name: &str, now: Timestamp) -> impl Iterator<Item = &(Scarce, Shortage)> {
+        let known = self.0.get(name).into_iter().flatten();
+        known.filter(move |(_, shortage)| shortage.until > now)
+    }
+
+    /// Why this order is not worth a try now, if it is not.
+    pub fn of(&self, sought: &Sought<'_>, now: Timestamp) -> Option<&Shortage> {
         if self.0.is_empty() {
             return None;
         }
-        let known = |name: &str, is_meant: &dyn Fn(&Scarce) -> bool| {
-            let mut known = self.0.get(name)?.iter();
-            known
-                .find(|(what, shortage)| shortage.until > now && is_meant(what))
-                .map(|(_, shortage)| shortage)
-        };
-        known(
-            offer,
-            &|what| matches!(what, Scarce::Offer { spot: market, .. } if *market == spot),
-        )
-        .or_else(|| {
-            known(
-                provider,
-                &|what| matches!(what, Scarce::Quota { region: place, .. } if place == region),
-            )
-        })
+        let is_offer = |what: &Scarce| matches!(what, Scarce::Offer { spot, .. } if *spot == sought.spot);
+        if let Some((_, shortage)) = self.named(sought.offer, now).find(|(what, _)| is_offer(what)) {
+            return Some(shortage);
+        }
+        let is_there = |place: &str, market: bool| place == sought.region && market == sought.spot;
+        let mut orders = 0;
+        for (what, shortage) in self.named(sought.provider, now) {
+            let is_meant = match what {
+                Scarce::Account { .. } => true,
+                Scarce::Right { region, spot, .. } => is_there(region, *spot),
+                Scarce::Quota {
+                    region,
+                    spot,
+                    accelerator,
+                    ..
+                } => is_there(region, *spot) && accelerator == sought.accelerator,
+                Scarce::Order {
+                    pool,
+                    region,
+                    spot,
+                    offer,
+                    ..
+                } if pool == sought.pool && is_there(region, *spot) => {
+                    orders += 1;
+                    orders > 1 || offer == sought.offer
+                }
+                Scarce::Offer { .. } | Scarce::Order { .. } => false,
+            };
+            if is_meant {
+                return Some(shortage);
+            }
+        }
+        None
+    }
+
+    /// What a Provider last said of orders that it refuses as they are, this Pool's among them.
+    pub fn refusal(&self, pool: &str, provider: &str, now: Timestamp) -> Option<&Shortage> {
+        self.named(provider, now)
+            .filter(|(what, _)| what.is_refusal())
+            .filter(|(what, _)| !matches!(what, Scarce::Order { pool: whose, .. } if whose != pool))
+            .map(|(_, shortage)| shortage)
+            .max_by_key(|shortage| shortage.until)
     }
 }
 
@@ -177,12 +291,24 @@ mod tests {
         }
     }
 
+    /// On demand in region "eu" at "aws".
+    fn sought(offer: &str) -> Sought<'_> {
+        Sought {
+            pool: "pool",
+            offer,
+            provider: "aws",
+            region: "eu",
+            spot: false,
+            accelerator: "",
+        }
+    }
+
     #[test]
     fn a_refusal_counts_for_its_offer_and_market_until_its_time_has_passed() {
         let mut known = Shortages::default();
         known.remember(offer("a", true), "sold out".into(), at(0), REMEMBERED);
         let short = |known: &Shortages, name: &str, spot, second| {
-            known.of(name, "aws", "eu", spot, at(second)).is_some()
+            known.of(&Sought { spot, ..sought(name) }, at(second)).is_some()
         };
         assert!(short(&known, "a", true, 299));
         assert!(!short(&known, "a", true, 300));
@@ -192,21 +318,121 @@ mod tests {
         assert!(short(&known, "a", true, 400), "refused again");
     }
 
-    #[test]
-    fn a_quota_counts_for_every_offer_of_that_account_and_region() {
+    /// A machine of that market of Offer "g5", which has an A10G, in region "eu" at "aws".
+    fn machine(market: Market) -> MachineSpec {
+        let mut spec = crate::machine::tests::world().machine.spec;
+        spec.provider = "aws".into();
+        spec.region = "eu".into();
+        spec.offer = "g5".into();
+        spec.offer_accelerator = "A10G".into();
+        spec.market = market;
+        spec.pool_uid = "pool".into();
+        spec
+    }
+
+    /// What is known after an order on demand met this.
+    fn after_meeting(kind: &ErrorKind) -> Shortages {
         let mut known = Shortages::default();
-        let quota = Scarce::Quota {
-            provider: "aws".into(),
-            region: "eu".into(),
+        let what = Scarce::of(&machine(Market::OnDemand), kind).unwrap();
+        known.remember(what, "no".into(), at(0), REMEMBERED);
+        known
+    }
+
+    #[test]
+    fn a_quota_counts_for_its_region_market_and_accelerator() {
+        let known = after_meeting(&ErrorKind::Quota("vCPU limit".into()));
+        let gpu = Sought {
+            accelerator: "A10G",
+            ..sought("any")
         };
-        known.remember(quota, "vCPU limit".into(), at(0), REMEMBERED);
-        let why = |provider, region| {
-            known
-                .of("any", provider, region, false, at(1))
-                .map(|short| short.why.as_str())
+        let short = |sought: Sought<'_>| known.of(&sought, at(1)).is_some();
+        assert!(short(gpu));
+        assert!(
+            !short(Sought { spot: true, ..gpu }),
+            "spot has a quota of its own"
+        );
+        assert!(
+            !short(Sought {
+                accelerator: "",
+                ..gpu
+            }),
+            "so has what has no GPU"
+        );
+        assert!(!short(Sought { region: "us", ..gpu }));
+        assert!(!short(Sought {
+            provider: "other",
+            ..gpu
+        }));
+    }
+
+    #[test]
+    fn an_account_that_cannot_pay_has_nothing_in_any_region_or_market() {
+        let known = after_meeting(&ErrorKind::NoCredit);
+        for spot in [false, true] {
+            let elsewhere = Sought {
+                region: "us",
+                spot,
+                ..sought("any")
+            };
+            assert!(known.of(&elsewhere, at(1)).is_some());
+        }
+        let other = Sought {
+            provider: "other",
+            ..sought("any")
         };
-        assert_eq!(why("aws", "eu"), Some("vCPU limit"));
-        assert_eq!((why("aws", "us"), why("other", "eu")), (None, None));
+        assert!(known.of(&other, at(1)).is_none());
+    }
+
+    #[test]
+    fn a_right_that_is_missing_counts_for_its_region_and_market() {
+        let known = after_meeting(&ErrorKind::Permission);
+        let short = |sought: Sought<'_>| known.of(&sought, at(1)).is_some();
+        assert!(short(sought("any")));
+        assert!(!short(Sought {
+            region: "us",
+            ..sought("any")
+        }));
+        assert!(
+            !short(Sought {
+                spot: true,
+                ..sought("any")
+            }),
+            "it may need a role of its own"
+        );
+    }
+
+    #[test]
+    fn an_order_refused_as_it_is_counts_for_its_pool_and_two_of_them_for_the_region() {
+        let mut known = after_meeting(&ErrorKind::InvalidOrder);
+        let short = |known: &Shortages, sought: Sought<'_>| known.of(&sought, at(1)).is_some();
+        assert!(short(&known, sought("g5")));
+        assert!(!short(&known, sought("g6")));
+        let other = Sought {
+            pool: "other",
+            ..sought("g5")
+        };
+        assert!(!short(&known, other), "what one Pool asks is no fault of another");
+        assert!(known.refusal("pool", "aws", at(1)).is_some());
+        assert!(known.refusal("other", "aws", at(1)).is_none());
+        let mut second = machine(Market::OnDemand);
+        second.offer = "g6".into();
+        let what = Scarce::of(&second, &ErrorKind::InvalidOrder).unwrap();
+        known.remember(what, "no".into(), at(0), REMEMBERED);
+        assert!(short(&known, sought("any")));
+        assert!(!short(
+            &known,
+            Sought {
+                region: "us",
+                ..sought("any")
+            }
+        ));
+        assert!(!short(
+            &known,
+            Sought {
+                pool: "other",
+                ..sought("any")
+            }
+        ));
     }
 
     #[test]
@@ -219,9 +445,6 @@ mod tests {
             known.remember(offer(&n.to_string(), false), String::new(), at(1_001), REMEMBERED);
         }
         assert_eq!(known.len(), MOST);
-        assert!(
-            known.of("new", "", "", false, at(1_002)).is_none(),
-            "the oldest went"
-        );
+        assert!(known.of(&sought("new"), at(1_002)).is_none(), "the oldest went");
     }
 }

@@ -152,6 +152,7 @@ impl World {
             has_references: false,
             offers,
             shortages: self.process.shortages.clone(),
+            architectures: [skyward_api::offer::Architecture::X86_64].into(),
             leftovers,
             pool: facts,
         }
@@ -180,6 +181,7 @@ impl World {
         ProviderFacts {
             account,
             admits: Ok(()),
+            own_nodes: false,
             overridable: BTreeSet::new(),
             limits: limits.map_or_else(Limits::default, |limits| Limits {
                 total: limits.machines,

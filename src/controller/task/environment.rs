@@ -144,7 +144,7 @@ fn environment(
 /// What `skyward.instance_info()` answers.
 fn instance_info(order: &StartOrder, place: &Coordinates) -> String {
     let accelerator = order.pool.accelerator.as_ref();
-    let count = accelerator.map_or(0, |accelerator| accelerator.count.unwrap_or(1));
+    let count = accelerator.map_or(0.0, |accelerator| accelerator.count.unwrap_or(1.0));
     let peers: Vec<_> = order
         .peers
         .iter()
@@ -157,15 +157,15 @@ fn instance_info(order: &StartOrder, place: &Coordinates) -> String {
         "worker": 0,
         "total_nodes": place.total,
         "workers_per_node": 1,
-        "accelerators": count,
-        "total_accelerators": u64::from(count) * place.total as u64,
+        "accelerators": number(count),
+        "total_accelerators": number(count * place.total as f64),
         "head_addr": place.head,
         "head_port": place.port,
         "job_id": place.job,
         "peers": peers,
         "accelerator": accelerator.map(|accelerator| json!({
             "type": accelerator.name,
-            "count": count,
+            "count": number(count),
             "memory_gb": accelerator.memory_gb,
             "is_trainium": trainium(&accelerator.name),
         })),
@@ -181,6 +181,15 @@ fn instance_info(order: &StartOrder, place: &Coordinates) -> String {
         "attempt": order.run.attempt,
     })
     .to_string()
+}
+
+/// A whole number without a point.
+fn number(count: f64) -> serde_json::Value {
+    if count.fract() > 0.0 {
+        json!(count)
+    } else {
+        json!(count as u64)
+    }
 }
 
 #[cfg(test)]

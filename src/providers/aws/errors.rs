@@ -346,7 +346,7 @@ pub fn fleet_error(operation: &'static str, errors: &[CreateFleetError]) -> Prov
     let weight = |error: &ProviderError| match error.kind {
         ErrorKind::Credentials => 0,
         ErrorKind::Permission => 1,
-        ErrorKind::Quota(_) => 2,
+        ErrorKind::Quota(_) | ErrorKind::NoCredit => 2,
         ErrorKind::NoCapacity => 3,
         ErrorKind::RateLimited(_) => 4,
         ErrorKind::Transient | ErrorKind::Indeterminate => 5,

@@ -284,7 +284,8 @@ fn resources(order: &Order, settings: &Settings) -> ResourceRequirements {
         }
     }
     if let Some((_, count)) = &order.accelerator {
-        limits.insert(GPU, count.to_string());
+        // Kubernetes counts whole ones.
+        limits.insert(GPU, count.ceil().to_string());
     }
     let quantities = |amounts: BTreeMap<&str, String>| {
         (!amounts.is_empty()).then(|| {

@@ -26,7 +26,7 @@ fn judge(answer: &Answer, code: &str, words: &str) -> (ErrorKind, Option<&'stati
             Some("Return what is not needed, or ask Lambda to raise the quota of the account"),
         ),
         ("global/invalid-address", _) => (
-            ErrorKind::Quota("billing address".to_owned()),
+            ErrorKind::NoCredit,
             Some("Put the billing of the Lambda account in order"),
         ),
         ("global/account-inactive", _) => (

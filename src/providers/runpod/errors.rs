@@ -31,7 +31,7 @@ pub fn provider_error(answer: &Answer) -> ProviderError {
             Some("Something that the runpod settings name does not exist"),
         ),
         401 => (ErrorKind::Credentials, Some(CREDENTIALS)),
-        402 => (ErrorKind::Quota("balance".to_owned()), Some(BALANCE)),
+        402 => (ErrorKind::NoCredit, Some(BALANCE)),
         403 => (ErrorKind::Permission, Some(PERMISSION)),
         404 => (ErrorKind::NotFound, None),
         409 => (ErrorKind::Transient, None),
@@ -66,9 +66,7 @@ pub fn graph_error(answer: &Answer, errors: &[GraphError]) -> ProviderError {
         {
             (ErrorKind::NoCapacity, None)
         }
-        _ if says(&["balance", "insufficient funds", "credit"]) => {
-            (ErrorKind::Quota("balance".to_owned()), Some(BALANCE))
-        }
+        _ if says(&["balance", "insufficient funds", "credit"]) => (ErrorKind::NoCredit, Some(BALANCE)),
         // Somebody bid more since the offers were read.
         _ if says(&["bid"]) => (
             ErrorKind::NoCapacity,

@@ -42,10 +42,7 @@ fn judge(answer: &Answer, code: &str, words: &str) -> (ErrorKind, Option<&'stati
             "insufficient funds",
         ])
     {
-        return (
-            ErrorKind::Quota("credit".to_owned()),
-            Some("Add credit to the Vast.ai account"),
-        );
+        return (ErrorKind::NoCredit, Some("Add credit to the Vast.ai account"));
     }
     if creates && status < 500 && status != 429 && says(&["limit_exceeded", "limit of", "quota"]) {
         return (

@@ -44,10 +44,7 @@ fn judge(status: u16, effect: Effect, message: &str) -> (ErrorKind, Option<&'sta
                 "Make a Cloud API credential in the console of Verda and write VERDA_CLIENT_ID and VERDA_CLIENT_SECRET into the Provider's Secret",
             ),
         ),
-        402 => (
-            ErrorKind::Quota("balance".to_owned()),
-            Some("Add credit to the Verda project"),
-        ),
+        402 => (ErrorKind::NoCredit, Some("Add credit to the Verda project")),
         403 => (
             ErrorKind::Permission,
             Some("Give the Cloud API credential the rights to instances, volumes, SSH keys and scripts"),

@@ -150,15 +150,16 @@ fn refused(seen: &Observed, now: Timestamp, error: &ProviderError, found: &mut F
             }
         }
         ErrorClass::Config => {
+            // Its Pool gives it up where something else fits. Where nothing does, it waits
+            // here for somebody to mend the cause.
+            plan.shortage =
+                Scarce::of(&seen.machine.spec, &error.kind).map(|scarce| (scarce, error.to_string()));
             found.waits_for = Some((reason::ORDER_REFUSED, error.to_string()));
             REFUSED_AGAIN
         }
         ErrorClass::Capacity => {
-            let scarce = match error.kind {
-                ErrorKind::Quota(_) => Scarce::quota(&seen.machine.spec),
-                _ => Scarce::offer(&seen.machine.spec),
-            };
-            plan.shortage = Some((scarce, error.to_string()));
+            plan.shortage =
+                Scarce::of(&seen.machine.spec, &error.kind).map(|scarce| (scarce, error.to_string()));
             found.failure = Some((reason::NO_CAPACITY, error.to_string()));
             return;
         }

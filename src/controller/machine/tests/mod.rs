@@ -471,7 +471,8 @@ fn deleting(mut seen: Observed) -> Observed {
 
 #[rstest]
 #[case(ErrorKind::NoCapacity, Scarce::Offer { offer: "local-x".into(), spot: false })]
-#[case(ErrorKind::Quota("vCPUs".into()), Scarce::Quota { provider: "local".into(), region: String::new() })]
+#[case(ErrorKind::Quota("vCPUs".into()), Scarce::Quota { provider: "local".into(), region: String::new(), spot: false, accelerator: String::new() })]
+#[case(ErrorKind::NoCredit, Scarce::Account { provider: "local".into() })]
 fn what_is_refused_for_want_of_room_is_remembered(#[case] kind: ErrorKind, #[case] expected: Scarce) {
     let mut seen = world();
     seen.order = Some(Err(ProviderError::new(kind, "order", "sold out")));
@@ -480,6 +481,23 @@ fn what_is_refused_for_want_of_room_is_remembered(#[case] kind: ErrorKind, #[cas
     assert_eq!(what, expected);
     assert!(said.contains("sold out"), "{said}");
     assert_eq!(why(&plan).1, reason::NO_CAPACITY, "and the Pool orders another");
+}
+
+#[rstest]
+#[case(ErrorKind::InvalidOrder, Scarce::Order { pool: "pool-uid".into(), provider: "local".into(), region: String::new(), spot: false, offer: "local-x".into() })]
+#[case(ErrorKind::Permission, Scarce::Right { provider: "local".into(), region: String::new(), spot: false })]
+fn an_order_refused_as_it_is_waits_and_is_remembered_so_that_its_pool_may_move_on(
+    #[case] kind: ErrorKind,
+    #[case] expected: Scarce,
+) {
+    let mut seen = world();
+    seen.order = Some(Err(ProviderError::new(kind, "order", "no default VPC")));
+    let plan = plan(&seen, at(NOW));
+    assert_eq!(plan.shortage.clone().map(|(what, _)| what), Some(expected));
+    assert_eq!(
+        (why(&plan).0, why(&plan).1.as_str()),
+        (Some(MachinePhase::Ordered), reason::ORDER_REFUSED)
+    );
 }
 
 #[test]

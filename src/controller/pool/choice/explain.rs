@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rust_decimal::Decimal;
+use skyward_api::machine::Market;
 
 use super::{Catalogue, Constraint, Request, Usable, Wish, fits};
 use crate::provider::offers::Entry;
@@ -72,6 +73,9 @@ fn words(constraint: Constraint, request: &Request<'_>, wish: &Wish, offers: &[&
             format!("are not in region \"{wanted}\" ({there})")
         }
         Constraint::Architecture => "have another architecture; set architecture to the other one".to_owned(),
+        Constraint::Agent => {
+            "have an architecture for which this operator has no agent; ask a platform engineer to install one (--agents-dir)".to_owned()
+        }
         Constraint::Accelerator => {
             let there = some(
                 offers
@@ -85,9 +89,12 @@ fn words(constraint: Constraint, request: &Request<'_>, wish: &Wish, offers: &[&
             };
             format!("have no accelerator \"{}\" ({there})", accelerator.name)
         }
+        Constraint::AcceleratorPart => {
+            "give whole accelerators only, as Kubernetes counts them; set accelerator.count to a whole number".to_owned()
+        }
         Constraint::AcceleratorCount => format!(
             "have fewer than {} accelerators (at most {})",
-            accelerator.count.unwrap_or(1),
+            accelerator.count.unwrap_or(1.0),
             most(|o| o.spec().accelerator.as_ref().map_or(0.0, |a| a.count))
         ),
         Constraint::AcceleratorMemory => format!(
@@ -119,9 +126,12 @@ fn words(constraint: Constraint, request: &Request<'_>, wish: &Wish, offers: &[&
             });
             format!("are not where the other machines of the Pool are{place}")
         }
-        Constraint::Market => {
-            "are not sold on this market now; set allocation to on-demand, spot-if-available or cheapest".to_owned()
+        Constraint::Market => match request.market {
+            None => "are not sold on this market now; set allocation to on-demand, spot-if-available or cheapest",
+            Some(Market::Spot) => "are not sold on the spot market now; lower spotPercent, or wait for more of it",
+            Some(Market::OnDemand) => "are not sold on demand now; raise spotPercent",
         }
+        .to_owned(),
         Constraint::Price => format!(
             "cost more than {} USD per hour (the cheapest {}); raise maxHourlyCost",
             wish.max_hourly_cost.unwrap_or_default().normalize(),

@@ -34,6 +34,8 @@ pub type Catalogue = BTreeMap<String, Arc<Book>>;
 /// What is asked for.
 #[derive(Clone, Debug)]
 pub struct Request<'a> {
+    /// UID of the Pool.
+    pub pool: &'a str,
     /// How candidates are ranked.
     pub selection: Selection,
     /// Providers that may be used now.
@@ -44,6 +46,8 @@ pub struct Request<'a> {
     pub pinned: Option<&'a Place>,
     /// What was refused lately.
     pub shortages: &'a Shortages,
+    /// Architectures for whose machines there is an agent.
+    pub architectures: &'a [Architecture],
     /// The time.
     pub now: Timestamp,
     /// The market that `spotPercent` wants for this machine; without it the candidates'
@@ -86,8 +90,12 @@ pub enum Constraint {
     Region,
     /// Another architecture.
     Architecture,
+    /// No agent for its architecture.
+    Agent,
     /// Another accelerator, or none.
     Accelerator,
+    /// No part of an accelerator.
+    AcceleratorPart,
     /// Too few accelerators.
     AcceleratorCount,
     /// Accelerators with too little memory.
@@ -171,20 +179,22 @@ pub fn choose<'a>(wishes: &'a [Wish], offers: &'a Catalogue, request: &Request<'
 }
 
 /// Smaller is better. Among equals one without accelerators, which others may need; then
-/// one that the provider says can be had; then the earlier candidate; then by name.
-type Rank = (bool, usize, Decimal, bool, bool, usize);
+/// one that the provider says can be had; then one of the usual architecture, for which
+/// images are made; then the earlier candidate; then by name.
+type Rank = (bool, usize, Decimal, bool, bool, bool, usize);
 
 fn rank(selection: Selection, wish: &Wish, offer: &Entry, price: Decimal, short: bool) -> Rank {
     let unsure = offer.facts.availability != Availability::Yes;
     let accelerated = !offer.accelerator.is_empty();
     let order = order(selection, wish, unsure);
-    (short, order, price, accelerated, unsure, wish.candidate)
+    let unusual = offer.facts.architecture != Architecture::X86_64;
+    (short, order, price, accelerated, unsure, unusual, wish.candidate)
 }
 
 /// The best rank that an Offer of that price can have.
 fn best_at(selection: Selection, wish: &Wish, price: Decimal) -> Rank {
     let order = order(selection, wish, false);
-    (false, order, price, false, false, wish.candidate)
+    (false, order, price, false, false, false, wish.candidate)
 }
 
 fn order(selection: Selection, wish: &Wish, unsure: bool) -> usize {
@@ -222,11 +232,9 @@ type Term = (Market, Decimal);
 
 /// The first of these terms that was not refused lately; else the first.
 fn soonest<'a>(request: &Request<'a>, offer: &Entry, (first, second): (Term, Option<Term>)) -> Fit<'a> {
-    let spec = offer.spec();
     let refused = |(market, _): Term| {
-        let spot = market == Market::Spot;
-        let shortages = request.shortages;
-        let shortage = shortages.of(offer.name(), &spec.provider, &spec.region, spot, request.now);
+        let sought = offer.sought(request.pool, market);
+        let shortage = request.shortages.of(&sought, request.now);
         shortage.map(|shortage| shortage.why.as_str())
     };
     let fit = |(market, price): Term, shortage| Fit {
@@ -250,7 +258,7 @@ fn terms(
     offer: &Entry,
     room: Option<Decimal>,
 ) -> Result<(Term, Option<Term>), Constraint> {
-    hardware(wish, offer)?;
+    hardware(request, wish, offer)?;
     if request.connected && !offer.facts.connected {
         return Err(Constraint::Connected);
     }
@@ -302,7 +310,7 @@ fn markets(request: &Request<'_>, wish: &Wish, offer: &Entry) -> [Option<Market>
 }
 
 /// Whether the machine itself is what is asked for.
-fn hardware(wish: &Wish, offer: &Entry) -> Result<(), Constraint> {
+fn hardware(request: &Request<'_>, wish: &Wish, offer: &Entry) -> Result<(), Constraint> {
     let facts = &offer.facts;
     let less = |offered: Option<f64>, wanted: Option<f64>| match (offered, wanted) {
         (Some(offered), Some(wanted)) => offered < wanted,
@@ -319,23 +327,24 @@ fn hardware(wish: &Wish, offer: &Entry) -> Result<(), Constraint> {
             .as_ref()
             .is_some_and(|region| !in_region(region, &offer.spec().region))
     };
-    // A type of machine that is named has the architecture it has.
-    let architecture = match (wish.architecture, &wish.machine) {
-        (Some(architecture), _) => Some(architecture),
-        (None, Some(_)) => None,
-        (None, None) => Some(Architecture::X86_64),
-    };
     let wanted = wish.accelerator.as_ref();
     // In the order in which people think of them; the first counts.
     Err(if other_machine() {
         Constraint::Machine
     } else if other_region() {
         Constraint::Region
-    } else if architecture.is_some_and(|wanted| wanted != facts.architecture) {
+    } else if wish
+        .architecture()
+        .is_some_and(|wanted| wanted != facts.architecture)
+    {
         Constraint::Architecture
+    } else if !request.architectures.contains(&facts.architecture) {
+        Constraint::Agent
     } else if wanted.is_some() && offer.accelerator != wish.accelerator_name {
         Constraint::Accelerator
-    } else if wanted.is_some_and(|wanted| facts.accelerators < f64::from(wanted.count.unwrap_or(1))) {
+    } else if wish.own_nodes && wanted.is_some_and(|wanted| wanted.count.unwrap_or(1.0).fract() > 0.0) {
+        Constraint::AcceleratorPart
+    } else if wanted.is_some_and(|wanted| facts.accelerators < wanted.count.unwrap_or(1.0)) {
         Constraint::AcceleratorCount
     } else if less(
         facts.accelerator_memory_gb,

@@ -56,11 +56,13 @@ impl Exchange {
 
     fn request(&self) -> Request<'_> {
         Request {
+            pool: "uid",
             selection: self.pool.selection.unwrap_or_default(),
             providers: &self.providers,
             connected: self.connected,
             pinned: self.pinned.as_ref(),
             shortages: &self.shortages,
+            architectures: &[Architecture::X86_64, Architecture::Arm64],
             now: NOW,
             market: self.market,
         }
@@ -174,6 +176,32 @@ fn a_refusal_moves_on_to_the_next_and_what_was_refused_comes_last() {
 }
 
 #[test]
+fn a_spot_quota_that_is_used_up_leaves_the_same_machine_on_demand_and_others_on_spot() {
+    let gpu = |on_demand: &str, spot: &str| json!({ "onDemandPrice": on_demand, "spotPrice": spot, "accelerator": { "name": "A10G", "count": 1.0 } });
+    let mut market = Exchange::new(
+        json!({ "provider": "x", "accelerator": { "name": "A10G" } }),
+        vec![
+            ("x", "g5.xlarge", gpu("1", "0.4")),
+            ("x", "g5.2xlarge", gpu("2", "0.8")),
+        ],
+    );
+    let quota = Scarce::Quota {
+        provider: "x".into(),
+        region: String::new(),
+        spot: true,
+        accelerator: "A10G".into(),
+    };
+    market.shortages.remember(quota, "vCPUs".into(), NOW, REMEMBERED);
+    assert_eq!(
+        market.chosen(),
+        Some(("g5.xlarge".into(), Market::OnDemand, "1".into()))
+    );
+    market.pool = serde_json::from_value(json!({ "provider": "x" })).unwrap();
+    market.offers = Exchange::new(json!({}), vec![("x", "m7.large", priced(Some("1"), Some("0.4")))]).offers;
+    assert_eq!(market.chosen().unwrap().1, Market::Spot);
+}
+
+#[test]
 fn candidates_override_what_the_pool_says() {
     let market = Exchange::new(
         json!({ "provider": "x", "vcpus": 8, "maxHourlyCost": "1",
@@ -280,6 +308,59 @@ fn names_of_accelerators_need_not_be_spelled_exactly() {
             .1
             .contains("no accelerator \"H100\" (there are RTX_4090)")
     );
+}
+
+#[test]
+fn an_accelerator_brings_its_architecture_and_nodes_have_theirs() {
+    let arm = |more: Value| {
+        let mut spec = json!({ "architecture": "arm64", "onDemandPrice": "1" });
+        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        vec![("x", "arm", spec), ("x", "x86", json!({ "onDemandPrice": "2" }))]
+    };
+    let grace = json!({ "accelerator": { "name": "GH200", "count": 1.0 } });
+    let mut market = Exchange::new(
+        json!({ "provider": "x", "accelerator": { "name": "GH200" } }),
+        arm(grace),
+    );
+    assert_eq!(market.name().as_deref(), Some("arm"));
+    market.pool.architecture = Some(Architecture::X86_64);
+    assert_eq!(market.name(), None, "who asks for one gets it");
+    let mut market = Exchange::new(json!({ "provider": "x" }), arm(json!({})));
+    assert_eq!(market.name().as_deref(), Some("x86"), "images are made for it");
+    market.offers = Exchange::new(json!({}), arm(json!({})).into_iter().take(1).collect()).offers;
+    let mut wishes = wishes(&market.pool);
+    assert!(choose(&wishes, &market.offers, &market.request()).is_none());
+    wishes[0].own_nodes = true;
+    assert!(choose(&wishes, &market.offers, &market.request()).is_some());
+    let request = Request {
+        architectures: &[Architecture::X86_64],
+        ..market.request()
+    };
+    assert!(
+        choose(&wishes, &market.offers, &request).is_none(),
+        "no agent could be put there"
+    );
+    let why = explain(&wishes, &market.offers, &request);
+    assert!(why.contains("no agent"), "{why}");
+}
+
+#[test]
+fn a_part_of_an_accelerator_is_had_where_one_is_sold_and_nodes_give_whole_ones() {
+    let l4 = |count: f64, price: &str| json!({ "accelerator": { "name": "L4", "count": count }, "onDemandPrice": price });
+    let mut market = Exchange::new(
+        json!({ "provider": "x", "accelerator": { "name": "L4", "count": 0.125 } }),
+        vec![("x", "g6f", l4(0.125, "0.2")), ("x", "g6", l4(1.0, "0.8"))],
+    );
+    assert_eq!(market.name().as_deref(), Some("g6f"));
+    let mut wishes = wishes(&market.pool);
+    wishes[0].own_nodes = true;
+    assert!(choose(&wishes, &market.offers, &market.request()).is_none());
+    let why = explain(&wishes, &market.offers, &market.request());
+    assert!(why.contains("set accelerator.count to a whole number"), "{why}");
+    market.pool.accelerator.as_mut().unwrap().count = Some(0.25);
+    assert_eq!(market.name().as_deref(), Some("g6"));
+    market.pool.accelerator.as_mut().unwrap().count = None;
+    assert_eq!(market.name().as_deref(), Some("g6"), "one by default");
 }
 
 type Made = (u8, u8, u8, Option<u8>, Option<u8>, bool);

@@ -28,8 +28,10 @@ pub struct Wish {
     pub memory_gb: Option<f64>,
     /// Least disk in GB.
     pub disk_gb: Option<u32>,
-    /// Architecture of the CPU; `None`: any that the accelerator has, x86_64 without one.
+    /// Architecture of the CPU; `None`: see [`Wish::architecture`].
     pub architecture: Option<Architecture>,
+    /// Its machines stand on nodes of a cluster: they have the architecture that those have.
+    pub own_nodes: bool,
     /// Only this region, or zones of it.
     pub region: Option<String>,
     /// On which markets.
@@ -38,6 +40,16 @@ pub struct Wish {
     pub max_hourly_cost: Option<Decimal>,
     /// Settings of the Provider that it overrides.
     pub settings: Value,
+}
+
+impl Wish {
+    /// The architecture that a machine must have. Who names a type of machine or an
+    /// accelerator takes the one that it has, and the nodes of a cluster are what they are;
+    /// what else is sold is far more often x86_64 than not, and images are made for it.
+    pub fn architecture(&self) -> Option<Architecture> {
+        let is_given = self.machine.is_some() || self.accelerator.is_some() || self.own_nodes;
+        self.architecture.or((!is_given).then_some(Architecture::X86_64))
+    }
 }
 
 /// The candidates of a Pool in their order; a Pool without any is one itself.
@@ -52,6 +64,7 @@ pub fn wishes(pool: &PoolSpec) -> Vec<Wish> {
         memory_gb: pool.memory_gb,
         disk_gb: pool.disk_gb,
         architecture: pool.architecture,
+        own_nodes: false,
         region: pool.region.clone(),
         allocation: pool.allocation.unwrap_or_default(),
         max_hourly_cost: cost(pool.max_hourly_cost.as_deref()),
@@ -75,6 +88,7 @@ pub fn wishes(pool: &PoolSpec) -> Vec<Wish> {
                 memory_gb: own.memory_gb.or(whole.memory_gb),
                 disk_gb: own.disk_gb.or(whole.disk_gb),
                 architecture: own.architecture.or(whole.architecture),
+                own_nodes: false,
                 region: own.region.clone().or_else(|| whole.region.clone()),
                 allocation: own.allocation.unwrap_or(whole.allocation),
                 max_hourly_cost: cost(own.max_hourly_cost.as_deref()).or(whole.max_hourly_cost),

@@ -32,6 +32,7 @@ pub fn audit(seen: &Observed, plan: &Plan) -> Vec<String> {
         .machines
         .iter()
         .filter(|machine| machine.occupies())
+        .filter(|machine| !(machine.refused && deleted.contains_key(machine.name.as_str())))
         .collect();
     let mut slots: BTreeSet<u32> = holding.iter().map(|machine| machine.slot).collect();
     for (name, spec) in &created {

@@ -1,8 +1,9 @@
 //! Failed machines: given up, counted, and waited for. The only place that decides to
 //! stop trying.
 //!
-//! A refusal for want of room is no failed try while another offer fits: that one is
-//! ordered at once.
+//! A refusal is no failed try while another offer fits: that one is ordered at once. For
+//! want of room the machine has failed by then; where the order is refused as it is, the
+//! machine waits for somebody to mend the cause until something else fits.
 //!
 //! A failure counts when the machine never took a run; one that vanishes later is
 //! replaced at once. A failure is counted once, whatever crashes: those not younger than
@@ -14,9 +15,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use skyward_api::{
     Duration as Lasting,
     condition::{self, cut, reason},
+    machine::Market,
 };
 
-use super::{Block, Draft, Why, after, elapsed};
+use super::{Block, Draft, Why, after, elapsed, scale};
+use crate::pool::observe::MachineFacts;
 
 /// Default of `maxProvisionAttempts`.
 const MAX_ATTEMPTS: u32 = 10;
@@ -30,6 +33,48 @@ const FORGIVEN_AFTER: Duration = Duration::from_hours(1);
 const MARKER: &str = "Last failure: ";
 
 pub(crate) fn plan(draft: &mut Draft<'_>) {
+    count(draft);
+    if draft.block.is_none() {
+        move_on(draft);
+    }
+}
+
+/// Machines whose order was refused as it is are given up where something else fits. Where
+/// nothing does they stay: they are tried again, and say what somebody must mend.
+fn move_on(draft: &mut Draft<'_>) {
+    let seen = draft.seen;
+    // What an earlier process heard nobody remembers: its next try tells.
+    let is_known = |machine: &MachineFacts| {
+        let place = &machine.place;
+        let shortages = &seen.shortages;
+        shortages
+            .refusal(&seen.pool.uid, &place.provider, draft.now)
+            .is_some()
+    };
+    let refused: Vec<_> = draft
+        .live()
+        .filter(|machine| machine.refused && is_known(machine))
+        .collect();
+    if refused.is_empty() {
+        return;
+    }
+    // As if they were gone: they hold the others where they would stand.
+    let others = draft.given_up.len();
+    draft
+        .given_up
+        .extend(refused.iter().map(|machine| machine.name.clone()));
+    let elsewhere = scale::moves_on(draft);
+    draft.given_up.truncate(others);
+    if !elsewhere {
+        draft.because("orders are refused, and nothing else fits");
+        return;
+    }
+    for machine in refused {
+        draft.give_up(machine, Why::Refused, false);
+    }
+}
+
+fn count(draft: &mut Draft<'_>) {
     let seen = draft.seen;
     let failed: Vec<_> = seen
         .machines
@@ -85,6 +130,8 @@ pub(crate) fn plan(draft: &mut Draft<'_>) {
     }
     if draft.status.failed_attempts == 0 {
         draft.because("no failed tries");
+        let said = refused_as_they_are(draft);
+        draft.last_failure = (!said.is_empty()).then(|| cut(&said.join("; "), 1400));
         return;
     }
 
@@ -171,17 +218,26 @@ fn refusals(draft: &Draft<'_>) -> Vec<String> {
         let newest = book
             .entries()
             .iter()
-            .flat_map(|entry| [false, true].map(|spot| (entry, spot)))
-            .filter_map(|(entry, spot)| {
-                let region = &entry.spec().region;
-                seen.shortages.of(entry.name(), provider, region, spot, draft.now)
+            .flat_map(|entry| {
+                [Market::OnDemand, Market::Spot].map(|market| entry.sought(&seen.pool.uid, market))
             })
+            .filter_map(|sought| seen.shortages.of(&sought, draft.now))
             .max_by_key(|shortage| shortage.until);
         if let Some(shortage) = newest {
             said.push(format!("Provider \"{provider}\": {}", cut(&shortage.why, 300)));
         }
     }
     said
+}
+
+/// What each provider last said of orders of this Pool that it refuses as they are.
+pub(crate) fn refused_as_they_are(draft: &Draft<'_>) -> Vec<String> {
+    let seen = draft.seen;
+    let said = |provider: &String| {
+        let refusal = seen.shortages.refusal(&seen.pool.uid, provider, draft.now)?;
+        Some(format!("Provider \"{provider}\": {}", cut(&refusal.why, 300)))
+    };
+    seen.offers.keys().filter_map(said).collect()
 }
 
 /// Whether an earlier plan found that everything that fits is refused.

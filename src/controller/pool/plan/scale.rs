@@ -76,10 +76,8 @@ pub(crate) fn plan(draft: &mut Draft<'_>) {
         shrink(draft, live - wanted);
         return;
     }
-    // Those given up by this plan still hold their slots unless they failed.
-    let holding = draft.seen.machines.iter().filter(|machine| machine.occupies());
-    let occupied: BTreeSet<u32> = holding.clone().map(|machine| machine.slot).collect();
-    let missing = wanted.saturating_sub(count(holding));
+    let occupied: BTreeSet<u32> = draft.holding().map(|machine| machine.slot).collect();
+    let missing = wanted.saturating_sub(count(draft.holding()));
     if missing == 0 {
         draft.because(format!("{live} of {wanted} machines exist or are on their way"));
         return;
@@ -229,24 +227,30 @@ struct Basket<'a> {
     ordered: BTreeMap<String, (u32, Decimal)>,
     /// Machines of the spot market, with those of this plan.
     spot: u32,
+    /// Machines on demand, with those of this plan.
+    on_demand: u32,
+    /// Nothing fits on the spot market: its share of `spotPercent` is not to be had.
+    no_spot: bool,
     /// The last choice, good until what it was made from changes.
     last: Option<(Option<Market>, Choice<'a>)>,
 }
 
 impl<'a> Basket<'a> {
     fn new(draft: &Draft<'a>) -> Self {
-        let seen = draft.seen;
-        let holding = || seen.machines.iter().filter(|machine| machine.occupies());
-        let connected = seen.pool.spec.cluster.unwrap_or(true) && draft.wanted() > 1;
+        let of = |market| count(draft.holding().filter(|machine| machine.market == market));
+        let connected = draft.seen.pool.spec.cluster.unwrap_or(true) && draft.wanted() > 1;
         Self {
             connected,
             // Those that go do not hold the others where they stand.
-            pinned: holding()
+            pinned: draft
+                .holding()
                 .find(|machine| connected && machine.is_live())
                 .map(|machine| machine.place.clone()),
             whole: false,
             ordered: BTreeMap::new(),
-            spot: count(holding().filter(|machine| machine.market == Market::Spot)),
+            spot: of(Market::Spot),
+            on_demand: of(Market::OnDemand),
+            no_spot: false,
             last: None,
         }
     }
@@ -256,12 +260,18 @@ impl<'a> Basket<'a> {
         let market = self.market(draft);
         let choice = match self.last.take() {
             Some((same, choice)) if same == market && self.has_room(draft, &choice) => choice,
-            _ => self.choose(draft, market)?,
+            _ => match self.choose(draft, market) {
+                Some(choice) => choice,
+                None => return self.next_on_demand(draft, market),
+            },
         };
         let taken = self.ordered.entry(choice.wish.provider.clone()).or_default();
         taken.0 += 1;
         taken.1 += choice.price;
-        self.spot += u32::from(choice.market == Market::Spot);
+        match choice.market {
+            Market::Spot => self.spot += 1,
+            Market::OnDemand => self.on_demand += 1,
+        }
         if self.connected && self.pinned.is_none() {
             self.pinned = Some(Place {
                 provider: choice.wish.provider.clone(),
@@ -270,6 +280,18 @@ impl<'a> Basket<'a> {
         }
         self.last = Some((market, choice.clone()));
         Some(choice)
+    }
+
+    /// The share on demand need not wait for that of the spot market.
+    fn next_on_demand(&mut self, draft: &Draft<'a>, market: Option<Market>) -> Option<Choice<'a>> {
+        if market != Some(Market::Spot) || self.no_spot {
+            return None;
+        }
+        self.no_spot = true;
+        if self.market(draft) == market {
+            return None;
+        }
+        self.next(draft)
     }
 
     fn has_room(&self, draft: &Draft<'_>, choice: &Choice<'_>) -> bool {
@@ -283,8 +305,12 @@ impl<'a> Basket<'a> {
     /// The market that `spotPercent` wants for the next machine.
     fn market(&self, draft: &Draft<'_>) -> Option<Market> {
         let percent = u64::from(draft.seen.pool.spec.spot_percent?);
-        let least = (u64::from(draft.wanted()) * percent).div_ceil(100);
-        Some(if u64::from(self.spot) < least {
+        let wanted = u64::from(draft.wanted());
+        let least = (wanted * percent).div_ceil(100);
+        let others = wanted.saturating_sub(least);
+        let is_short = u64::from(self.spot) < least;
+        let may_wait = self.no_spot && u64::from(self.on_demand) < others;
+        Some(if is_short && !may_wait {
             Market::Spot
         } else {
             Market::OnDemand
@@ -325,11 +351,13 @@ impl<'a> Basket<'a> {
         market: Option<Market>,
     ) -> Request<'b> {
         Request {
+            pool: &draft.seen.pool.uid,
             selection: draft.seen.pool.spec.selection.unwrap_or_default(),
             providers,
             connected: self.connected,
             pinned: self.pinned.as_ref(),
             shortages: &draft.seen.shortages,
+            architectures: &draft.seen.architectures,
             now: draft.now,
             market,
         }

@@ -9,7 +9,7 @@ use skyward_api::{
     pool::{MachineAttention, PoolPhase},
 };
 
-use super::Draft;
+use super::{Draft, failures};
 use crate::{
     events::{self, EventSpec},
     money,
@@ -173,7 +173,11 @@ fn conditions(draft: &Draft<'_>, counts: &Counts) -> Vec<Condition> {
     if let Some(block) = stalled {
         conditions.push(Condition::new(STALLED, true, block.reason, block.message.clone()));
     } else if let Some((machine, message)) = refused(draft) {
-        let message = format!("Machine \"{machine}\": {message}");
+        let mut message = format!("Machine \"{machine}\": {message}");
+        let each = failures::refused_as_they_are(draft);
+        if each.len() > 1 {
+            message = format!("{message}. What each provider says: {}", each.join("; "));
+        }
         conditions.push(Condition::new(STALLED, true, reason::ORDER_REFUSED, message));
     }
     conditions

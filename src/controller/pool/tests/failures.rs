@@ -113,3 +113,84 @@ fn after_the_last_try_the_pool_is_stalled_with_what_the_provider_said() {
         "a change of the spec is a new chance"
     );
 }
+
+/// Two machines that must reach each other, whose orders at "a" were refused as they are.
+fn refused_in_europe(offers: &[&str]) -> Observed {
+    let at_region = |region: &str| {
+        let price = if region == "eu" { "1" } else { "2" };
+        serde_json::json!({ "onDemandPrice": price, "region": region })
+    };
+    let mut seen = world(2);
+    let book = Book::of(offers.iter().map(|region| offer(region, at_region(region))));
+    seen.offers = BTreeMap::from([("local".to_owned(), Arc::new(book))]);
+    let mut short = Shortages::default();
+    let what = Scarce::Order {
+        pool: seen.pool.uid.clone(),
+        provider: "local".into(),
+        region: "eu".into(),
+        spot: false,
+        offer: "eu".into(),
+    };
+    short.remember(what, "no default VPC".into(), at(NOW), REMEMBERED);
+    seen.shortages = Arc::new(short);
+    seen.machines = [0, 1]
+        .map(|slot| MachineFacts {
+            refused: true,
+            concern: Some((reason::ORDER_REFUSED.into(), "no default VPC".into())),
+            place: Place {
+                provider: "local".into(),
+                region: "eu".into(),
+            },
+            ..booting(slot)
+        })
+        .into();
+    seen
+}
+
+#[test]
+fn orders_that_are_refused_as_they_are_move_on_at_once_and_the_pool_says_what_was_said() {
+    let mut seen = refused_in_europe(&["eu", "us"]);
+    let plan = decide(&seen);
+    assert_eq!(
+        deleted(&plan),
+        [
+            ("m-0".to_owned(), Why::Refused, false),
+            ("m-1".to_owned(), Why::Refused, false)
+        ]
+    );
+    let regions: Vec<_> = plan
+        .actions
+        .iter()
+        .filter_map(|action| match action {
+            Action::CreateMachine { spec, .. } => Some(spec.region.as_str()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(regions, ["us", "us"], "in the same plan");
+    assert_eq!(plan.status.failed_attempts, 0);
+    let (_, _, message) = condition(&plan, READY).unwrap();
+    assert!(
+        message.contains("Provider \"local\": no default VPC"),
+        "{message}"
+    );
+    // Their records go when the provider says that there is nothing, and hold nobody up.
+    for machine in &mut seen.machines {
+        machine.deleting = true;
+        machine.concern = Some((reason::DELETING.into(), "Its deletion is ordered.".into()));
+    }
+    assert_eq!(created(&decide(&seen)), [0, 1]);
+}
+
+#[test]
+fn where_nothing_else_fits_a_refused_order_waits_for_somebody_to_mend_it() {
+    let seen = refused_in_europe(&["eu"]);
+    let plan = decide(&seen);
+    assert_eq!((deleted(&plan), created(&plan)), (vec![], vec![]));
+    let (_, why, message) = condition(&plan, STALLED).unwrap();
+    assert_eq!(why, reason::ORDER_REFUSED);
+    assert!(message.contains("no default VPC"), "{message}");
+    // Nor is it given up for an offer of which nobody knows that it was refused: a new process.
+    let mut forgotten = refused_in_europe(&["eu"]);
+    forgotten.shortages = Arc::default();
+    assert_eq!(deleted(&decide(&forgotten)), []);
+}

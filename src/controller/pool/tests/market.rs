@@ -296,6 +296,25 @@ fn the_share_of_the_spot_market_is_kept() {
 }
 
 #[test]
+fn the_share_on_demand_does_not_wait_for_a_spot_market_that_has_none() {
+    let seen = market(
+        json!({ "nodes": { "desired": 4 }, "provider": "a", "spotPercent": 50 }),
+        &[("a", "a-1", price("3"))],
+    );
+    let plan = decide(&seen);
+    let markets: Vec<_> = orders(&plan).iter().map(|order| order.market).collect();
+    assert_eq!(
+        markets,
+        [Market::OnDemand, Market::OnDemand],
+        "no more than their share"
+    );
+    let (why, message) = stalled(&plan).unwrap();
+    assert_eq!(why, reason::NO_AVAILABLE_PROVIDER);
+    assert!(message.contains("lower spotPercent"), "{message}");
+    assert!(!message.contains("allocation"), "the API refuses both: {message}");
+}
+
+#[test]
 fn a_set_that_cannot_be_completed_moves_as_a_whole_unless_it_works() {
     let at_eu = |price: &str| json!({ "onDemandPrice": price, "region": "eu" });
     let at_us = |price: &str| json!({ "onDemandPrice": price, "region": "us" });

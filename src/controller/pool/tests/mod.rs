@@ -19,6 +19,7 @@ use skyward_api::{
     MachinePhase,
     condition::{READY, RECONCILING, STALLED, find, reason},
     machine::Market,
+    offer::Architecture,
     pool::{Place, PoolPhase, PoolSpec, PoolStatus},
 };
 use skyward_core::{MachineRef, Mark};
@@ -77,6 +78,7 @@ pub(crate) fn world(desired: u32) -> Observed {
             Arc::new(Book::of([offer("local-x", serde_json::json!({}))])),
         )]),
         shortages: Arc::default(),
+        architectures: [Architecture::X86_64, Architecture::Arm64].into(),
         leftovers: Leftovers::NotAsked,
     }
 }
@@ -86,6 +88,7 @@ pub(crate) fn provider() -> ProviderFacts {
     ProviderFacts {
         account: AccountFacts::Ready,
         admits: Ok(()),
+        own_nodes: false,
         overridable: BTreeSet::new(),
         limits: Limits::default(),
         used: Used::default(),
@@ -121,6 +124,7 @@ pub(crate) fn ready(slot: u32) -> MachineFacts {
             provider: "local".into(),
             region: String::new(),
         },
+        refused: false,
         market: Market::OnDemand,
         reclaimed: false,
         bill: None,

@@ -143,7 +143,7 @@ fn what_the_pool_asks_for_wins_over_the_providers_defaults() {
 fn an_accelerator_asks_for_gpus_on_nodes_that_have_them() {
     let mut order = order();
     order.instance_type = "amd64/64cpu/500GB/8xNVIDIA-A100-SXM4-80GB".into();
-    order.accelerator = Some(("A100".into(), 4));
+    order.accelerator = Some(("A100".into(), 4.0));
     let (_, spec, container) = made(&order, ContainerSettings::default());
     assert_eq!(
         container.resources.unwrap().limits.unwrap()["nvidia.com/gpu"].0,
