@@ -27,6 +27,7 @@ pub struct Accelerator {
 }
 
 /// A whole number without a point, as people write it.
+#[expect(clippy::ref_option, reason = "serde calls it so")]
 fn as_written<S: Serializer>(number: &Option<f64>, to: S) -> Result<S::Ok, S::Error> {
     match number {
         None => to.serialize_none(),

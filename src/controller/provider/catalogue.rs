@@ -106,16 +106,14 @@ enum Size<'a> {
 
 impl<'a> Size<'a> {
     fn of(offer: &'a offer::Offer) -> Self {
-        match &offer.accelerators {
-            Some(some) => Self::Accelerators(&some.name, (some.count * 1000.0).round() as u64),
-            None => {
-                let power = |number: f64| number.max(0.001).log2().round() as i32;
-                Self::Cpus(
-                    power(offer.vcpus),
-                    power(offer.memory_gb / offer.vcpus.max(0.001)),
-                )
-            }
+        if let Some(some) = &offer.accelerators {
+            return Self::Accelerators(&some.name, (some.count * 1000.0).round() as u64);
         }
+        let power = |number: f64| number.max(0.001).log2().round() as i32;
+        Self::Cpus(
+            power(offer.vcpus),
+            power(offer.memory_gb / offer.vcpus.max(0.001)),
+        )
     }
 }
 

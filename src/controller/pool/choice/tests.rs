@@ -314,7 +314,9 @@ fn names_of_accelerators_need_not_be_spelled_exactly() {
 fn an_accelerator_brings_its_architecture_and_nodes_have_theirs() {
     let arm = |more: Value| {
         let mut spec = json!({ "architecture": "arm64", "onDemandPrice": "1" });
-        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        spec.as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
         vec![("x", "arm", spec), ("x", "x86", json!({ "onDemandPrice": "2" }))]
     };
     let grace = json!({ "accelerator": { "name": "GH200", "count": 1.0 } });
