@@ -54,8 +54,8 @@ pub(super) fn catalogue(provider: &Provider, offers: &[offer::Offer], existing: 
 
 /// So many of these offers, and how many are left out. The cheapest of all would be small
 /// machines without accelerators and nothing else, so they take turns: first the cheapest
-/// of each accelerator and number, then of each size without one, then of each of these at
-/// each place, and so on with the next of each.
+/// of each accelerator and number, then those on demand, then of each size without one, then
+/// of each of these at each place, and so on with the next of each.
 fn chosen(offers: &[offer::Offer], most: usize) -> (Vec<&offer::Offer>, usize) {
     let mut sorted: Vec<&offer::Offer> = offers.iter().collect();
     sorted.sort_by(|a, b| order(a).cmp(&order(b)));
@@ -67,11 +67,17 @@ fn chosen(offers: &[offer::Offer], most: usize) -> (Vec<&offer::Offer>, usize) {
     let mut turns: Vec<(usize, &offer::Offer)> = sorted
         .into_iter()
         .map(|offer| {
-            let first = sizes.insert(Size::of(offer));
-            let turn = places.entry(Place::of(offer)).or_insert(1);
-            *turn += 1;
-            let first_turn = usize::from(offer.accelerators.is_none());
-            (if first { first_turn } else { *turn }, offer)
+            let first = sizes.insert((Size::of(offer), false));
+            let first_on_demand = offer.on_demand.is_some() && sizes.insert((Size::of(offer), true));
+            let at_place = places.entry(Place::of(offer)).or_default();
+            *at_place += 1;
+            let turn = match offer.accelerators {
+                Some(_) if first => 0,
+                Some(_) if first_on_demand => 1,
+                None if first => 2,
+                _ => 2 + *at_place,
+            };
+            (turn, offer)
         })
         .collect();
     // Stable: within a turn the cheapest come first.
@@ -317,6 +323,16 @@ mod tests {
         assert_eq!(lowest(Some(3), None).as_deref(), Some("3"));
         assert_eq!(lowest(None, Some(2)).as_deref(), Some("2"));
         assert_eq!(lowest(None, None), None);
+    }
+
+    #[test]
+    fn who_wants_no_spot_machine_finds_the_accelerator_too() {
+        let mut spot = offer(0, 1, "us", Some(("H100", 1)));
+        spot.spot = spot.on_demand.take();
+        let cpus = (1..9).map(|id| offer(id, 2, "us", None));
+        let all: Vec<_> = cpus.chain([spot, offer(9, 3, "eu", Some(("H100", 1)))]).collect();
+        let kept: Vec<&str> = chosen(&all, 2).0.iter().map(|offer| offer.id.as_str()).collect();
+        assert_eq!(kept, ["o0", "o9"]);
     }
 
     #[test]
