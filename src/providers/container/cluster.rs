@@ -22,7 +22,7 @@ use skyward_api::labels;
 use tokio::{sync::broadcast, task::AbortHandle};
 use tracing::{debug, warn};
 
-use super::{Options, state};
+use super::{MACHINE, Options, state};
 
 /// Changes that a slow reader may be behind before it is told to look at everything.
 const CHANGES: usize = 1024;
@@ -197,12 +197,7 @@ impl Started {
     /// Follows the log until the line with the key, or until it ends.
     async fn read_host_key(&self, pod: &Pod) -> Result<Option<String>, kube::Error> {
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &pod.namespace().unwrap_or_default());
-        let parameters = LogParams {
-            follow: true,
-            limit_bytes: Some(LOG_HEAD),
-            ..LogParams::default()
-        };
-        let mut lines = pods.log_stream(&pod.name_any(), &parameters).await?.lines();
+        let mut lines = pods.log_stream(&pod.name_any(), &log_head()).await?.lines();
         while let Some(line) = lines.try_next().await.map_err(kube::Error::ReadEvents)? {
             if let Some(key) = state::host_key(&line) {
                 return Ok(Some(key));
@@ -239,9 +234,20 @@ fn changes(
     .flatten()
 }
 
+/// What is read of a machine's log. The container is named: of a Pod with several the API
+/// server refuses to show any log otherwise.
+fn log_head() -> LogParams {
+    LogParams {
+        container: Some(MACHINE.to_owned()),
+        follow: true,
+        limit_bytes: Some(LOG_HEAD),
+        ..LogParams::default()
+    }
+}
+
 /// How long its container runs.
 fn running_for(pod: &Pod) -> Option<Duration> {
-    let container = pod.status.as_ref()?.container_statuses.as_ref()?.first()?;
+    let container = state::container(pod.status.as_ref()?)?;
     let since = container.state.as_ref()?.running.as_ref()?.started_at.as_ref()?.0;
     Duration::try_from(Timestamp::now().duration_since(since)).ok()
 }
@@ -323,6 +329,17 @@ fn strip(pod: &mut Pod) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::container::map::{
+        self,
+        tests::{order, settings},
+    };
+
+    #[test]
+    fn the_log_that_is_read_is_that_of_the_machine() {
+        let pod = map::pod(&order(), &settings(Default::default()), "local").unwrap();
+        let machine = pod.spec.unwrap().containers.remove(0);
+        assert_eq!(log_head().container, Some(machine.name));
+    }
 
     #[tokio::test]
     async fn a_reader_that_fell_behind_looks_at_everything() {

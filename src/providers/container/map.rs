@@ -16,7 +16,7 @@ use skyward_api::labels;
 use skyward_core::{ErrorKind, Order, ProviderError, order::Mark};
 
 use super::{
-    GPU, PRODUCT_LABEL, SSH_PORT,
+    GPU, MACHINE, PRODUCT_LABEL, SSH_PORT,
     config::{Rights, Settings},
     offers::Group,
     quantity,
@@ -56,7 +56,7 @@ pub fn pod(order: &Order, settings: &Settings, provider_label: &str) -> Result<P
     } = disks(order, settings);
     let restricted = settings.rights == Rights::Restricted;
     let container = Container {
-        name: "machine".to_owned(),
+        name: MACHINE.to_owned(),
         image: Some(settings.image.clone()),
         image_pull_policy: Some(settings.pull_policy.as_str().to_owned()),
         // The script comes by a variable, so that every list of processes does not show it whole.

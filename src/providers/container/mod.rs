@@ -39,6 +39,9 @@ use errors::{Effect, provider_error, timed_out};
 /// Name of this kind of provider.
 pub const KIND: &str = "container";
 /// Port on which machines answer SSH: above 1024, so that an ordinary user can listen.
+/// The container of a Pod that is the machine: others may be put beside it, such as those of a
+/// service mesh.
+const MACHINE: &str = "machine";
 pub const SSH_PORT: u16 = 2222;
 /// Extended resource of NVIDIA's device plugin.
 const GPU: &str = "nvidia.com/gpu";

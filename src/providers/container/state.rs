@@ -1,14 +1,14 @@
 //! A Pod as it is becomes a machine as the contract knows it. Pure.
 
 use k8s_openapi::api::core::v1::{
-    ContainerStateTerminated, ContainerStateWaiting, ContainerStatus, Pod, PodCondition,
+    ContainerStateTerminated, ContainerStateWaiting, ContainerStatus, Pod, PodCondition, PodStatus,
 };
 use skyward_core::{
     ProviderMachine, ProviderPhase,
     machine::{Dial, Endpoint, Failure, FailureKind, Rental},
 };
 
-use super::{PodNetwork, SSH_PORT, map};
+use super::{MACHINE, PodNetwork, SSH_PORT, map};
 
 /// What `start.sh` prints in front of its public host key.
 const HOST_KEY_LINE: &str = "skyward-host-key: ";
@@ -89,7 +89,7 @@ pub fn phase(pod: &Pod) -> ProviderPhase {
             ),
         );
     }
-    let container = status.container_statuses.as_deref().unwrap_or_default().first();
+    let container = container(status);
     if let Some(terminated) = container
         .and_then(|c| c.state.as_ref())
         .and_then(|state| state.terminated.as_ref())
@@ -115,6 +115,13 @@ pub fn phase(pod: &Pod) -> ProviderPhase {
         }
     }
     ProviderPhase::Starting(starting(conditions))
+}
+
+/// What became of the container that is the machine. The kubelet may sort by name, so that
+/// it is not the first.
+pub fn container(status: &PodStatus) -> Option<&ContainerStatus> {
+    let all = status.container_statuses.as_deref().unwrap_or_default();
+    all.iter().find(|container| container.name == MACHINE)
 }
 
 fn failed(kind: FailureKind, message: String) -> ProviderPhase {

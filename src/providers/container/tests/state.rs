@@ -45,6 +45,19 @@ fn a_running_pod_is_a_machine_with_an_address() {
 }
 
 #[test]
+fn a_container_beside_the_machine_is_not_taken_for_it() {
+    let of = |name: &str, state: &str| {
+        format!("{{name: {name}, image: i, imageID: '', ready: true, restartCount: 0, state: {state}}}")
+    };
+    let beside = of("istio-proxy", "{running: {startedAt: '2026-11-20T10:00:00Z'}}");
+    let ended = of("machine", "{terminated: {exitCode: 137, reason: Error}}");
+    let status = format!("{{phase: Running, containerStatuses: [{beside}, {ended}]}}");
+    assert_eq!(failure(&status).kind, FailureKind::Lost);
+    let alone = format!("{{phase: Pending, containerStatuses: [{beside}]}}");
+    assert!(matches!(phase(&pod(&alone)), ProviderPhase::Starting(_)));
+}
+
+#[test]
 fn a_controller_outside_the_cluster_dials_through_the_api_server() {
     let status = "{phase: Running, podIP: 'fd00::7'}";
     let machine = machine(&pod(status), "root", PodNetwork::PortForward, None).unwrap();
