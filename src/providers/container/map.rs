@@ -16,7 +16,7 @@ use skyward_api::labels;
 use skyward_core::{ErrorKind, Order, ProviderError, order::Mark};
 
 use super::{
-    GPU, MACHINE, PRODUCT_LABEL, SSH_PORT,
+    GPU, LINUX, MACHINE, OS_LABEL, PRODUCT_LABEL, SSH_PORT,
     config::{Rights, Settings},
     offers::Group,
     quantity,
@@ -45,6 +45,8 @@ pub fn pod(order: &Order, settings: &Settings, provider_label: &str) -> Result<P
         )
     })?;
     let mut node_selector = settings.node_selector.clone();
+    // Images and start script are for Linux.
+    node_selector.insert(OS_LABEL.to_owned(), LINUX.to_owned());
     node_selector.insert("kubernetes.io/arch".to_owned(), group.architecture.clone());
     if let (Some(_), Some(product)) = (&order.accelerator, &group.product) {
         node_selector.insert(PRODUCT_LABEL.to_owned(), product.clone());

@@ -29,6 +29,7 @@ use skyward_api::labels;
 use skyward_core::{
     Accepted, Capabilities, Deletion, ErrorKind, MachineRef, Offer, Order, Provider, ProviderError,
     ProviderMachine, ProviderPhase, Scope,
+    offer::Architecture,
     provider::{HostKeys, Idempotency, Marking, SelfStop},
 };
 
@@ -38,15 +39,19 @@ use errors::{Effect, provider_error, timed_out};
 
 /// Name of this kind of provider.
 pub const KIND: &str = "container";
-/// Port on which machines answer SSH: above 1024, so that an ordinary user can listen.
 /// The container of a Pod that is the machine: others may be put beside it, such as those of a
 /// service mesh.
 const MACHINE: &str = "machine";
+/// Port on which machines answer SSH: above 1024, so that an ordinary user can listen.
 pub const SSH_PORT: u16 = 2222;
 /// Extended resource of NVIDIA's device plugin.
 const GPU: &str = "nvidia.com/gpu";
 /// Label by which NVIDIA's feature discovery names the GPUs of a node.
 const PRODUCT_LABEL: &str = "nvidia.com/gpu.product";
+/// Label by which every kubelet says what its node runs.
+const OS_LABEL: &str = "kubernetes.io/os";
+/// What a machine's node must run.
+const LINUX: &str = "linux";
 /// Longest wait for one answer of the API server.
 const DEADLINE: Duration = Duration::from_secs(15);
 /// Objects in one page of a list.
@@ -70,6 +75,8 @@ pub struct Options {
     pub node_image: String,
     /// How Pods are reached.
     pub pod_network: PodNetwork,
+    /// What the operator has agents for.
+    pub architectures: Vec<Architecture>,
 }
 
 /// The client of a Provider object of this kind.

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Node, Taint, Toleration};
 use rust_decimal::Decimal;
 use skyward_core::offer::{Accelerators, Architecture, Availability, Offer};
 
-use super::{GPU, PRODUCT_LABEL, config::Settings, quantity};
+use super::{GPU, LINUX, OS_LABEL, PRODUCT_LABEL, config::Settings, quantity};
 
 /// Memory of one GPU in MiB, as NVIDIA's feature discovery labels nodes.
 const GPU_MEMORY_LABEL: &str = "nvidia.com/gpu.memory";
@@ -126,6 +126,8 @@ pub fn offers(nodes: &[Node], settings: &Settings) -> Vec<Offer> {
     groups
         .into_iter()
         .filter_map(|(group, seen)| offer(&group, &seen))
+        // Without an agent for it a machine is of no use.
+        .filter(|offer| settings.architectures.contains(&offer.architecture))
         .collect()
 }
 
@@ -217,10 +219,12 @@ fn node_label<'a>(node: &'a Node, name: &str) -> Option<&'a str> {
 /// Whether Pods with these settings may ever run there.
 fn selected(node: &Node, settings: &Settings) -> bool {
     let labels = node.metadata.labels.as_ref();
-    let fits = settings
-        .node_selector
-        .iter()
-        .all(|(name, value)| labels.is_some_and(|l| l.get(name) == Some(value)));
+    let linux = node_label(node, OS_LABEL) == Some(LINUX);
+    let fits = linux
+        && settings
+            .node_selector
+            .iter()
+            .all(|(name, value)| labels.is_some_and(|l| l.get(name) == Some(value)));
     let taints = node
         .spec
         .as_ref()

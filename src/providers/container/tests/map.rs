@@ -5,13 +5,14 @@ use skyward_api::{
     provider::{Amounts, ContainerResources, ContainerSettings, SecurityProfile},
     shared::{LocalRef, Size},
 };
-use skyward_core::offer::Market;
+use skyward_core::offer::{Architecture, Market};
 
 pub(crate) fn settings(spec: ContainerSettings) -> Settings {
     let options = Options {
         cluster: "c1".into(),
         node_image: "node:1".into(),
         pod_network: PodNetwork::Direct,
+        architectures: vec![Architecture::X86_64],
     };
     config::resolve(&spec, &options).unwrap()
 }
@@ -151,6 +152,7 @@ fn an_accelerator_asks_for_gpus_on_nodes_that_have_them() {
     );
     let selector = spec.node_selector.unwrap();
     assert_eq!(selector[PRODUCT_LABEL], "NVIDIA-A100-SXM4-80GB");
+    assert_eq!(selector["kubernetes.io/os"], "linux");
     assert_eq!(selector["kubernetes.io/arch"], "amd64");
 }
 

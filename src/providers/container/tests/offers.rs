@@ -5,7 +5,7 @@ use skyward_api::provider::ContainerSettings;
 
 fn node(labels: &str, extra: &str, allocatable: &str) -> Node {
     serde_yaml::from_str(&format!(
-        "{{metadata: {{name: n, labels: {{kubernetes.io/arch: amd64{labels}}}}}, spec: {{{extra}}}, status: {{allocatable: {{{allocatable}}}, conditions: [{{type: Ready, status: 'True'}}]}}}}"
+        "{{metadata: {{name: n, labels: {{kubernetes.io/arch: amd64, kubernetes.io/os: linux{labels}}}}}, spec: {{{extra}}}, status: {{allocatable: {{{allocatable}}}, conditions: [{{type: Ready, status: 'True'}}]}}}}"
     ))
     .unwrap()
 }
@@ -62,6 +62,25 @@ fn gpus_without_feature_discovery_are_offered_by_a_plain_name() {
     let all = found(&[gpus]);
     assert_eq!(all[1].accelerators.as_ref().unwrap().name, "GPU");
     assert_eq!(Group::parse(&all[1].instance_type).unwrap().product, None);
+}
+
+#[test]
+fn a_node_with_another_system_is_not_offered() {
+    let mut windows = plain();
+    let labels = windows.metadata.labels.as_mut().unwrap();
+    labels.insert("kubernetes.io/os".into(), "windows".into());
+    assert_eq!(found(&[windows]), []);
+}
+
+#[test]
+fn a_node_whose_architecture_has_no_agent_is_not_offered() {
+    let mut arm = plain();
+    let labels = arm.metadata.labels.as_mut().unwrap();
+    labels.insert("kubernetes.io/arch".into(), "arm64".into());
+    let mut settings = settings(ContainerSettings::default());
+    assert_eq!(offers(&[arm.clone()], &settings), []);
+    settings.architectures.push(Architecture::Arm64);
+    assert_eq!(offers(&[arm], &settings)[0].architecture, Architecture::Arm64);
 }
 
 #[test]
