@@ -50,6 +50,7 @@ use crate::{
 )]
 #[kube(derive = "PartialEq")]
 #[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("!has(self.container) || !has(self.overridable) || self.overridable.size() == 0").message("a Provider of kind container has no settings that a Pool may override; leave overridable out, and write another Provider with other settings").field_path(".overridable"))]
 pub struct ProviderSpec {
     /// Machines are Pods of this cluster, in the namespace of their Pool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -65,7 +66,8 @@ pub struct ProviderSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credentials_secret_ref: Option<LocalRef>,
     /// Settings that a Pool may override for its own machines in `candidates[].settings`,
-    /// by their names. None by default.
+    /// by their names. None by default. Kind `container` has no such settings: whoever writes
+    /// Pools must not choose what Pods may do.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32), inner(length(min = 1, max = 64)))]
     pub overridable: Vec<String>,

@@ -320,6 +320,11 @@ const BAD: &[(&str, &str, &str)] = &[
     ),
     (
         "Provider",
+        "{container: {}, allowedNamespaces: {}, overridable: [image]}",
+        "leave overridable out, and write another Provider",
+    ),
+    (
+        "Provider",
         "{container: {}, allowedNamespaces: {}, limits: {machines: -1}}",
         "spec.limits.machines",
     ),
