@@ -109,11 +109,11 @@ struct Controller {
     /// How long the Lease lasts without renewal, at least 3s.
     #[arg(long, env = "SKYWARD_LEASE_DURATION", default_value = "15s")]
     lease_duration: Lasting,
-    /// Where metrics, health and readiness are served.
-    #[arg(long, env = "SKYWARD_METRICS_ADDRESS", default_value = "0.0.0.0:8080")]
+    /// Where metrics, health and readiness are served: by default at every address, of IPv4 and IPv6.
+    #[arg(long, env = "SKYWARD_METRICS_ADDRESS", default_value = "[::]:8080")]
     metrics_address: SocketAddr,
     /// Where the aggregated API asks for logs and results (mutual TLS).
-    #[arg(long, env = "SKYWARD_DATA_ADDRESS", default_value = "0.0.0.0:8443")]
+    #[arg(long, env = "SKYWARD_DATA_ADDRESS", default_value = "[::]:8443")]
     data_address: SocketAddr,
     /// Pools reconciled at the same time, and orders and returns under way at one account.
     #[arg(long, env = "SKYWARD_CONCURRENCY", default_value_t = 32)]
@@ -129,7 +129,7 @@ struct Apiserver {
     #[arg(long, env = "POD_NAMESPACE", hide = true)]
     pod_namespace: Option<String>,
     /// Where it listens.
-    #[arg(long, env = "SKYWARD_APISERVER_ADDRESS", default_value = "0.0.0.0:6443")]
+    #[arg(long, env = "SKYWARD_APISERVER_ADDRESS", default_value = "[::]:6443")]
     address: SocketAddr,
 }
 

@@ -18,6 +18,7 @@ use axum::{
 };
 use jiff::Timestamp;
 use serde::Serialize;
+use skyward_subresources::serve::listen;
 use tokio_util::sync::CancellationToken;
 
 use crate::{context::Context, metrics::Metrics};
@@ -119,7 +120,7 @@ pub async fn serve(
     metrics: Arc<Metrics>,
     shutdown: CancellationToken,
 ) -> std::io::Result<()> {
-    let listener = tokio::net::TcpListener::bind(address).await.map_err(|error| {
+    let listener = listen(address).await.map_err(|error| {
         std::io::Error::new(
             error.kind(),
             format!(

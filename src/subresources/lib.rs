@@ -34,7 +34,7 @@ pub mod tls;
 use std::{net::SocketAddr, sync::Arc};
 
 use anyhow::Context as _;
-use tokio::{net::TcpListener, sync::watch};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 /// Group of the aggregated API.
@@ -59,7 +59,7 @@ pub struct Config {
 /// Serves until shutdown.
 pub async fn run(client: kube::Client, config: Config, shutdown: CancellationToken) -> anyhow::Result<()> {
     let Config { namespace, address } = config;
-    let listener = TcpListener::bind(address)
+    let listener = serve::listen(address)
         .await
         .with_context(|| format!("listening on {address}"))?;
     let (serving, serving_now) = watch::channel(tls::provisional()?);

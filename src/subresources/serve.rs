@@ -4,7 +4,13 @@
 //! configuration is read anew for each connection, so that rotated certificates are
 //! used without a restart.
 
-use std::{convert::Infallible, sync::Arc, time::Duration};
+use std::{
+    convert::Infallible,
+    io,
+    net::{Ipv4Addr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
 
 use axum::{Router, body::Body, extract::Request};
 use hyper::{body::Incoming, service::service_fn};
@@ -33,6 +39,26 @@ const DRAIN: Duration = Duration::from_secs(5);
 pub struct Peer {
     /// Its certificate (DER), which the TLS handshake has verified; `None` = it showed none.
     pub certificate: Option<Arc<[u8]>>,
+}
+
+/// Listens at an address. `[::]` is every address of IPv6 and of IPv4; a machine may have no
+/// IPv6 at all.
+pub async fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    match TcpListener::bind(address).await {
+        Ok(listener) => Ok(listener),
+        Err(error) => match without_ipv6(address, error.kind()) {
+            Some(address) => TcpListener::bind(address).await,
+            None => Err(error),
+        },
+    }
+}
+
+/// Where to listen instead, if the address may be of a kind that this machine does not have.
+fn without_ipv6(address: SocketAddr, error: io::ErrorKind) -> Option<SocketAddr> {
+    use io::ErrorKind::{AddrInUse, PermissionDenied};
+    let all = address.is_ipv6() && address.ip().is_unspecified();
+    (all && !matches!(error, AddrInUse | PermissionDenied))
+        .then(|| (Ipv4Addr::UNSPECIFIED, address.port()).into())
 }
 
 /// Serves until shutdown, at most `connections` at once: further ones are closed at once,
@@ -129,4 +155,26 @@ async fn connection(
         () = shutdown.cancelled() => serving.as_mut().graceful_shutdown(),
     }
     serving.await.map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn every_address_is_one_of_ipv4_too() {
+        let listener = listen("[::]:0".parse().unwrap()).await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        assert!(TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.is_ok());
+    }
+
+    #[test]
+    fn only_what_lacks_ipv6_listens_elsewhere() {
+        let all: SocketAddr = "[::]:8080".parse().unwrap();
+        let kind = io::ErrorKind::Unsupported;
+        assert_eq!(without_ipv6(all, kind), Some("0.0.0.0:8080".parse().unwrap()));
+        assert_eq!(without_ipv6(all, io::ErrorKind::AddrInUse), None);
+        assert_eq!(without_ipv6("[::1]:8080".parse().unwrap(), kind), None);
+        assert_eq!(without_ipv6("0.0.0.0:8080".parse().unwrap(), kind), None);
+    }
 }

@@ -32,7 +32,6 @@ use skyward_subresources::{
     tls::{self, Clients},
 };
 use tokio::{
-    net::TcpListener,
     sync::{Semaphore, watch},
     time::{sleep, timeout},
 };
@@ -107,7 +106,7 @@ async fn listen(context: &Context, mut ready: watch::Receiver<Option<Arc<ServerC
     let (send, tls) = watch::channel(first);
     let address = context.config.data_address;
     let listener = loop {
-        match TcpListener::bind(address).await {
+        match serve::listen(address).await {
             Ok(listener) => break listener,
             // A predecessor in the same Pod may not have ended yet.
             Err(error) => {

@@ -12,6 +12,7 @@ use skyward_remote::{
     protocol::{Chunk, Fact, RunSpec, RunState},
 };
 use skyward_subresources::{data, reload::key};
+use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
