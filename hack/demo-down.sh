@@ -26,7 +26,7 @@ from_given_cluster() {
   fi
 
   # Without the operator nobody would take these down.
-  others=$(k get pools.skyward.dev,tasks.skyward.dev,machines.skyward.dev -A -o name 2>/dev/null | head -n 5)
+  others=$(k get providers.skyward.dev,pools.skyward.dev,tasks.skyward.dev,machines.skyward.dev -A -o name 2>/dev/null | head -n 5)
   [ -z "$others" ] || die "these are not the demo's, and need the operator that would go now; delete them first: ${others//$'\n'/ }"
 
   if made release; then
