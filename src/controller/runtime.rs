@@ -88,7 +88,7 @@ pub enum Error {
     Listen(#[from] std::io::Error),
     /// Our rights do not suffice.
     #[error(
-        "the API server refuses to list {what}: {message}; apply the operator's ClusterRole and binding (chart: rbac.create=true)"
+        "the API server refuses to list {what}: {message}; apply the operator's ClusterRole and binding: install the chart, or config/default, again"
     )]
     Forbidden {
         /// What was asked for.

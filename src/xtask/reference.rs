@@ -201,6 +201,8 @@ fn collect(
 
 /// What a change of a field does: its own text decides, else what it is part of.
 fn change(text: &str, scope: &Scope<'_>) -> &'static str {
+    // Lines of a text are broken anywhere.
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
     if scope.in_status || matches!(scope.kind, "Offer" | "Machine") {
         "by us"
     } else if text.contains("A change replaces machines when idle") {
@@ -314,6 +316,17 @@ mod tests {
         ] {
             assert_eq!(default(&none, text), want, "{text}");
         }
+    }
+
+    #[test]
+    fn what_a_change_does_is_read_whatever_the_line_it_stands_in() {
+        let scope = Scope {
+            kind: "Pool",
+            in_status: false,
+            inherited: None,
+        };
+        let text = "Name of the Provider. A change\nreplaces machines when idle.";
+        assert_eq!(change(text, &scope), "replaces machines");
     }
 
     #[test]
