@@ -112,5 +112,14 @@ debian() {
   fi
 }
 
+# virtual_environment DIR [ARGUMENT...]: one of Python's own; Debian packs a part of it apart.
+virtual_environment() {
+  if ! python3 -c 'import ensurepip, venv' 2>/dev/null &&
+    dpkg-query -S "$(realpath "$(command -v python3)")" >/dev/null 2>&1; then
+    debian python3-venv
+  fi
+  python3 -m venv "${@:2}" "$1"
+}
+
 # Rust links with a C compiler, and its cryptography is partly C.
 c_compiler() { command -v cc >/dev/null || debian gcc libc6-dev; }

@@ -10,8 +10,8 @@ MOTO=$SKYWARD_CACHE/moto-$VERSION
 # The mark comes last: half an installation is begun again.
 if [ ! -e "$MOTO/complete" ]; then
   rm -rf "$MOTO"
-  python3 -m venv "$MOTO" >&2 ||
-    die "python3 makes no virtual environments here; on Debian: apt-get install python3-venv"
+  virtual_environment "$MOTO" >&2 ||
+    die "python3 makes no virtual environments here"
   "$MOTO/bin/pip" install --quiet --no-compile --disable-pip-version-check "moto[ec2,ssm,server]==$VERSION" >&2 ||
     die "pip could not install moto; without it the AWS client is not checked against a server of others"
   touch "$MOTO/complete"

@@ -11,8 +11,8 @@ TO=$SKYWARD_CACHE/vendor-clients
 # One pip for all of them: an environment's own takes seconds to make.
 if [ ! -e "$TO/pip/complete" ]; then
   rm -rf "$TO/pip"
-  python3 -m venv "$TO/pip" >&2 ||
-    die "python3 makes no virtual environments here; on Debian: apt-get install python3-venv"
+  virtual_environment "$TO/pip" >&2 ||
+    die "python3 makes no virtual environments here"
   touch "$TO/pip/complete"
 fi
 for client in "${CLIENTS[@]}"; do
