@@ -111,6 +111,20 @@ pub fn said(text: &str) -> String {
     cut(&line, 500).trim_end_matches(['.', ' ']).to_owned()
 }
 
+/// Whether a text has one of these phrases, in whole words: "forbidden" is no "bid".
+pub fn says(text: &str, phrases: &[&str]) -> bool {
+    let words = |text: &str| {
+        let lower = text.to_lowercase();
+        let words: Vec<_> = lower
+            .split(|c: char| !c.is_alphanumeric())
+            .filter(|word| !word.is_empty())
+            .collect();
+        format!(" {} ", words.join(" "))
+    };
+    let text = words(text);
+    phrases.iter().any(|phrase| text.contains(&words(phrase)))
+}
+
 /// A decimal that a test writes down.
 #[cfg(test)]
 pub(crate) fn dec(text: &str) -> Decimal {
@@ -151,6 +165,15 @@ mod tests {
         assert_eq!(cut("aé", 2), "a");
         assert_eq!(quoted("it's"), r"'it'\''s'");
         assert_eq!(said(" a\n b.. "), "a b");
+    }
+
+    #[rstest]
+    #[case("Forbidden", false)]
+    #[case("Your bid is too low.", true)]
+    #[case("error: invalid_bid", true)]
+    #[case("no  Credit\nleft", true)]
+    fn phrases_are_found_in_whole_words(#[case] text: &str, #[case] expected: bool) {
+        assert_eq!(says(text, &["bid", "no credit"]), expected);
     }
 
     #[test]

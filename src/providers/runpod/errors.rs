@@ -5,7 +5,7 @@ use skyward_core::{ErrorKind, ProviderError};
 use super::wire::{GraphError, Problem};
 use crate::{
     http::{Answer, Effect},
-    wire::said,
+    wire::{said, says},
 };
 
 const CREDENTIALS: &str =
@@ -51,13 +51,16 @@ pub fn provider_error(answer: &Answer) -> ProviderError {
 pub fn graph_error(answer: &Answer, errors: &[GraphError]) -> ProviderError {
     let first = errors.first().cloned().unwrap_or_default();
     let code = first.extensions.and_then(|more| more.code).unwrap_or_default();
-    let lower = first.message.to_lowercase();
-    let says = |words: &[&str]| words.iter().any(|word| lower.contains(word));
+    let says = |phrases: &[&str]| says(&first.message, phrases);
     let (kind, remedy) = match code.as_str() {
         "SUPPLY_CONSTRAINT" => (ErrorKind::NoCapacity, None),
         "UNAUTHENTICATED" | "UNAUTHORIZED" => (ErrorKind::Credentials, Some(CREDENTIALS)),
         "FORBIDDEN" => (ErrorKind::Permission, Some(PERMISSION)),
         // The words first: codes are often left out.
+        _ if says(&["not authorized", "unauthorized"]) => (ErrorKind::Credentials, Some(CREDENTIALS)),
+        _ if says(&["forbidden", "access denied", "permission", "permissions"]) => {
+            (ErrorKind::Permission, Some(PERMISSION))
+        }
         _ if says(&[
             "no longer any instances available",
             "no instances available",
@@ -66,14 +69,15 @@ pub fn graph_error(answer: &Answer, errors: &[GraphError]) -> ProviderError {
         {
             (ErrorKind::NoCapacity, None)
         }
-        _ if says(&["balance", "insufficient funds", "credit"]) => (ErrorKind::NoCredit, Some(BALANCE)),
+        _ if says(&["balance", "insufficient funds", "credit", "credits"]) => {
+            (ErrorKind::NoCredit, Some(BALANCE))
+        }
         // Somebody bid more since the offers were read.
-        _ if says(&["bid"]) => (
+        _ if says(&["bid", "bids", "outbid"]) => (
             ErrorKind::NoCapacity,
             Some("A higher runpod.bidMultiplier wins more often"),
         ),
-        _ if says(&["not authorized", "unauthorized"]) => (ErrorKind::Credentials, Some(CREDENTIALS)),
-        _ if says(&["spend limit", "quota", "maximum number", "your limit"]) => {
+        _ if says(&["spend limit", "quota", "quotas", "maximum number", "your limit"]) => {
             (ErrorKind::Quota(said(&first.message)), None)
         }
         "BAD_REQUEST" | "BAD_USER_INPUT" | "GRAPHQL_VALIDATION_FAILED" | "GRAPHQL_PARSE_FAILED" => (

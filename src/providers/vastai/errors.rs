@@ -5,7 +5,7 @@ use skyward_core::{ErrorKind, ProviderError};
 use super::wire::Failure;
 use crate::{
     http::{Answer, Effect},
-    wire::said,
+    wire::{said, says},
 };
 
 /// The error of an answer that is none of success, also with HTTP 200.
@@ -19,14 +19,14 @@ pub fn provider_error(answer: &Answer) -> ProviderError {
 
 fn judge(answer: &Answer, code: &str, words: &str) -> (ErrorKind, Option<&'static str>) {
     let creates = answer.effect() == Effect::Creates;
-    let lower = format!("{code} {words}").to_lowercase();
-    let says = |signs: &[&str]| signs.iter().any(|sign| lower.contains(sign));
+    let text = format!("{code} {words}");
+    let says = |phrases: &[&str]| says(&text, phrases);
     let status = answer.status.as_u16();
     // The words count more than the status: a taken offer is 404 with `invalid_args`, or 410.
     if creates
         && status < 500
         && says(&[
-            "no_such_ask",
+            "no such ask",
             "no longer available",
             "not available",
             "already rented",
@@ -37,21 +37,24 @@ fn judge(answer: &Answer, code: &str, words: &str) -> (ErrorKind, Option<&'stati
     if status < 500
         && says(&[
             "lacks credit",
+            "lacks credits",
             "insufficient credit",
+            "insufficient credits",
             "no credit",
+            "no credits",
             "insufficient funds",
         ])
     {
         return (ErrorKind::NoCredit, Some("Add credit to the Vast.ai account"));
     }
-    if creates && status < 500 && status != 429 && says(&["limit_exceeded", "limit of", "quota"]) {
+    if creates && status < 500 && status != 429 && says(&["limit exceeded", "limit of", "quota", "quotas"]) {
         return (
             ErrorKind::Quota(said(words)),
             Some("Return what is not needed, or ask Vast.ai to raise the limit of the account"),
         );
     }
     match status {
-        400 if says(&["invalid_price"]) => (
+        400 if says(&["invalid price"]) => (
             ErrorKind::NoCapacity,
             Some("Somebody bids more now; a higher vastai.bidMultiplier wins more often"),
         ),
@@ -62,12 +65,23 @@ fn judge(answer: &Answer, code: &str, words: &str) -> (ErrorKind, Option<&'stati
             ),
         ),
         // Offers answer 404 to a wrong key.
-        404 if says(&["user key", "auth", "api key"]) => (
-            ErrorKind::Credentials,
-            Some(
-                "Make an API key in the console of Vast.ai and write it as VAST_API_KEY into the Provider's Secret",
-            ),
-        ),
+        404 if says(&[
+            "user key",
+            "api key",
+            "auth",
+            "authentication",
+            "authorization",
+            "unauthorized",
+            "not authorized",
+        ]) =>
+        {
+            (
+                ErrorKind::Credentials,
+                Some(
+                    "Make an API key in the console of Vast.ai and write it as VAST_API_KEY into the Provider's Secret",
+                ),
+            )
+        }
         403 => (
             ErrorKind::Permission,
             Some(
