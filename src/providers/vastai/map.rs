@@ -1,6 +1,6 @@
 //! An order becomes a request to Vast.ai, an instance becomes a machine. Pure.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use rust_decimal::Decimal;
 use serde_json::{Value, json};
 use skyward_core::{
@@ -23,6 +23,9 @@ const INTERFACE: &str = "eth0";
 /// Longest label that is written. The API takes 1024 when a label is changed, and says
 /// nothing of orders; what does not fit are names, which are for people.
 const LABEL: usize = 255;
+/// How long before its contract ends a machine is given up: enough for a look at the account
+/// each minute, and then for its runs to end.
+const NOTICE: SignedDuration = SignedDuration::from_mins(5);
 /// Longest start-up script that Vast.ai takes.
 const SCRIPT: usize = 4048;
 
@@ -146,6 +149,18 @@ pub fn body(
     Ok(body)
 }
 
+/// When the contract ends, once that is near: what is announced is given up at once. An end
+/// that is over and left the machine as it was is none.
+fn ends_at(instance: &Instance, now: Timestamp) -> Option<Timestamp> {
+    let end = moment(instance.end_date?)?;
+    (end > now && end <= now + NOTICE).then_some(end)
+}
+
+/// Seconds since 1970 as a moment.
+fn moment(seconds: f64) -> Option<Timestamp> {
+    Timestamp::from_millisecond((seconds * 1000.0) as i64).ok()
+}
+
 /// Whether the contract is over.
 pub fn gone(instance: &Instance) -> bool {
     instance.cur_state.as_deref() == Some("unloaded")
@@ -158,7 +173,12 @@ pub fn silent(instance: &Instance) -> bool {
 
 /// The machine that an instance is; `None` when it does not carry our mark. `lost`: its
 /// host has been silent for too long.
-pub fn machine(instance: &Instance, settings: &Settings, lost: bool) -> Option<ProviderMachine> {
+pub fn machine(
+    instance: &Instance,
+    settings: &Settings,
+    lost: bool,
+    now: Timestamp,
+) -> Option<ProviderMachine> {
     let label = instance.label.as_deref()?;
     let mark = mark(label)?;
     let network = instance
@@ -180,10 +200,8 @@ pub fn machine(instance: &Instance, settings: &Settings, lost: bool) -> Option<P
                 offers::cluster,
             )),
             hourly_price: instance.dph_total.map(|price| price.0),
-            billed_since: instance
-                .start_date
-                .and_then(|seconds| Timestamp::from_millisecond((seconds * 1000.0) as i64).ok()),
-            reclaim_at: None,
+            billed_since: instance.start_date.and_then(moment),
+            reclaim_at: ends_at(instance, now),
         },
     })
 }

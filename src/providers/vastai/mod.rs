@@ -20,6 +20,7 @@ use std::{
 };
 
 use async_trait::async_trait;
+use jiff::Timestamp;
 use serde_json::Value;
 use skyward_core::{
     Account, Capabilities, CredentialKey, Deletion, ErrorKind, Leftover, Mark, Market, Offer, Order,
@@ -274,7 +275,7 @@ impl Service for VastAi {
     }
 
     fn seen(&self, instance: &Instance) -> Option<ProviderMachine> {
-        map::machine(instance, &self.settings, self.lost(instance))
+        map::machine(instance, &self.settings, self.lost(instance), Timestamp::now())
     }
 
     async fn order(&self, order: &Order, settings: &Settings) -> Result<String, ProviderError> {

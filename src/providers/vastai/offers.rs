@@ -20,6 +20,9 @@ use crate::wire::dns_label;
 /// Countries, and clusters, that are offered for one GPU and number, the cheapest first:
 /// more would be a thousand offers that nobody reads.
 const PLACES: usize = 8;
+/// Least time in seconds for which an ask must still be for rent: on a machine that ends sooner
+/// too much of what is paid goes into its start.
+pub const LEAST_SECONDS: u32 = 6 * 3600;
 /// Country of a host that does not say.
 const NOWHERE: &str = "XX";
 
@@ -152,6 +155,7 @@ pub fn query(market: Market, settings: &Settings, disk_gb: u32, limit: u32) -> M
         "rented": { "eq": false },
         "reliability": { "gte": settings.min_reliability() },
         "disk_space": { "gte": disk_gb },
+        "duration": { "gte": LEAST_SECONDS },
         // Two pairs: one alone is refused by the official description.
         "order": [["dph_total", "asc"], ["id", "asc"]],
     });
@@ -206,8 +210,11 @@ pub fn fits(ask: &Ask, settings: &Settings) -> bool {
     let reliable = ask
         .reliability
         .is_none_or(|reliability| reliability + 1e-6 >= settings.min_reliability());
+    let lasts = ask
+        .duration
+        .is_none_or(|seconds| seconds >= f64::from(LEAST_SECONDS));
     let ports = !settings.direct_only() || ask.direct_port_count.is_some_and(|ports| ports >= 1.0);
-    cuda && reliable && ports
+    cuda && reliable && lasts && ports
 }
 
 /// vCPUs of an ask.

@@ -62,6 +62,9 @@ pub struct Ask {
     /// `City, CC`.
     #[serde(default)]
     pub geolocation: Option<String>,
+    /// For how many seconds from now it is for rent.
+    #[serde(default)]
+    pub duration: Option<f64>,
     /// Ports that it can publish.
     #[serde(default)]
     pub direct_port_count: Option<f64>,
@@ -141,6 +144,9 @@ pub struct Instance {
     /// Since when it is rented, in seconds.
     #[serde(default)]
     pub start_date: Option<f64>,
+    /// When its contract ends, in seconds.
+    #[serde(default)]
+    pub end_date: Option<f64>,
     /// `City, CC`.
     #[serde(default)]
     pub geolocation: Option<String>,

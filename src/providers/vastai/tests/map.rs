@@ -6,6 +6,8 @@ use skyward_core::machine::Failure;
 use super::*;
 use crate::{fixtures::order, vastai::wire::Page, wire::dec};
 
+const NOW: Timestamp = Timestamp::UNIX_EPOCH;
+
 fn instances() -> Vec<Instance> {
     let page: Page =
         serde_json::from_str(include_str!("../../tests/fixtures/vastai/instances.json")).unwrap();
@@ -13,7 +15,7 @@ fn instances() -> Vec<Instance> {
 }
 
 fn seen(instance: &Instance) -> ProviderMachine {
-    machine(instance, &Settings::default(), false).unwrap()
+    machine(instance, &Settings::default(), false, NOW).unwrap()
 }
 
 #[test]
@@ -85,7 +87,19 @@ fn an_instance_is_a_machine_and_what_is_not_ours_is_none() {
     );
     assert_eq!(machine.rental.hourly_price, Some(dec("0.2512")));
     assert_eq!(machine.rental.region.as_deref(), Some("BG"));
-    assert!(super::machine(&instances[1], &Settings::default(), false).is_none());
+    assert!(super::machine(&instances[1], &Settings::default(), false, NOW).is_none());
+}
+
+#[rstest]
+#[case(None, None)]
+#[case(Some(7200.0), None)]
+#[case(Some(240.5), Some(240_500))]
+#[case(Some(0.0), None)]
+fn the_end_of_a_contract_is_announced_shortly_before(#[case] end: Option<f64>, #[case] at: Option<i64>) {
+    let mut instance = instances().remove(0);
+    instance.end_date = end;
+    let at = at.map(|at| Timestamp::from_millisecond(at).unwrap());
+    assert_eq!(seen(&instance).rental.reclaim_at, at);
 }
 
 #[test]
@@ -100,7 +114,7 @@ fn without_a_port_of_its_own_the_relay_is_used_where_that_is_allowed() {
         require_direct_port: Some(true),
         ..Settings::default()
     };
-    let machine = machine(&instance, &direct, false).unwrap();
+    let machine = machine(&instance, &direct, false, NOW).unwrap();
     assert!(machine.endpoint.is_none());
     assert!(matches!(machine.phase, ProviderPhase::Starting(_)));
 }
@@ -146,7 +160,9 @@ fn a_silent_host_is_lost_at_once_while_booting_and_after_a_while_when_it_ran() {
         )
     };
     assert!(!is_lost(seen(&instance)));
-    assert!(is_lost(machine(&instance, &Settings::default(), true).unwrap()));
+    assert!(is_lost(
+        machine(&instance, &Settings::default(), true, NOW).unwrap()
+    ));
     instance.ports = None;
     assert!(is_lost(seen(&instance)));
 }

@@ -67,6 +67,17 @@ fn settings_leave_hosts_out() {
 }
 
 #[test]
+fn an_ask_that_ends_soon_is_left_out() {
+    let mut ask = recorded().ondemand.remove(0);
+    for (seconds, lasts) in [(None, true), (Some(21_600.0), true), (Some(1200.0), false)] {
+        ask.duration = seconds;
+        assert_eq!(fits(&ask, &Settings::default()), lasts, "{seconds:?}");
+    }
+    let asked = query(Market::OnDemand, &Settings::default(), 100, 1);
+    assert_eq!(asked["duration"], json!({ "gte": 21_600 }));
+}
+
+#[test]
 fn a_group_comes_back_from_its_text() {
     for (arm, memory_gb) in [(false, None), (true, None), (false, Some(80)), (true, Some(480))] {
         let group = Group {
