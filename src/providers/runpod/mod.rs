@@ -29,11 +29,12 @@ use crate::{
 use client::Client;
 use config::{CloudType, DEFAULT_REGISTRY, Settings};
 use kind::{Cloud, Kind};
-use wire::{DataCenter, Pod, Registry};
+use wire::{Cpu, DataCenter, Gpu, Pod, Registry};
 
 /// Name of this kind of provider.
 pub const KIND: &str = "runpod";
-/// How old what rarely changes may be: data centers and registry credentials.
+/// How old what rarely changes may be: data centers, registry credentials, and prices on demand
+/// that an order is compared with.
 const RARELY: Duration = Duration::from_mins(5);
 
 /// What the registry knows of this folder.
@@ -60,6 +61,9 @@ impl crate::registry::Kind for RunPodKind {
             settings: account.settings.clone(),
             centers: Batched::default(),
             registries: Batched::default(),
+            secure: Batched::default(),
+            community: Batched::default(),
+            cpus: Batched::default(),
         };
         lookup::provider(&account.settings, runpod)
     }
@@ -102,6 +106,9 @@ struct RunPod {
     settings: Settings,
     centers: Batched<Vec<DataCenter>>,
     registries: Batched<Vec<Registry>>,
+    secure: Batched<Vec<Gpu>>,
+    community: Batched<Vec<Gpu>>,
+    cpus: Batched<Vec<Cpu>>,
 }
 
 impl Listed for Pod {
@@ -174,6 +181,26 @@ impl RunPod {
             ));
         }
         Ok(places)
+    }
+
+    /// What a machine costs on demand by the hour, where the catalogue says so.
+    async fn price(&self, kind: &Kind) -> Result<Option<rust_decimal::Decimal>, ProviderError> {
+        match kind {
+            Kind::Gpu { id, count, cloud } => {
+                let gpus = match cloud {
+                    Cloud::Community => &self.community,
+                    Cloud::Secure | Cloud::Networked => &self.secure,
+                };
+                let look = || self.client.gpus(cloud.as_str(), 1);
+                let gpus = gpus.recent(RARELY, Self::OPERATION, look).await?;
+                Ok(offers::price_of_gpus(&gpus, id, *count, *cloud))
+            }
+            Kind::Cpu { flavour, vcpus } => {
+                let look = || self.client.cpus();
+                let cpus = self.cpus.recent(RARELY, Self::OPERATION, look).await?;
+                Ok(offers::price_of_cpus(&cpus, flavour, *vcpus))
+            }
+        }
     }
 
     /// The bid for each GPU of an order.
@@ -266,7 +293,11 @@ impl Service for RunPod {
             bid: None,
         };
         match order.market {
-            Market::OnDemand => self.client.deploy(map::body(order, settings, &found)?).await,
+            Market::OnDemand => {
+                let body = map::body(order, settings, &found)?;
+                lookup::affordable(self.price(&kind).await?, order)?;
+                self.client.deploy(body).await
+            }
             Market::Spot => {
                 found.bid = Some(self.bid(order, &kind, settings).await?);
                 self.client.rent(map::input(order, settings, &found)?).await

@@ -42,13 +42,13 @@ pub fn gpus(cloud: Cloud, catalogue: &Catalogue, centers: &[DataCenter], setting
     let allowed = |id: &str| wanted.is_empty() || wanted.contains(id);
     let mut offers = Vec::new();
     for gpu in catalogue.gpus.get(&1).into_iter().flatten() {
-        let (sold, price, most) = match cloud {
-            Cloud::Community => (gpu.community, gpu.price.community.0, gpu.max_count.community),
-            Cloud::Secure | Cloud::Networked => (gpu.secure, gpu.price.secure.0, gpu.max_count.secure),
-        };
-        if !sold || price.is_zero() {
+        let Some(price) = price_of_one(gpu, cloud) else {
             continue;
-        }
+        };
+        let most = match cloud {
+            Cloud::Community => gpu.max_count.community,
+            Cloud::Secure | Cloud::Networked => gpu.max_count.secure,
+        };
         let terms = Terms {
             gpu,
             price,
@@ -78,6 +78,27 @@ pub fn gpus(cloud: Cloud, catalogue: &Catalogue, centers: &[DataCenter], setting
         }
     }
     offers
+}
+
+/// What one GPU costs by the hour in a cloud, where it is sold there.
+fn price_of_one(gpu: &Gpu, cloud: Cloud) -> Option<Decimal> {
+    let (sold, price) = match cloud {
+        Cloud::Community => (gpu.community, gpu.price.community.0),
+        Cloud::Secure | Cloud::Networked => (gpu.secure, gpu.price.secure.0),
+    };
+    (sold && !price.is_zero()).then_some(price)
+}
+
+/// What so many GPUs of a kind cost by the hour in a cloud, where they are sold there.
+pub fn price_of_gpus(gpus: &[Gpu], id: &str, count: u32, cloud: Cloud) -> Option<Decimal> {
+    let gpu = gpus.iter().find(|gpu| gpu.id == id)?;
+    Some((price_of_one(gpu, cloud)? * Decimal::from(count)).normalize())
+}
+
+/// What so many vCPUs of a flavour cost by the hour, where it is sold.
+pub fn price_of_cpus(flavours: &[Cpu], flavour: &str, vcpus: u32) -> Option<Decimal> {
+    let cpu = flavours.iter().find(|cpu| cpu.id == flavour)?;
+    Some((cpu.price.secure_per_vcpu.0 * Decimal::from(vcpus)).normalize())
 }
 
 /// Whether a machine with so many is in stock in a data center that will do.

@@ -49,6 +49,27 @@ fn each_gpu_in_each_number_with_and_without_network() {
 }
 
 #[test]
+fn an_order_is_compared_with_the_price_that_its_offer_would_have_now() {
+    let recorded = recorded();
+    for cloud in [Cloud::Secure, Cloud::Networked, Cloud::Community] {
+        for offer in all(cloud, &Settings::default()).into_values() {
+            let Some(Kind::Gpu { id, count, cloud }) = Kind::parse(&offer.instance_type) else {
+                panic!("{offer:?}")
+            };
+            let price = price_of_gpus(&recorded.gpus, &id, count, cloud);
+            assert!(price.is_some() && price == offer.on_demand, "{offer:?}");
+        }
+    }
+    for offer in cpus(&recorded.cpus, &Settings::default()) {
+        let Some(Kind::Cpu { flavour, vcpus }) = Kind::parse(&offer.instance_type) else {
+            panic!("{offer:?}")
+        };
+        assert_eq!(price_of_cpus(&recorded.cpus, &flavour, vcpus), offer.on_demand);
+    }
+    assert_eq!(price_of_gpus(&recorded.gpus, "no such", 1, Cloud::Secure), None);
+}
+
+#[test]
 fn stock_is_that_of_the_data_centers_that_will_do() {
     let offers = all(Cloud::Secure, &Settings::default());
     assert_eq!(
