@@ -94,12 +94,7 @@ impl Client {
             "/v1/instances",
             Effect::Repeatable,
         )
-        .json(json!({
-            "action": "delete",
-            "id": id,
-            "volume_ids": volumes,
-            "delete_permanently": true,
-        }));
+        .json(deletion(id, volumes));
         let answer = self.rest.ok(call).await?;
         // 204: it is so already. 202 and 207 have a result for each machine.
         let results: Vec<ActionResult> = answer.maybe().unwrap_or_default();
@@ -268,5 +263,26 @@ mod tests {
     #[case("<html> oops")]
     fn an_order_without_an_id_is_indeterminate(#[case] body: &str) {
         assert_eq!(id_of(&answer(body)).unwrap_err().kind, ErrorKind::Indeterminate);
+    }
+}
+
+/// The body that deletes a machine and these disks. None of them named deletes its own disk all
+/// the same, into the trash; an empty list would keep it.
+fn deletion(id: &str, volumes: &[String]) -> Value {
+    let mut body = json!({ "action": "delete", "id": id, "delete_permanently": true });
+    if !volumes.is_empty() {
+        body["volume_ids"] = json!(volumes);
+    }
+    body
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_deletion_asks_to_keep_the_disks() {
+        assert_eq!(deletion("m", &["v".to_owned()])["volume_ids"], json!(["v"]));
+        assert_eq!(deletion("m", &[]).get("volume_ids"), None);
     }
 }
