@@ -325,8 +325,7 @@ pub struct Image {
     #[schemars(length(max = 256), inner(length(min = 1, max = 128)))]
     #[x_kube(validation = crate::rule::each_matches("^[a-z0-9][a-z0-9+.:=~-]*$", "apt takes names of Debian packages such as git or libgl1, each as its own entry"))]
     pub apt: Vec<String>,
-    /// Environment of every Task. What prepares the machine has it too, for proxies and
-    /// indexes for example, but for names that shells keep to themselves, such as `UID` and `IFS`.
+    /// Environment of every Task.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 128), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub env: Vec<EnvVar>,

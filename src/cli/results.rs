@@ -12,7 +12,7 @@ use clap::{Args, ValueEnum};
 use futures::{AsyncReadExt, StreamExt, TryStreamExt};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json, value::RawValue};
-use skyward_api::{Task, TaskStatus, task::RunResult};
+use skyward_api::{TaskStatus, task::RunResult};
 use tokio::time::sleep;
 
 use crate::{
@@ -461,6 +461,8 @@ fn shorten(text: &str, longest: usize) -> String {
 
 #[cfg(test)]
 mod tests {
+    use skyward_api::Task;
+
     use super::*;
 
     fn task(placement: &str, status: Value) -> Task {
