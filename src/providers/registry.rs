@@ -40,6 +40,7 @@ pub struct Cloud {
     pub credentials: &'static [CredentialKey],
     /// Names of the addresses of its APIs, with the cloud's own.
     pub endpoints: &'static [(&'static str, &'static str)],
+    fixed: &'static [&'static str],
     schema: fn() -> serde_json::Value,
     connect: fn(Account<serde_json::Value>) -> Connected,
 }
@@ -59,6 +60,8 @@ pub trait Kind {
     const CREDENTIALS: &'static [CredentialKey];
     /// Names of the addresses of its APIs, with the cloud's own.
     const ENDPOINTS: &'static [(&'static str, &'static str)];
+    /// Settings that a Pool cannot override: they decide what is offered, or are of the account.
+    const FIXED: &'static [&'static str];
     /// Its settings. Fields that it does not know are refused.
     type Settings: JsonSchema + DeserializeOwned;
     /// Makes the client of an account; no call is made yet.
@@ -70,6 +73,7 @@ const fn cloud<K: Kind>() -> Cloud {
         name: K::NAME,
         credentials: K::CREDENTIALS,
         endpoints: K::ENDPOINTS,
+        fixed: K::FIXED,
         schema: skyward_api::crd::settings_schema::<K::Settings>,
         connect: |account| {
             let Account {
@@ -100,6 +104,13 @@ impl Kind for Aws {
     const NAME: &'static str = skyward_provider_aws::KIND;
     const CREDENTIALS: &'static [CredentialKey] = skyward_provider_aws::CREDENTIALS;
     const ENDPOINTS: &'static [(&'static str, &'static str)] = skyward_provider_aws::ENDPOINTS;
+    const FIXED: &'static [&'static str] = &[
+        "region",
+        "regions",
+        "excludeBurstable",
+        "instanceTimeout",
+        "requestTimeout",
+    ];
     type Settings = skyward_provider_aws::Settings;
 
     fn connect(account: Account<Self::Settings>) -> Connected {
@@ -134,6 +145,7 @@ pub fn account_kinds() -> Vec<AccountKind> {
         .map(|cloud| AccountKind {
             name: cloud.name,
             schema: (cloud.schema)(),
+            fixed: cloud.fixed,
         })
         .collect()
 }

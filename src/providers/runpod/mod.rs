@@ -43,6 +43,7 @@ impl crate::registry::Kind for RunPodKind {
     const NAME: &'static str = KIND;
     const CREDENTIALS: &'static [CredentialKey] = config::CREDENTIALS;
     const ENDPOINTS: &'static [(&'static str, &'static str)] = &[client::ENDPOINT];
+    const FIXED: &'static [&'static str] = &["cloudType", "cpuClock", "instanceTimeout", "requestTimeout"];
     type Settings = Settings;
 
     fn connect(account: Account<Settings>) -> Connected {

@@ -56,6 +56,8 @@ impl Kind for VastAiKind {
     const NAME: &'static str = KIND;
     const CREDENTIALS: &'static [CredentialKey] = config::CREDENTIALS;
     const ENDPOINTS: &'static [(&'static str, &'static str)] = &[client::ENDPOINT];
+    const FIXED: &'static [&'static str] =
+        &["geolocation", "useOverlay", "instanceTimeout", "requestTimeout"];
     type Settings = Settings;
 
     fn connect(account: Account<Settings>) -> Connected {

@@ -48,6 +48,7 @@ impl Kind for VerdaKind {
     const NAME: &'static str = KIND;
     const CREDENTIALS: &'static [CredentialKey] = config::CREDENTIALS;
     const ENDPOINTS: &'static [(&'static str, &'static str)] = &[client::ENDPOINT];
+    const FIXED: &'static [&'static str] = &["region", "instanceTimeout", "requestTimeout"];
     type Settings = Settings;
 
     fn connect(account: Account<Settings>) -> Connected {
