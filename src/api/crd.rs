@@ -27,6 +27,8 @@ pub struct AccountKind {
     pub name: &'static str,
     /// Schema of its settings, by [`settings_schema`].
     pub schema: Value,
+    /// Settings that no order can carry: they decide what is offered, or are of the account.
+    pub fixed: &'static [&'static str],
 }
 
 /// Schema of the settings of a kind of account, as a CRD wants it.
@@ -107,6 +109,25 @@ fn add_clouds(spec: &mut Map<String, Value>, clouds: &[AccountKind]) {
                 names.join(", ")
             ),
         }));
+        rules.push(json!({
+            "rule": format!("!has(self.{CONTAINER}) || !has(self.overridable) || size(self.overridable) == 0"),
+            "message": "no setting of container can be overridden by a Pool; make another Provider",
+        }));
+        for cloud in clouds.iter().filter(|cloud| !cloud.fixed.is_empty()) {
+            let names: Vec<String> = cloud.fixed.iter().map(|name| format!("'{name}'")).collect();
+            rules.push(json!({
+                "rule": format!(
+                    "!has(self.{}) || !has(self.overridable) || !self.overridable.exists(name, name in [{}])",
+                    cloud.name,
+                    names.join(", ")
+                ),
+                "message": format!(
+                    "overridable cannot name {} of {}: an order cannot carry them; make another Provider",
+                    cloud.fixed.join(", "),
+                    cloud.name
+                ),
+            }));
+        }
         rules.push(json!({
             "rule": same.join(" && "),
             "message": "the kind of account cannot be changed; create another Provider",

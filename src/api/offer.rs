@@ -4,6 +4,8 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::shared::FormFactor;
+
 /// One kind of machine that a Provider offers. Written by the controller; when it was
 /// last read stands in the Provider's status.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
@@ -104,6 +106,9 @@ pub struct OfferedAccelerator {
     /// Memory of each in GB (10^9 bytes).
     #[serde(default, rename = "memoryGB", skip_serializing_if = "Option::is_none")]
     pub memory_gb: Option<f64>,
+    /// How each is built in, where the provider says it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub form_factor: Option<FormFactor>,
 }
 
 /// Architecture of a machine's CPU.

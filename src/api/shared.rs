@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize, Serializer};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Accelerator {
-    /// Name such as `H100`, `A100`, `L4`, `T4`, `RTX_4090`.
+    /// Name such as `H100`, `A100`, `L4`, `T4`, `RTX_4090`. It may say more, as in `A100-80GB`,
+    /// `H100-NVL` or `H100:8`: the same as `memoryGB`, `formFactor` and `count`.
     #[schemars(length(min = 1, max = 64))]
     pub name: String,
     /// How many each machine has at least; a part of one, such as `0.125`, where a cloud sells
@@ -24,10 +25,40 @@ pub struct Accelerator {
     #[serde(default, rename = "memoryGB", skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1024))]
     pub memory_gb: Option<u32>,
+    /// How each is built into its machine; any when left out. Where a cloud does not say it,
+    /// nothing fits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub form_factor: Option<FormFactor>,
+}
+
+/// How an accelerator is built into its machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(transform = crate::crd::explain_variants)]
+pub enum FormFactor {
+    /// A module on a board with NVLink between all of them.
+    #[serde(rename = "SXM")]
+    Sxm,
+    /// A card.
+    #[serde(rename = "PCIe")]
+    Pcie,
+    /// A card with an NVLink bridge to its neighbour.
+    #[serde(rename = "NVL")]
+    Nvl,
+}
+
+impl FormFactor {
+    /// As in the API.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Sxm => "SXM",
+            Self::Pcie => "PCIe",
+            Self::Nvl => "NVL",
+        }
+    }
 }
 
 /// A whole number without a point, as people write it.
-#[expect(clippy::ref_option, reason = "serde calls it so")]
+#[expect(clippy::ref_option, reason = "serde hands over a reference to the field")]
 fn as_written<S: Serializer>(number: &Option<f64>, to: S) -> Result<S::Ok, S::Error> {
     match number {
         None => to.serialize_none(),

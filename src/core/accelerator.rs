@@ -11,9 +11,10 @@ pub mod models;
 use std::{collections::BTreeMap, sync::LazyLock};
 
 pub use models::{MODELS, Maker, Model};
+use serde::{Deserialize, Serialize};
 
 /// How an accelerator is built into its machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum FormFactor {
     /// A module on a board with NVLink between all of them.
     Sxm,
@@ -204,6 +205,7 @@ fn read(words: &[String]) -> Option<Found> {
     let mut memory_gb = None;
     let mut form_factor = None;
     let mut count = None;
+    let has_hbm3 = words.iter().any(|word| word == "HBM3");
     let mut rest: Vec<&str> = Vec::new();
     let mut words = words.iter().map(String::as_str).peekable();
     while let Some(word) = words.next() {
@@ -238,7 +240,10 @@ fn read(words: &[String]) -> Option<Found> {
         model,
         // More than the model can have is that of the machine: `GH200 480GB`.
         memory_gb: memory_gb.filter(|size| *size <= 1.5 * model.largest_memory()),
-        form_factor: form_factor.or(form),
+        // Of those whose names say no more, only the module has this memory.
+        form_factor: form_factor
+            .or(form)
+            .or((model.name == "H100" && has_hbm3).then_some(FormFactor::Sxm)),
         count: count.or(number),
     };
     if let Some((model, form)) = lookup(&rest.concat()) {

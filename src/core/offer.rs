@@ -3,6 +3,8 @@
 use rust_decimal::Decimal;
 use serde::{Deserialize, Serialize};
 
+use crate::accelerator::FormFactor;
+
 /// A market of a cloud.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Market {
@@ -31,6 +33,9 @@ pub struct Accelerators {
     pub count: f64,
     /// Memory of each in GB (10^9 bytes).
     pub memory_gb: Option<f64>,
+    /// How each is built in, where the provider says it.
+    #[serde(default)]
+    pub form_factor: Option<FormFactor>,
 }
 
 /// Whether an offer can be had, as the provider says.

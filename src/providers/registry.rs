@@ -47,6 +47,7 @@ pub struct Cloud {
     pub endpoints: &'static [(&'static str, &'static str)],
     /// What it can do.
     pub capabilities: &'static Capabilities,
+    fixed: &'static [&'static str],
     schema: fn() -> serde_json::Value,
     connect: fn(Account<serde_json::Value>) -> Connected,
 }
@@ -68,6 +69,8 @@ pub trait Kind {
     const ENDPOINTS: &'static [(&'static str, &'static str)];
     /// What it can do.
     const CAPABILITIES: &'static Capabilities;
+    /// Settings that a Pool cannot override: they decide what is offered, or are of the account.
+    const FIXED: &'static [&'static str];
     /// Its settings. Fields that it does not know are refused.
     type Settings: JsonSchema + DeserializeOwned;
     /// Makes the client of an account; no call is made yet.
@@ -80,6 +83,7 @@ const fn cloud<K: Kind>() -> Cloud {
         credentials: K::CREDENTIALS,
         endpoints: K::ENDPOINTS,
         capabilities: K::CAPABILITIES,
+        fixed: K::FIXED,
         schema: skyward_api::crd::settings_schema::<K::Settings>,
         connect: |account| {
             let Account {
@@ -111,6 +115,13 @@ impl Kind for Aws {
     const CREDENTIALS: &'static [CredentialKey] = skyward_provider_aws::CREDENTIALS;
     const ENDPOINTS: &'static [(&'static str, &'static str)] = skyward_provider_aws::ENDPOINTS;
     const CAPABILITIES: &'static Capabilities = &skyward_provider_aws::CAPABILITIES;
+    const FIXED: &'static [&'static str] = &[
+        "region",
+        "regions",
+        "excludeBurstable",
+        "instanceTimeout",
+        "requestTimeout",
+    ];
     type Settings = skyward_provider_aws::Settings;
 
     fn connect(account: Account<Self::Settings>) -> Connected {
@@ -154,6 +165,7 @@ pub fn account_kinds() -> Vec<AccountKind> {
         .map(|cloud| AccountKind {
             name: cloud.name,
             schema: (cloud.schema)(),
+            fixed: cloud.fixed,
         })
         .collect()
 }

@@ -328,6 +328,16 @@ const BAD: &[(&str, &str, &str)] = &[
         "{container: {}, allowedNamespaces: {}, limits: {machines: -1}}",
         "spec.limits.machines",
     ),
+    (
+        "Provider",
+        "{container: {}, overridable: [image], allowedNamespaces: {}}",
+        "no setting of container can be overridden",
+    ),
+    (
+        "Provider",
+        "{vastai: {}, overridable: [diskGB, geolocation], allowedNamespaces: {}}",
+        "overridable cannot name geolocation",
+    ),
     // Written by the controller, read by us all the same.
     ("Machine", "{pool: p}", "spec.poolUid: Required value"),
     ("Offer", "{provider: x}", "spec.instanceType: Required value"),

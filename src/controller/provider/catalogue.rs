@@ -217,6 +217,7 @@ fn spec(provider: &str, offer: &offer::Offer) -> OfferSpec {
             name: cut(&accelerators.name, 64),
             count: accelerators.count,
             memory_gb: accelerators.memory_gb,
+            form_factor: accelerators.form_factor.map(super::offers::form_factor),
         }),
         vcpus: *vcpus,
         memory_gb: *memory_gb,

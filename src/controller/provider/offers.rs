@@ -11,8 +11,9 @@ use skyward_api::{
     Offer,
     machine::Market,
     offer::{Architecture, Availability, OfferSpec},
+    shared::FormFactor,
 };
-use skyward_core::accelerator::canonical;
+use skyward_core::accelerator::{self, canonical};
 
 use super::shortage::Sought;
 
@@ -51,6 +52,17 @@ pub struct Facts {
     pub accelerators: f64,
     /// Memory of each in GB.
     pub accelerator_memory_gb: Option<f64>,
+    /// How each is built in, where the provider says it.
+    pub form_factor: Option<FormFactor>,
+}
+
+/// As in the API.
+pub const fn form_factor(built: accelerator::FormFactor) -> FormFactor {
+    match built {
+        accelerator::FormFactor::Sxm => FormFactor::Sxm,
+        accelerator::FormFactor::Pcie => FormFactor::Pcie,
+        accelerator::FormFactor::Nvl => FormFactor::Nvl,
+    }
 }
 
 impl Entry {
@@ -69,6 +81,7 @@ impl Entry {
                 disk_gb: spec.disk_gb,
                 accelerators: accelerator.map_or(0.0, |some| some.count),
                 accelerator_memory_gb: accelerator.and_then(|some| some.memory_gb),
+                form_factor: accelerator.and_then(|some| some.form_factor),
             },
             accelerator: offer
                 .spec

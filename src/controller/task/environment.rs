@@ -7,9 +7,12 @@ use serde_json::json;
 use skyward_api::{Task, duration::Duration, task::Interpreter};
 use skyward_remote::protocol::{Command, Function, RunSpec, Script, run_spec::Work};
 
-use crate::task::{
-    message::{Resolved, StartOrder},
-    model::GRACE,
+use crate::{
+    pool::choice::wish::filled,
+    task::{
+        message::{Resolved, StartOrder},
+        model::GRACE,
+    },
 };
 
 /// Largest return value that is kept, in bytes; the Task fails with ResultTooLarge above it.
@@ -143,7 +146,8 @@ fn environment(
 
 /// What `skyward.instance_info()` answers.
 fn instance_info(order: &StartOrder, place: &Coordinates) -> String {
-    let accelerator = order.pool.accelerator.as_ref();
+    let accelerator = order.pool.accelerator.as_ref().map(filled);
+    let accelerator = accelerator.as_ref();
     let count = accelerator.map_or(0.0, |accelerator| accelerator.count.unwrap_or(1.0));
     let peers: Vec<_> = order
         .peers

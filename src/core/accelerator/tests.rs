@@ -24,7 +24,10 @@ fn what_clouds_write_is_read() {
     use FormFactor::{Nvl, Pcie, Sxm};
     for (text, expected) in [
         ("H100", parsed("H100", None, None, None)),
-        ("NVIDIA H100 80GB HBM3", parsed("H100", Some(80.0), None, None)),
+        (
+            "NVIDIA H100 80GB HBM3",
+            parsed("H100", Some(80.0), Some(Sxm), None),
+        ),
         (
             "1x H100 SXM5 80GB",
             parsed("H100", Some(80.0), Some(Sxm), Some(1.0)),

@@ -8,7 +8,7 @@ use aws_sdk_ec2::types::{
 };
 use rust_decimal::Decimal;
 use skyward_core::{
-    accelerator,
+    accelerator::{self, FormFactor},
     offer::{Accelerators, Architecture, Availability, Offer},
 };
 
@@ -91,6 +91,16 @@ fn tenths(value: f64) -> f64 {
     (value * 10.0).round() / 10.0
 }
 
+/// How GPUs are built into a family of instances, which EC2 does not say.
+fn built_in(family: &str) -> Option<FormFactor> {
+    match family {
+        "p2" => Some(FormFactor::Pcie),
+        _ if family.starts_with('p') => Some(FormFactor::Sxm),
+        _ if family.starts_with('g') => Some(FormFactor::Pcie),
+        _ => None,
+    }
+}
+
 fn accelerators(info: &InstanceTypeInfo, name: &str) -> (Option<Accelerators>, Drivers) {
     if let Some(gpus) = info.gpu_info()
         && let Some(gpu) = gpus.gpus().first()
@@ -136,6 +146,7 @@ fn accelerators(info: &InstanceTypeInfo, name: &str) -> (Option<Accelerators>, D
                 name: canonical,
                 count,
                 memory_gb: memory,
+                form_factor: accelerator::parse(written).form_factor.or(built_in(family)),
             }),
             if nvidia { Drivers::Nvidia } else { Drivers::None },
         );
@@ -167,6 +178,7 @@ fn accelerators(info: &InstanceTypeInfo, name: &str) -> (Option<Accelerators>, D
             name,
             count: f64::from(count.unwrap_or(1)),
             memory_gb,
+            form_factor: None,
         }),
         Drivers::Neuron,
     )

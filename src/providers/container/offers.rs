@@ -5,7 +5,10 @@ use std::{collections::BTreeMap, fmt};
 
 use k8s_openapi::api::core::v1::{Node, Taint, Toleration};
 use rust_decimal::Decimal;
-use skyward_core::offer::{Accelerators, Architecture, Availability, Offer};
+use skyward_core::{
+    accelerator,
+    offer::{Accelerators, Architecture, Availability, Offer},
+};
 
 use super::{GPU, LINUX, OS_LABEL, PRODUCT_LABEL, config::Settings, quantity};
 
@@ -146,6 +149,10 @@ fn offer(group: &Group, seen: &Seen) -> Option<Offer> {
                 kind.name
             },
             count: f64::from(group.gpus),
+            form_factor: group
+                .product
+                .as_deref()
+                .and_then(|label| accelerator::parse(label).form_factor),
             // The size on the box where the label has it (80), not what the driver leaves (85.9).
             memory_gb: kind
                 .memory_gb

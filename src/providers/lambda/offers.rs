@@ -39,6 +39,7 @@ fn offer(kind: &InstanceType, region: &str, in_stock: bool) -> Offer {
             memory_gb: parsed
                 .memory_gb
                 .or_else(|| accelerator::memory_gb(&kind.gpu_description)),
+            form_factor: parsed.form_factor,
             name: parsed.name,
             count: f64::from(kind.specs.gpus),
         }

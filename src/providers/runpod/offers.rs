@@ -153,6 +153,7 @@ impl Terms<'_> {
                 name: accelerator::canonical(&self.gpu.id),
                 count: f64::from(count),
                 memory_gb: Some(self.gpu.memory).filter(|size| *size > 0.0),
+                form_factor: accelerator::parse(&self.gpu.id).form_factor,
             }),
             // What comes with one GPU at least; RunPod says no more before the order.
             vcpus: lowest.min_vcpu.unwrap_or_default() * f64::from(count),

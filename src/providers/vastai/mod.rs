@@ -58,6 +58,8 @@ impl Kind for VastAiKind {
     const CREDENTIALS: &'static [CredentialKey] = config::CREDENTIALS;
     const ENDPOINTS: &'static [(&'static str, &'static str)] = &[client::ENDPOINT];
     const CAPABILITIES: &'static Capabilities = &CAPABILITIES;
+    const FIXED: &'static [&'static str] =
+        &["geolocation", "useOverlay", "instanceTimeout", "requestTimeout"];
     type Settings = Settings;
 
     fn connect(account: Account<Settings>) -> Connected {

@@ -326,6 +326,7 @@ pub fn offers(on_demand: &[Ask], bids: &[Ask], settings: &Settings) -> Vec<Offer
                     seen.gpu_mib.unwrap_or_default(),
                 ))
                 .filter(|size| *size > 0.0),
+                form_factor: accelerator::parse(&group.gpu).form_factor,
             }),
             vcpus: (seen.vcpus.unwrap_or_default() * 10.0).floor() / 10.0,
             memory_gb: seen.memory_gb.unwrap_or_default(),

@@ -49,6 +49,7 @@ impl Kind for VerdaKind {
     const CREDENTIALS: &'static [CredentialKey] = config::CREDENTIALS;
     const ENDPOINTS: &'static [(&'static str, &'static str)] = &[client::ENDPOINT];
     const CAPABILITIES: &'static Capabilities = &CAPABILITIES;
+    const FIXED: &'static [&'static str] = &["region", "instanceTimeout", "requestTimeout"];
     type Settings = Settings;
 
     fn connect(account: Account<Settings>) -> Connected {

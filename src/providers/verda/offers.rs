@@ -88,6 +88,7 @@ fn offer(kind: &InstanceType, id: String, location: &str, on_demand: bool, spot:
                 .or_else(|| accelerator::memory_gb(description))
                 .or(Some(kind.gpu_memory.size_in_gigabytes))
                 .filter(|size| *size > 0.0),
+            form_factor: parsed.form_factor,
             name: parsed.name,
             count: kind.gpu.number_of_gpus,
         }

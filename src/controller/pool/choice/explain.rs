@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rust_decimal::Decimal;
-use skyward_api::machine::Market;
+use skyward_api::{machine::Market, shared::FormFactor};
 
 use super::{Catalogue, Constraint, Request, Usable, Wish, fits};
 use crate::provider::offers::Entry;
@@ -101,6 +101,14 @@ fn words(constraint: Constraint, request: &Request<'_>, wish: &Wish, offers: &[&
             "have accelerators with less than {} GB (at most {})",
             accelerator.memory_gb.unwrap_or(0),
             most(|o| o.spec().accelerator.as_ref().and_then(|a| a.memory_gb).unwrap_or(0.0))
+        ),
+        Constraint::FormFactor => format!(
+            "have accelerators that are not {}, or do not say how they are built in (there are {})",
+            accelerator.form_factor.map_or("", FormFactor::as_str),
+            some(offers.iter().filter_map(|offer| {
+                let built = offer.facts.form_factor?;
+                Some(built.as_str().to_owned())
+            }))
         ),
         Constraint::Vcpus => format!(
             "promise less than {} vCPUs (at most {}); lower vcpus",

@@ -100,6 +100,8 @@ pub enum Constraint {
     AcceleratorCount,
     /// Accelerators with too little memory.
     AcceleratorMemory,
+    /// Accelerators that are built in another way, or nobody says how.
+    FormFactor,
     /// Too few vCPUs.
     Vcpus,
     /// Too little memory.
@@ -351,6 +353,11 @@ fn hardware(request: &Request<'_>, wish: &Wish, offer: &Entry) -> Result<(), Con
         wanted.and_then(|wanted| wanted.memory_gb).map(f64::from),
     ) {
         Constraint::AcceleratorMemory
+    } else if wanted
+        .and_then(|wanted| wanted.form_factor)
+        .is_some_and(|built| facts.form_factor != Some(built))
+    {
+        Constraint::FormFactor
     } else if facts.vcpus < wish.vcpus.unwrap_or(0.0) {
         Constraint::Vcpus
     } else if facts.memory_gb < wish.memory_gb.unwrap_or(0.0) {

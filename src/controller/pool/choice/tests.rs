@@ -5,7 +5,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use rstest::rstest;
 use serde_json::{Value, json};
-use skyward_api::pool::PoolSpec;
+use skyward_api::{pool::PoolSpec, shared::Accelerator};
 
 use super::{explain::explain, *};
 use crate::provider::{
@@ -363,6 +363,56 @@ fn a_part_of_an_accelerator_is_had_where_one_is_sold_and_nodes_give_whole_ones()
     assert_eq!(market.name().as_deref(), Some("g6"));
     market.pool.accelerator.as_mut().unwrap().count = None;
     assert_eq!(market.name().as_deref(), Some("g6"), "one by default");
+}
+
+#[test]
+fn the_name_of_an_accelerator_may_say_its_memory_form_factor_and_count() {
+    let gpu = |name: &str, count: f64, memory: f64, built: Option<&str>, price: &str| {
+        let mut accelerator = json!({ "name": name, "count": count, "memoryGB": memory });
+        if let Some(built) = built {
+            accelerator["formFactor"] = built.into();
+        }
+        json!({ "accelerator": accelerator, "onDemandPrice": price })
+    };
+    let chosen = |accelerator: Value| {
+        let pool = json!({ "provider": "x", "accelerator": accelerator });
+        let market = Exchange::new(
+            pool,
+            vec![
+                ("x", "p4d", gpu("A100", 1.0, 40.0, Some("SXM"), "1")),
+                ("x", "p4de", gpu("A100", 1.0, 80.0, Some("SXM"), "2")),
+                ("x", "unsaid", gpu("H100", 1.0, 80.0, None, "1")),
+                ("x", "nvl", gpu("H100", 1.0, 94.0, Some("NVL"), "3")),
+                ("x", "sxm-8", gpu("H100", 8.0, 80.0, Some("SXM"), "9")),
+            ],
+        );
+        (market.name(), market.why())
+    };
+    let named = |name: &str| chosen(json!({ "name": name })).0;
+    assert_eq!(named("A100").as_deref(), Some("p4d"));
+    assert_eq!(named("A100-80GB").as_deref(), Some("p4de"));
+    assert_eq!(named("H100").as_deref(), Some("unsaid"));
+    assert_eq!(named("H100-NVL").as_deref(), Some("nvl"));
+    assert_eq!(named("H100:8").as_deref(), Some("sxm-8"));
+    let (name, why) = chosen(json!({ "name": "H100", "formFactor": "PCIe" }));
+    assert_eq!(name, None);
+    assert!(why.contains("not PCIe") && why.contains("NVL, SXM"), "{why}");
+}
+
+#[rstest]
+#[case(json!({ "name": "A100-80GB", "memoryGB": 40 }), Some("says memoryGB 80, and accelerator.memoryGB is 40"))]
+#[case(json!({ "name": "H100:8", "count": 4 }), Some("says count 8, and accelerator.count is 4"))]
+#[case(json!({ "name": "H100-SXM", "formFactor": "NVL" }), Some("says formFactor SXM"))]
+#[case(json!({ "name": "A100-80GB", "memoryGB": 80, "count": 2, "formFactor": "SXM" }), None)]
+fn a_name_that_says_something_else_than_a_field_is_told(
+    #[case] asked: Value,
+    #[case] expected: Option<&str>,
+) {
+    let accelerator: Accelerator = serde_json::from_value(asked).unwrap();
+    let said = wish::contradiction(&accelerator);
+    assert_eq!(said.is_some(), expected.is_some(), "{said:?}");
+    let said = said.unwrap_or_default();
+    assert!(said.contains(expected.unwrap_or_default()), "{said}");
 }
 
 type Made = (u8, u8, u8, Option<u8>, Option<u8>, bool);

@@ -9,6 +9,8 @@ use skyward_api::{
 };
 use skyward_core::accelerator;
 
+use crate::provider::offers::form_factor;
+
 /// One candidate of a Pool with all defaults applied.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Wish {
@@ -59,7 +61,7 @@ pub fn wishes(pool: &PoolSpec) -> Vec<Wish> {
         provider: pool.provider.clone().unwrap_or_default(),
         machine: pool.machine.clone(),
         accelerator_name: canonical(pool.accelerator.as_ref()),
-        accelerator: pool.accelerator.clone(),
+        accelerator: pool.accelerator.as_ref().map(filled),
         vcpus: pool.vcpus,
         memory_gb: pool.memory_gb,
         disk_gb: pool.disk_gb,
@@ -77,7 +79,7 @@ pub fn wishes(pool: &PoolSpec) -> Vec<Wish> {
         .iter()
         .enumerate()
         .map(|(candidate, own)| {
-            let accelerator = own.accelerator.clone().or_else(|| whole.accelerator.clone());
+            let accelerator = own.accelerator.as_ref().map(filled).or(whole.accelerator.clone());
             Wish {
                 candidate,
                 provider: own.provider.clone().unwrap_or_else(|| whole.provider.clone()),
@@ -102,6 +104,48 @@ fn canonical(accelerator: Option<&Accelerator>) -> String {
     accelerator
         .map(|wanted| accelerator::canonical(&wanted.name))
         .unwrap_or_default()
+}
+
+/// An accelerator with what its name says: `A100-80GB`, `H100-NVL`, `H100:8`. A field that
+/// is written counts; [`contradiction`] tells where the name says something else.
+pub fn filled(wanted: &Accelerator) -> Accelerator {
+    let said = accelerator::parse(&wanted.name);
+    Accelerator {
+        name: wanted.name.clone(),
+        count: wanted.count.or(said.count),
+        memory_gb: wanted.memory_gb.or(said.memory_gb.map(|size| size as u32)),
+        form_factor: wanted.form_factor.or(said.form_factor.map(form_factor)),
+    }
+}
+
+/// A field of an accelerator that says something else than its name, in words.
+pub fn contradiction(wanted: &Accelerator) -> Option<String> {
+    let said = filled(&Accelerator {
+        name: wanted.name.clone(),
+        ..Accelerator::default()
+    });
+    let number = |field, said: Option<f64>, written: Option<f64>| match (said, written) {
+        (Some(said), Some(written)) if (said - written).abs() > 0.001 => {
+            Some((field, said.to_string(), written.to_string()))
+        }
+        _ => None,
+    };
+    let built = || match (said.form_factor, wanted.form_factor) {
+        (Some(said), Some(written)) if said != written => Some((
+            "formFactor",
+            said.as_str().to_owned(),
+            written.as_str().to_owned(),
+        )),
+        _ => None,
+    };
+    let memory = |wanted: &Accelerator| wanted.memory_gb.map(f64::from);
+    let (field, said, written) = number("count", said.count, wanted.count)
+        .or_else(|| number("memoryGB", memory(&said), memory(wanted)))
+        .or_else(built)?;
+    Some(format!(
+        "accelerator.name \"{}\" says {field} {said}, and accelerator.{field} is {written}. Leave one of them out.",
+        wanted.name
+    ))
 }
 
 fn cost(text: Option<&str>) -> Option<Decimal> {

@@ -12,7 +12,7 @@ use super::{Block, Draft};
 use crate::{
     money::shown,
     pool::{
-        choice::{Usable, Wish},
+        choice::{Usable, Wish, wish::contradiction},
         fleet::Used,
         observe::{AccountFacts, NamespaceFacts, Observed, ProviderFacts},
     },
@@ -21,6 +21,7 @@ use crate::{
 pub(crate) fn plan(draft: &mut Draft<'_>) {
     let block = namespace(draft.seen)
         .or_else(|| overrides(draft))
+        .or_else(|| accelerators(draft))
         .or_else(|| providers(draft.seen))
         .or_else(|| references(draft.seen));
     match block {
@@ -90,6 +91,14 @@ fn overrides(draft: &Draft<'_>) -> Option<Block> {
     };
     let message = draft.wishes.iter().find_map(refused)?;
     Some(stalled(reason::INVALID_SPEC, message))
+}
+
+/// An accelerator whose name says something else than its fields.
+fn accelerators(draft: &Draft<'_>) -> Option<Block> {
+    let mut wanted = draft.wishes.iter().filter_map(|wish| wish.accelerator.as_ref());
+    wanted
+        .find_map(contradiction)
+        .map(|message| stalled(reason::INVALID_SPEC, message))
 }
 
 /// Blocks when no Provider can be used.

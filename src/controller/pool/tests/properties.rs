@@ -6,7 +6,7 @@ use super::*;
 
 fn any_machine(slot: u32) -> impl Strategy<Value = MachineFacts> {
     (
-        0..5_u8,
+        0..6_u8,
         any::<bool>(),
         prop::option::of(0..3_u32),
         any::<bool>(),
@@ -18,6 +18,11 @@ fn any_machine(slot: u32) -> impl Strategy<Value = MachineFacts> {
                 1 => failed(slot, NOW - ago),
                 2 => MachineFacts {
                     uid: None,
+                    ..booting(slot)
+                },
+                3 => MachineFacts {
+                    refused: true,
+                    concern: Some((reason::ORDER_REFUSED.into(), "no".into())),
                     ..booting(slot)
                 },
                 _ => ready(slot),
