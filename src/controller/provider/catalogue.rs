@@ -285,6 +285,7 @@ mod tests {
                 name: name.to_owned(),
                 count: f64::from(count),
                 memory_gb: None,
+                form_factor: None,
             }),
             vcpus: 4.0,
             memory_gb: 8.0,

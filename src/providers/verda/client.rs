@@ -238,6 +238,16 @@ fn id_of(answer: &Answer) -> Result<String, ProviderError> {
         .ok_or_else(|| answer.error(answer.lost(), "Verda answered without the id of what it made"))
 }
 
+/// The body that deletes a machine and these disks. None of them named deletes its own disk all
+/// the same, into the trash; an empty list would keep it.
+fn deletion(id: &str, volumes: &[String]) -> Value {
+    let mut body = json!({ "action": "delete", "id": id, "delete_permanently": true });
+    if !volumes.is_empty() {
+        body["volume_ids"] = json!(volumes);
+    }
+    body
+}
+
 #[cfg(test)]
 mod tests {
     use rstest::rstest;
@@ -264,21 +274,6 @@ mod tests {
     fn an_order_without_an_id_is_indeterminate(#[case] body: &str) {
         assert_eq!(id_of(&answer(body)).unwrap_err().kind, ErrorKind::Indeterminate);
     }
-}
-
-/// The body that deletes a machine and these disks. None of them named deletes its own disk all
-/// the same, into the trash; an empty list would keep it.
-fn deletion(id: &str, volumes: &[String]) -> Value {
-    let mut body = json!({ "action": "delete", "id": id, "delete_permanently": true });
-    if !volumes.is_empty() {
-        body["volume_ids"] = json!(volumes);
-    }
-    body
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
 
     #[test]
     fn no_deletion_asks_to_keep_the_disks() {
