@@ -146,7 +146,7 @@ fn environment(
 
 /// What `skyward.instance_info()` answers.
 fn instance_info(order: &StartOrder, place: &Coordinates) -> String {
-    let accelerator = order.pool.accelerator.as_ref().map(filled);
+    let accelerator = order.accelerator.as_ref().map(filled);
     let accelerator = accelerator.as_ref();
     let count = accelerator.map_or(0.0, |accelerator| accelerator.count.unwrap_or(1.0));
     let peers: Vec<_> = order
@@ -207,7 +207,7 @@ mod tests {
         let pool: skyward_api::Pool = serde_json::from_value(json!({
             "apiVersion": "skyward.dev/v1alpha1", "kind": "Pool",
             "metadata": { "name": "p", "namespace": "n", "uid": "pu", "creationTimestamp": "2026-01-01T00:00:00Z" },
-            "spec": { "provider": "c", "accelerator": { "name": "H100", "count": 2 },
+            "spec": { "provider": "c",
                       "image": { "env": [{ "name": "A", "value": "pool" }, { "name": "B", "value": "pool" }] } },
         }))
         .unwrap();
@@ -222,6 +222,7 @@ mod tests {
             connection: 1,
             pool: Arc::new(PoolView::of(&pool).unwrap()),
             slot: 4,
+            accelerator: serde_json::from_value(json!({ "name": "H100", "count": 2 })).unwrap(),
             peers: vec!["10.0.0.1".into(), "10.0.0.2".into()],
             task: None,
             resolved: None,

@@ -7,7 +7,12 @@
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
-use skyward_api::{Task, TaskStatus, condition::reason, shared::EnvFrom, task::RunResult};
+use skyward_api::{
+    Task, TaskStatus,
+    condition::reason,
+    shared::{Accelerator, EnvFrom},
+    task::RunResult,
+};
 use skyward_remote::{
     AgentError,
     protocol::{Fact, Finished, RunState},
@@ -307,6 +312,8 @@ pub(crate) struct StartOrder {
     pub(crate) pool: Arc<PoolView>,
     /// Slot of its machine.
     pub(crate) slot: u32,
+    /// What its machine was ordered to have.
+    pub(crate) accelerator: Option<Accelerator>,
     /// Addresses of the machines of all ranks.
     pub(crate) peers: Vec<String>,
     /// The object, if it was just written; else it is read.

@@ -171,7 +171,6 @@ pub(crate) struct PoolView {
     pub(crate) env: Vec<EnvVar>,
     pub(crate) env_from: Vec<EnvFrom>,
     pub(crate) user: Option<String>,
-    pub(crate) accelerator: Option<Accelerator>,
     pub(crate) reference: ObjectReference,
 }
 
@@ -226,14 +225,13 @@ impl PoolView {
             env: image.env,
             env_from: image.env_from,
             user: worker.user,
-            accelerator: spec.accelerator.clone(),
             reference: pool.object_ref(&()),
         })
     }
 }
 
 /// What a dispatcher needs of a Machine.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct MachineView {
     pub(crate) place: Place,
     pub(crate) name: Arc<str>,
@@ -248,6 +246,8 @@ pub(crate) struct MachineView {
     pub(crate) reclaim_at: Option<Timestamp>,
     /// By which other machines of the Pool reach it.
     pub(crate) address: String,
+    /// What it was ordered to have: candidates of a Pool differ in that.
+    pub(crate) accelerator: Option<Accelerator>,
     /// The connection to its agent.
     pub(crate) connection: Option<u64>,
 }
@@ -284,6 +284,7 @@ impl MachineView {
             ending: deleting && (reclaim_at.is_some() || !finish_runs),
             reclaim_at,
             address: address.to_owned(),
+            accelerator: machine.spec.accelerator.clone(),
             connection,
         })
     }

@@ -143,6 +143,7 @@ impl Dispatcher {
             connection,
             pool,
             slot: run.place.slot,
+            accelerator: machine.accelerator.clone(),
             peers,
             task: attempt.task.clone(),
             resolved: attempt.resolved.clone(),

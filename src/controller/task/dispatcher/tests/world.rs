@@ -51,7 +51,6 @@ pub(super) fn view(concurrency: u32, desired: u32) -> PoolView {
         env: Vec::new(),
         env_from: Vec::new(),
         user: None,
-        accelerator: None,
         reference: Default::default(),
     }
 }
@@ -115,6 +114,7 @@ impl World {
             ending: machine.ending,
             reclaim_at: None,
             address: format!("10.0.0.{}", place.slot),
+            accelerator: None,
             connection: machine.connection,
         });
         Event::Views {
