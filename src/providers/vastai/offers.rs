@@ -30,7 +30,7 @@ const NOWHERE: &str = "XX";
 const CLUSTER: &str = "cluster-";
 
 /// Asks that a Pool cannot tell apart; its text is the offer's instance type, such as
-/// `2x RTX 4090/US`, `1x A100 SXM4/80GB/US`, `1x GH200/US/arm64` or
+/// `2x RTX 3090/US`, `1x A100 SXM4/80GB/US`, `1x GH200/US/arm64` or
 /// `8x H100 SXM/80GB/cluster-9`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Group {

@@ -22,7 +22,7 @@ fn all(settings: &Settings) -> Vec<Offer> {
 fn asks_that_a_pool_cannot_tell_apart_are_one_offer_at_the_cheapest_price() {
     let offers = all(&Settings::default());
     let ids: Vec<&str> = offers.iter().map(|offer| offer.id.as_str()).collect();
-    assert_eq!(ids, ["8x-h100-sxm-80gb-xx", "1x-rtx-4090-bg"]);
+    assert_eq!(ids, ["8x-h100-sxm-80gb-xx", "1x-rtx-4090-24gb-bg"]);
     let offer = &offers[1];
     // The cheaper ask has too old a driver.
     assert_eq!(offer.on_demand, Some(dec("0.35")));
