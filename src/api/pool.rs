@@ -212,10 +212,10 @@ pub struct Candidate {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 128))]
     pub region: Option<String>,
-    /// On which market.
+    /// On which market. May be changed at any time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allocation: Option<Allocation>,
-    /// Most that one machine may cost in USD per hour.
+    /// Most that one machine may cost in USD per hour. May be changed at any time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 32))]
     #[x_kube(validation = crate::rule::amount("maxHourlyCost", "2.50"))]
