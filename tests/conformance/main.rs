@@ -229,7 +229,8 @@ fn allowed(fault: &Fault, creates: bool, kind: &ErrorKind) -> bool {
         Fault::TooMany { .. } => matches!(kind, ErrorKind::RateLimited(_)),
         Fault::NoCapacity => matches!(kind, ErrorKind::NoCapacity),
         Fault::Quota { .. } => matches!(kind, ErrorKind::Quota(_) | ErrorKind::NoCapacity),
-        Fault::Funds => matches!(kind, ErrorKind::NoCredit),
+        // AWS keeps no balance; what it holds up is a new account, region by region.
+        Fault::Funds => matches!(kind, ErrorKind::NoCredit | ErrorKind::Quota(_)),
         Fault::Unauthorized | Fault::Expired => matches!(kind, ErrorKind::Credentials),
         Fault::Forbidden => {
             matches!(kind, ErrorKind::Permission) || creates && matches!(kind, ErrorKind::NoCapacity)

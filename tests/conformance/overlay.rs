@@ -76,7 +76,7 @@ fn a_network_is_returned_by_settings_that_would_make_none() {
     in_virtual_time(async || {
         let (mut bench, orders) = two().await;
         bench.provider.create(&orders[0]).await.unwrap();
-        bench.bring_down(&orders[0], None).await;
+        bench.end(&orders[0], None).await;
         bench.provider = connect(
             "vastai",
             bench.simulator.url("vastai"),

@@ -19,6 +19,7 @@ use crate::{
         plan::{Action, Next, plan},
     },
     provider::shortage::REMEMBERED,
+    task::model::off,
 };
 
 /// Most plans in a row, as in the real one.
@@ -208,7 +209,7 @@ impl World {
         Ok(Some(answer))
     }
 
-    /// A machine whose runs may finish is not deleted under them.
+    /// A machine whose runs may finish is not deleted under them, unless its Pool is off.
     fn may_be_deleted(&mut self, machine: &Machine) {
         let name = machine.name_any();
         let status = machine.status.clone().unwrap_or_default();
@@ -221,7 +222,12 @@ impl World {
             .any(|rented| rented.mark.machine == name && rented.answers(now));
         let may_finish = machine.annotations().contains_key(crate::machine::FINISH_RUNS);
         let pool = self.server.pools.get(&machine.spec.pool);
-        let pool_stays = pool.is_some_and(|pool| pool.meta().deletion_timestamp.is_none());
+        let seen = self.process.pools.get(&machine.spec.pool).cloned();
+        let is_off = [&pool, &seen]
+            .into_iter()
+            .flatten()
+            .any(|pool| off(pool).is_some());
+        let pool_stays = !is_off && pool.is_some_and(|pool| pool.meta().deletion_timestamp.is_none());
         let runs = self.runs.get(&name).copied().unwrap_or(0);
         self.rule(
             !(works && answers && may_finish && pool_stays) || runs == 0,

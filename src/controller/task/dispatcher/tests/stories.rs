@@ -166,7 +166,10 @@ fn times_at_the_end_of_all_time_are_no_obstacle() {
 fn work_that_stops_its_own_run_does_not_begin_for_ever() {
     let mut world = World::new(1, 1);
     world.quiet();
-    let uid = world.create("t", json!("one"));
+    let uid = world.create_with(
+        "t",
+        json!({ "pool": "p", "command": ["true"], "retries": { "onInterruption": 3 } }),
+    );
     for _ in 0..10 {
         world.quiet();
         let Some((place, run)) = world.active().first().cloned() else {
