@@ -13,6 +13,7 @@ pub mod key_sweep;
 pub(crate) mod leftover_sweep;
 pub mod observe;
 pub mod plan;
+pub mod references;
 pub mod sweep;
 pub mod template;
 
@@ -46,8 +47,9 @@ use skyward_api::{
 use tokio::time::Instant;
 
 use self::{
-    observe::{ReferenceCheck, observe},
+    observe::observe,
     plan::{Next, audit::audit, plan},
+    references::ReferenceCheck,
 };
 use crate::{
     board::Key,

@@ -341,9 +341,9 @@ pub fn plan(seen: &Observed, now: Timestamp) -> Plan {
                 .as_ref()
                 .is_some_and(|block| block.reason == reason::REFERENCE_NOT_FOUND)
             {
-                super::observe::MISSING_EVERY
+                super::references::MISSING_EVERY
             } else {
-                super::observe::REFERENCES_EVERY
+                super::references::REFERENCES_EVERY
             },
         );
     }
