@@ -12,7 +12,7 @@ use std::{
 use jiff::Timestamp;
 use k8s_openapi::{api::core::v1::Namespace, apimachinery::pkg::apis::meta::v1::LabelSelector};
 use kube::{
-    Api, ResourceExt,
+    Api, Resource, ResourceExt,
     core::{PartialObjectMeta, Selector, SelectorExt},
     runtime::reflector::{ObjectRef, Store as Cache},
 };
