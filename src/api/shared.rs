@@ -19,7 +19,11 @@ pub struct Accelerator {
         skip_serializing_if = "Option::is_none",
         serialize_with = "as_written"
     )]
-    #[schemars(range(min = 0.125, max = 16.0))]
+    // The API server compares whole numbers with whole bounds alone: 0 would be taken.
+    #[schemars(
+        range(min = 0.125, max = 16.0),
+        extend("x-kubernetes-validations" = [{"rule": "self >= 0.125", "message": "count must be at least 0.125"}])
+    )]
     pub count: Option<f64>,
     /// Least memory of each in GB (10^9 bytes); any when left out.
     #[serde(default, rename = "memoryGB", skip_serializing_if = "Option::is_none")]
