@@ -33,6 +33,7 @@ use crate::{
     printcolumn(name = "Provider", type_ = "string", json_path = ".spec.provider"),
     printcolumn(name = "Accelerator", type_ = "string", json_path = ".spec.accelerator.name"),
     printcolumn(name = "Ready", type_ = "string", json_path = ".status.readySummary"),
+    printcolumn(name = "Spot", type_ = "integer", json_path = ".status.spotMachines"),
     printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
     printcolumn(name = "$/h", type_ = "string", json_path = ".status.hourlyCost"),
     printcolumn(name = "Spent", type_ = "string", json_path = ".status.cost.spent"),
@@ -435,6 +436,9 @@ pub struct PoolStatus {
     /// Machines that exist or are ordered.
     #[serde(default)]
     pub machines: u32,
+    /// Those of them that are of the spot market.
+    #[serde(default)]
+    pub spot_machines: u32,
     /// Machines that take Tasks.
     #[serde(default)]
     pub ready_machines: u32,

@@ -146,6 +146,7 @@ async fn columns_show_what_a_person_wants() -> Result<()> {
                 "PROVIDER",
                 "ACCELERATOR",
                 "READY",
+                "SPOT",
                 "PHASE",
                 "$/H",
                 "SPENT",

@@ -84,7 +84,10 @@ async fn columns_short_names_wait_and_watch_serve_a_person() -> Result {
     space.task("first", "p", task).await?;
     space.task_ended("first").await?;
     for (what, columns) in [
-        ("pools", "NAME PROVIDER ACCELERATOR READY PHASE $/H SPENT AGE"),
+        (
+            "pools",
+            "NAME PROVIDER ACCELERATOR READY SPOT PHASE $/H SPENT AGE",
+        ),
         ("tasks", "NAME POOL MODE DONE STATUS RESTARTS DURATION AGE"),
         (
             "machines.skyward.dev",
@@ -92,7 +95,7 @@ async fn columns_short_names_wait_and_watch_serve_a_person() -> Result {
         ),
         (
             "offers",
-            "NAME PROVIDER ACCELERATOR COUNT VCPUS MEMORY-GB ON-DEMAND SPOT AVAILABLE AGE",
+            "NAME PROVIDER ACCELERATOR COUNT GPU-GB VCPUS MEMORY-GB ON-DEMAND SPOT AVAILABLE CONNECTED AGE",
         ),
     ] {
         assert_eq!(header(&space, &[what]).await?, columns, "{what}");

@@ -6,6 +6,7 @@ use rust_decimal::Decimal;
 use skyward_api::{
     condition::{self, Draft as Condition, READY, RECONCILING, STALLED, cut, find, reason},
     labels,
+    machine::Market,
     pool::{MachineAttention, PoolPhase},
 };
 
@@ -205,6 +206,9 @@ fn write(draft: &mut Draft<'_>, counts: &Counts, conditions: &[Condition]) {
     ));
     status.ready_summary = format!("{}/{}", counts.ready, seen.pool.spec.nodes.desired);
     status.machines = counts.exist;
+    let of_spot = |machine: &&MachineFacts| machine.market == Market::Spot;
+    let spot = seen.machines.iter().filter(of_spot).count();
+    status.spot_machines = u32::try_from(spot).unwrap_or(u32::MAX);
     status.ready_machines = counts.ready;
     status.running_tasks = seen
         .load

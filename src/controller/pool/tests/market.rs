@@ -453,6 +453,15 @@ fn a_period_that_began_while_nobody_looked_has_what_was_spent_in_it() {
 }
 
 #[test]
+fn machines_of_the_spot_market_are_counted() {
+    let mut seen = market(json!({ "provider": "a", "nodes": { "desired": 2 } }), &[]);
+    let mut spot = ready(0);
+    spot.market = Market::Spot;
+    seen.machines = vec![spot, ready(1)];
+    assert_eq!(decide(&seen).status.spot_machines, 1);
+}
+
+#[test]
 fn amounts_that_nobody_can_spend_are_no_obstacle() {
     let most = "99999999999999999999999999999";
     let spec = json!({ "provider": "a", "nodes": { "desired": 1 }, "budget": { "maxTotalCost": most } });
