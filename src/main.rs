@@ -21,7 +21,7 @@ use skyward_controller::{
     metrics::Metrics,
     runtime::{self, Parts},
 };
-use skyward_core::{Endpoints, offer::Architecture};
+use skyward_core::Endpoints;
 use skyward_providers::{CallSink, container};
 use skyward_remote::AgentBinaries;
 use skyward_store::Store;
@@ -245,7 +245,6 @@ async fn controller(flags: Controller, shutdown: CancellationToken) -> Result<()
             PodNetwork::Direct => container::PodNetwork::Direct,
             PodNetwork::PortForward => container::PodNetwork::PortForward,
         },
-        architectures: architectures(&agents),
         endpoints: Endpoints::new(flags.endpoints.clone()),
         sink: Some(Arc::new(Sink(metrics.clone()))),
     };
@@ -273,15 +272,6 @@ async fn controller(flags: Controller, shutdown: CancellationToken) -> Result<()
     .await?;
     tracing::info!("the controller ended");
     Ok(())
-}
-
-/// What there are agents for.
-fn architectures(agents: &AgentBinaries) -> Vec<Architecture> {
-    [("x86_64", Architecture::X86_64), ("aarch64", Architecture::Arm64)]
-        .into_iter()
-        .filter(|(name, _)| agents.get(name).is_some())
-        .map(|(_, architecture)| architecture)
-        .collect()
 }
 
 async fn apiserver(flags: Apiserver, shutdown: CancellationToken) -> Result<()> {

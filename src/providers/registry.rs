@@ -8,7 +8,6 @@ use serde::de::DeserializeOwned;
 use skyward_api::{crd::AccountKind, provider::ProviderSpec};
 use skyward_core::{
     Account, Capabilities, CredentialKey, Credentials, Endpoints, ErrorKind, Provider, ProviderError,
-    offer::Architecture,
 };
 
 use crate::{
@@ -26,8 +25,6 @@ pub struct Options {
     pub node_image: String,
     /// How Pods are reached.
     pub pod_network: container::PodNetwork,
-    /// What the operator has agents for; only Pods are chosen by it.
-    pub architectures: Vec<Architecture>,
     /// Addresses of APIs that differ from the clouds' own.
     pub endpoints: Endpoints,
     /// Who is told of every call.
@@ -212,7 +209,6 @@ pub fn factory(
             cluster: options.cluster.clone(),
             node_image: options.node_image.clone(),
             pod_network: options.pod_network,
-            architectures: options.architectures.clone(),
         },
     );
     move |object, credentials| {

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::Toleration;
 use sha2::{Digest, Sha256};
 use skyward_api::provider::{Amounts, ContainerSettings, PullPolicy, SecurityProfile};
-use skyward_core::{ErrorKind, ProviderError, offer::Architecture};
+use skyward_core::{ErrorKind, ProviderError};
 
 use super::Options;
 
@@ -35,8 +35,6 @@ pub struct Settings {
     pub requests: Amounts,
     /// Limits where the Pool does not say.
     pub limits: Amounts,
-    /// Architectures of nodes that machines may run on.
-    pub architectures: Vec<Architecture>,
 }
 
 /// What a Pod may do.
@@ -106,7 +104,6 @@ pub fn resolve(settings: &ContainerSettings, options: &Options) -> Result<Settin
         runtime_class: settings.runtime_class_name.clone(),
         requests: resources.requests.unwrap_or_default(),
         limits: resources.limits.unwrap_or_default(),
-        architectures: options.architectures.clone(),
     })
 }
 
@@ -138,7 +135,6 @@ mod tests {
             cluster: "c".into(),
             node_image: image.into(),
             pod_network: PodNetwork::Direct,
-            architectures: vec![Architecture::X86_64],
         }
     }
 

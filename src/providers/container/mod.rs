@@ -29,7 +29,6 @@ use skyward_api::labels;
 use skyward_core::{
     Accepted, Capabilities, Deletion, ErrorKind, MachineRef, Offer, Order, Provider, ProviderError,
     ProviderMachine, ProviderPhase, Scope,
-    offer::Architecture,
     provider::{HostKeys, Idempotency, Marking, SelfStop},
 };
 
@@ -75,8 +74,6 @@ pub struct Options {
     pub node_image: String,
     /// How Pods are reached.
     pub pod_network: PodNetwork,
-    /// What the operator has agents for.
-    pub architectures: Vec<Architecture>,
 }
 
 /// The client of a Provider object of this kind.

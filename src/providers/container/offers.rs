@@ -129,8 +129,6 @@ pub fn offers(nodes: &[Node], settings: &Settings) -> Vec<Offer> {
     groups
         .into_iter()
         .filter_map(|(group, seen)| offer(&group, &seen))
-        // Without an agent for it a machine is of no use.
-        .filter(|offer| settings.architectures.contains(&offer.architecture))
         .collect()
 }
 

@@ -106,7 +106,6 @@ impl Live {
             cluster: "live-test".into(),
             node_image: self.node_image.clone(),
             pod_network: PodNetwork::Direct,
-            architectures: vec![Architecture::X86_64, Architecture::Arm64],
         };
         connect(
             &Cluster::new(self.client.clone(), options),

@@ -5,14 +5,13 @@ use skyward_api::{
     provider::{Amounts, ContainerResources, ContainerSettings, SecurityProfile},
     shared::{LocalRef, Size},
 };
-use skyward_core::offer::{Architecture, Market};
+use skyward_core::offer::Market;
 
 pub(crate) fn settings(spec: ContainerSettings) -> Settings {
     let options = Options {
         cluster: "c1".into(),
         node_image: "node:1".into(),
         pod_network: PodNetwork::Direct,
-        architectures: vec![Architecture::X86_64],
     };
     config::resolve(&spec, &options).unwrap()
 }
