@@ -253,31 +253,20 @@ impl Dispatcher {
             limit,
             &task.entry.pool,
         );
+        let cause = self.cause(&runs, interrupted, stop);
         match outcome {
             Outcome::Ended => self.end_attempt(uid, &ids, None, now),
-            Outcome::Failed(why) => {
-                if why.reason == reason::INTERRUPTED
-                    && let Some(task) = self.tasks.get_mut(uid)
-                {
-                    task.counts.interruptions += 1;
+            Outcome::Failed(mut why) => {
+                if why.reason == reason::INTERRUPTED {
+                    why.message = format!("{}; the last time {cause}", why.message);
+                    if let Some(task) = self.tasks.get_mut(uid) {
+                        task.counts.interruptions += 1;
+                    }
                 }
                 self.end_attempt(uid, &ids, Some(why), now);
             }
             Outcome::Retry => {
-                let first = |wanted: &dyn Fn(&Run) -> bool| runs.iter().find(|run| wanted(run));
-                let lost = first(&|run| matches!(run.stage, RunStage::Lost));
-                let machine = lost
-                    .or_else(|| first(&|run| self.ends(run)))
-                    .or_else(|| first(&|run| matches!(run.stage, RunStage::Finished(_))))
-                    .map(|run| run.machine.to_string())
-                    .unwrap_or_default();
-                let what = match stop {
-                    _ if interrupted => "was lost",
-                    Some(_) => "goes",
-                    // Its agent is told so when it shuts down; work may do that as well.
-                    None => "stopped its run on a SIGTERM",
-                };
-                let message = format!("machine \"{machine}\" {what}; attempt {} follows", number + 1);
+                let message = format!("{cause}; attempt {} follows", number + 1);
                 self.put_back(uid, Some(Why::new(reason::RETRYING, message.clone())), now);
                 if let Some(task) = self.tasks.get_mut(uid) {
                     task.counts.interruptions += 1;
@@ -292,6 +281,24 @@ impl Dispatcher {
             }
             Outcome::Later(message) => self.put_back(uid, Some(Why::new(reason::RETRYING, message)), now),
         }
+    }
+
+    /// What interrupted an attempt, in words.
+    fn cause(&self, runs: &[&Run], interrupted: bool, stop: Option<StopWhy>) -> String {
+        let first = |wanted: &dyn Fn(&Run) -> bool| runs.iter().find(|run| wanted(run));
+        let lost = first(&|run| matches!(run.stage, RunStage::Lost));
+        let machine = lost
+            .or_else(|| first(&|run| self.ends(run)))
+            .or_else(|| first(&|run| matches!(run.stage, RunStage::Finished(_))))
+            .map(|run| run.machine.to_string())
+            .unwrap_or_default();
+        let what = match stop {
+            _ if interrupted => "was lost",
+            Some(_) => "goes",
+            // Its agent is told so when it shuts down; work may do that as well.
+            None => "stopped its run on a SIGTERM",
+        };
+        format!("machine \"{machine}\" {what}")
     }
 
     /// The Task ends with what its runs came to.

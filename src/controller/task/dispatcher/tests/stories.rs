@@ -181,6 +181,14 @@ fn work_that_stops_its_own_run_does_not_begin_for_ever() {
     }
     let status = world.status(&uid);
     assert_eq!((status.phase, status.interruptions), (Some(TaskPhase::Failed), 4));
+    let failed = condition::find(&status.conditions, condition::FAILED).unwrap();
+    assert!(
+        failed
+            .message
+            .ends_with("the last time machine \"p-0.1\" stopped its run on a SIGTERM"),
+        "{}",
+        failed.message
+    );
 }
 
 #[test]
