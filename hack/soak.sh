@@ -42,6 +42,6 @@ while ((round < ROUNDS)) && { ((round == 0)) || ((SECONDS < until)); }; do
   say "##### round $round, seed $seed ($(elapsed $((until > SECONDS ? until - SECONDS : 0))) to go)"
   part "simulations and properties" cargo test --locked --workspace --lib
   part "stories of what is killed" cargo test --locked --workspace --test e2e -- --test-threads=2 crash::
-  ((round % 5)) || part "all stories" cargo test --locked --workspace --test e2e -- --test-threads="${TEST_THREADS:-6}"
+  ((round % 5)) || part "all stories" cargo test --locked --workspace --test e2e -- --test-threads="${TEST_THREADS:-8}"
 done
 say "$round rounds passed, seeds $first to $((first + round - 1))."

@@ -2,23 +2,33 @@
 # Runs the test programs of one package.
 #
 #   hack/test-programs.sh skyward-e2e -- --test-threads=4 name_of_one_test
+#   hack/test-programs.sh --list skyward-e2e
 #
 # They are named one by one and not by `-p`, with which cargo would choose other features
-# for what others wrote, and compile all of it again.
+# for what others wrote, and compile all of it again. One that fails keeps none from running.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
+list=
+if [ "$1" = --list ]; then
+  list=yes
+  shift
+fi
 package=$1
 shift
 programs=$(cargo metadata --locked --no-deps --format-version 1 | python3 -c '
 import json, sys
 for package in json.load(sys.stdin)["packages"]:
     if package["name"] == sys.argv[1]:
-        print(*("--test=" + target["name"] for target in package["targets"] if "test" in target["kind"]))
+        print(*(target["name"] for target in package["targets"] if "test" in target["kind"]))
 ' "$package")
 [ -n "$programs" ] || {
   printf 'error: the workspace has no package "%s" with test programs\n' "$package" >&2
   exit 1
 }
-# shellcheck disable=SC2086 # a list
-exec cargo test --locked --workspace $programs "$@"
+if [ -n "$list" ]; then
+  printf '%s\n' "$programs"
+  exit
+fi
+read -ra programs <<<"$programs"
+exec cargo test --locked --workspace --no-fail-fast "${programs[@]/#/--test=}" "$@"

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Everything that can fail, in the order in which a mistake shows soonest. A
 # stage that needs another's result is not run when that one failed; all others
-# are, so that one run tells all there is to know.
+# are, so that one run tells all there is to know. Unit tests keep the processors busy, tests
+# on a cluster mostly wait: they run side by side.
 #
 #   hack/test.sh [test|unit|lint|e2e|soak]
 #
@@ -25,6 +26,9 @@ SUMMARY=()
 declare -A OUTCOME=()
 RUNNING= # pid of a stage with a limit
 CURRENT= # title of the stage at work
+STORIES=() # ids of the stages of end-to-end tests
+BESIDE=  # pid of the stages that run beside the others
+BESIDE_SAID=
 
 # --- stages ------------------------------------------------------------------
 
@@ -62,6 +66,44 @@ stage() {
     SUMMARY+=("FAILED   $title ($(elapsed $((SECONDS - begun))))")
     warn "=== failed: $title (exit status $rc)"
   fi
+}
+
+# beside FUNCTION: run its stages while the others go on. What they say comes when they
+# are joined, whole; what became of them is handed over in a file.
+beside() {
+  BESIDE_SAID=$(mktemp -d)
+  (
+    trap - EXIT
+    trap '[ -z "$RUNNING" ] || kill -TERM "$RUNNING" 2>/dev/null; exit 143' INT TERM
+    # shellcheck disable=SC2030 # handed over below
+    SUMMARY=()
+    "$@"
+    {
+      declare -p OUTCOME | sed 's/^declare -A OUTCOME=/FOUND=/'
+      declare -p SUMMARY | sed 's/^declare -a SUMMARY=/TOLD=/'
+    } >"$BESIDE_SAID/outcome"
+  ) >"$BESIDE_SAID/output" 2>&1 </dev/null &
+  BESIDE=$!
+}
+# join: wait for them.
+join() {
+  local -A FOUND=()
+  local TOLD=() id
+  [ -n "$BESIDE" ] || return 0
+  wait "$BESIDE" || true
+  BESIDE=
+  cat "$BESIDE_SAID/output"
+  if [ -e "$BESIDE_SAID/outcome" ]; then
+    # shellcheck disable=SC1091 # written by beside
+    . "$BESIDE_SAID/outcome"
+    for id in "${!FOUND[@]}"; do OUTCOME[$id]=${OUTCOME[$id]:-${FOUND[$id]}}; done
+    # shellcheck disable=SC2031
+    SUMMARY+=("${TOLD[@]}")
+  else
+    OUTCOME[beside]=failed
+    SUMMARY+=("FAILED   what ran beside the others: it was ended")
+  fi
+  rm -rf "$BESIDE_SAID"
 }
 
 # absent ID PATH TITLE: mark a stage whose folder does not exist.
@@ -139,6 +181,10 @@ finish() {
     kill -TERM "$RUNNING" 2>/dev/null || true
     wait "$RUNNING" 2>/dev/null || true
   fi
+  if [ -n "$BESIDE" ]; then
+    ((rc == 0)) || kill -TERM "$BESIDE" 2>/dev/null || true
+    join
+  fi
   [ -z "$CURRENT" ] || SUMMARY+=("FAILED   $CURRENT")
   for id in "${!OUTCOME[@]}"; do [ "${OUTCOME[$id]}" = ok ] || failed=1; done
   if ((failed || rc)) && [[ ${OUTCOME[cluster]:-} =~ ^(ok|failed)$ ]]; then keep_evidence; fi
@@ -180,7 +226,7 @@ lints() {
   absent drift src/xtask "generated files" ||
     stage drift tools 20 "generated files are up to date (cargo xtask check)" cargo xtask check
 }
-units() {
+tools_of_units() {
   stage sshd tools 0 "an OpenSSH server for the tests" openssh_server
   # The AWS client meets a server of EC2's API that others wrote, within the unit tests.
   stage moto tools 5 "moto, an EC2 server for the tests" hack/moto.sh
@@ -202,15 +248,32 @@ units() {
       export SKYWARD_PRISM
     fi
   fi
-  stage unit "tools sshd" 40 "unit, property and doc tests" \
+}
+units() {
+  # Where they run beside the tests on a cluster, these come first: they wait for answers.
+  stage unit "tools sshd" 40 "unit, property and doc tests" nice -n 10 \
     cargo test --locked --workspace --exclude skyward-e2e --exclude skyward-control-plane-tests --exclude skyward-bench
   absent python python "python tests" ||
-    stage python tools 10 "python tests" env -C python python3 -m unittest discover
+    stage python tools 10 "python tests" env -C python nice -n 10 python3 -m unittest discover
 }
 a_cluster() {
   stage build tools 40 "build operator, plugin and agent" hack/build.sh
   stage cluster cluster-tools 0 "cluster up" bring_cluster
   stage images "build cluster" 0 "images" build_images
+}
+# One program after the other, since each installs the operator as it needs it. The clouds
+# come first: their stories wait longest, and unit tests may still be running beside them.
+stories() {
+  local program programs threads
+  programs=$(hack/test-programs.sh --list skyward-e2e) || die "the end-to-end tests cannot be listed"
+  for program in clouds $programs; do
+    [[ " ${STORIES[*]} " != *" e2e-$program "* ]] || continue
+    STORIES+=("e2e-$program")
+    threads=8
+    [ "$program" != clouds ] || threads=14
+    stage "e2e-$program" images 30 "end-to-end on $(describe_cluster): $program" \
+      cargo test --locked --workspace --test "$program" -- --test-threads="${TEST_THREADS:-$threads}"
+  done
 }
 on_the_cluster() {
   stage cluster-tools tools 30 "kubectl, helm and the parts of a cluster" hack/tools.sh
@@ -226,10 +289,9 @@ on_the_cluster() {
   [ "$CLUSTER" != local ] || stage cloudsim images 10 "simulated machines that are Pods" cargo test --locked --workspace --lib pods::live::
   absent control-plane tests/control_plane "control-plane tests" ||
     stage control-plane images 20 "control-plane tests" hack/test-programs.sh skyward-control-plane-tests
-  absent e2e tests/e2e "end-to-end tests" ||
-    stage e2e images 45 "end-to-end tests on $(describe_cluster)" hack/test-programs.sh skyward-e2e -- --test-threads="${TEST_THREADS:-6}"
+  absent e2e tests/e2e "end-to-end tests" || stories
   # Only the local cluster's API server writes down who asked for what.
-  [ "$CLUSTER" != local ] || stage permissions e2e 0 "permissions: what the chart grants is what was used" permissions
+  [ "$CLUSTER" != local ] || stage permissions "${STORIES[*]}" 0 "permissions: what the chart grants is what was used" permissions
 }
 
 needs=()
@@ -240,7 +302,10 @@ if [ "${OUTCOME[tools]}" = ok ]; then c_compiler; fi
 CLUSTER=${CLUSTER:-}
 case $WHAT in
   lint) lints ;;
-  unit) units ;;
+  unit)
+    tools_of_units
+    units
+    ;;
   e2e)
     choose_cluster
     on_the_cluster
@@ -254,8 +319,17 @@ case $WHAT in
   test)
     choose_cluster
     lints
-    units
+    tools_of_units
+    # All at once, since a cargo that compiles keeps others from starting what they have.
+    stage tests tools 40 "build the tests" cargo test --locked --workspace --no-run
+    # Tests on a cluster mostly wait.
+    if [ "${OUTCOME[tests]:-}" = ok ]; then
+      say
+      say "  Unit tests run beside what follows; what they say stands at the end."
+      beside units
+    fi
     on_the_cluster
+    join
     ;;
   *) die "hack/test.sh does not know '$WHAT'; it can be test, lint, unit, e2e or soak" ;;
 esac

@@ -32,9 +32,10 @@ use tonic::transport::{Channel, Endpoint};
 use super::{home::Home, machine, server::Options};
 use crate::protocol::{HelloReply, HelloRequest, agent_client::AgentClient, version};
 
-/// In which the socket must answer.
-const READY: Duration = Duration::from_secs(10);
-const ANSWER: Duration = Duration::from_secs(2);
+/// In which the socket must answer: a machine that is busy with something else (an image that
+/// is unpacked, a hundred neighbours that start) is slow, not broken.
+const READY: Duration = Duration::from_secs(45);
+const ANSWER: Duration = Duration::from_secs(10);
 const FIRST_BACKOFF: Duration = Duration::from_millis(50);
 /// Shorter than a start waits for the socket, so that it sees the next attempt.
 const LONGEST_BACKOFF: Duration = Duration::from_secs(5);

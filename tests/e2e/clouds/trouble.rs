@@ -260,6 +260,8 @@ async fn a_cloud_that_does_not_answer_delays_nobody_elses_machines() -> Result {
     // Each of our orders is given up after half a minute, and 32 are under way at a time.
     no_answer.times = Some(3 * 32);
     silent.sim.fault(no_answer);
+    // Nor is anything made of them: 150 Pods would delay everybody's by themselves.
+    silent.sim.fault(no_capacity(silent));
     space.pool("silent", 150, json!({"provider": one})).await?;
     space
         .wait("silent", "has its machines on record", 60, |pool: &Pool| {

@@ -225,7 +225,11 @@ async fn run(live: &Live, settings: ContainerSettings, name: &str) -> ProviderMa
     })
     .await;
     assert!(ended, "the end of a running Pod takes a while");
-    assert_eq!(provider.get(&machine).await.unwrap(), None);
+    // What the watch has not seen go yet is still told of.
+    wait("the watch saw it go", async || {
+        provider.get(&machine).await.unwrap().is_none().then_some(())
+    })
+    .await;
     running
 }
 
