@@ -14,7 +14,7 @@ k() { "$SKYWARD_BIN_DIR/kubectl" --kubeconfig "$DEMO/kubeconfig" "$@"; }
 made() { grep -qx "$1" "$DEMO/made" 2>/dev/null; }
 
 from_given_cluster() {
-  local others
+  local kinds crds others=''
   k --request-timeout 15s version >/dev/null 2>&1 || die "the demo's cluster does not answer. Make it answer and try again, or forget it: rm -r $DEMO"
 
   if made samples; then
@@ -25,8 +25,10 @@ from_given_cluster() {
       die "some samples are still being deleted after $LIMIT: look at 'kubectl describe' of them, then run this again"
   fi
 
-  # Without the operator nobody would take these down.
-  others=$(k get providers.skyward.dev,pools.skyward.dev,tasks.skyward.dev,machines.skyward.dev -A -o name 2>/dev/null | head -n 5)
+  # Without the operator nobody would take these down. A demo that stopped before Helm left no
+  # such kinds.
+  kinds=$(k get crd -o name | sed -nE 's#.*/((providers|pools|tasks|machines)\.skyward\.dev)$#\1#p' | paste -sd,)
+  [ -z "$kinds" ] || others=$(k get "$kinds" -A -o name | sed -n 1,5p)
   [ -z "$others" ] || die "these are not the demo's, and need the operator that would go now; delete them first: ${others//$'\n'/ }"
 
   if made release; then
@@ -35,8 +37,9 @@ from_given_cluster() {
   fi
   if made crds; then
     say "  deleting the resource definitions"
-    # shellcheck disable=SC2046 # a list
-    k delete --ignore-not-found --timeout "$LIMIT" $(k get crd -o name | grep '\.skyward\.dev$') >/dev/null
+    crds=$(k get crd -o name | sed -n '/\.skyward\.dev$/p')
+    # shellcheck disable=SC2086 # a list
+    [ -z "$crds" ] || k delete --ignore-not-found --timeout "$LIMIT" $crds >/dev/null
   fi
   if made namespace; then
     k delete namespace "$NAMESPACE" --ignore-not-found --timeout "$LIMIT" >/dev/null

@@ -42,7 +42,11 @@ impl Tariff {
         let listed = decimal(&spec.hourly_price);
         Self {
             hourly,
-            on_demand: spec.on_demand_price.as_deref().map_or(listed, decimal),
+            on_demand: match spec.market {
+                // Whatever it came to cost: a marketplace may take more than its offer showed.
+                Market::OnDemand => hourly,
+                Market::Spot => spec.on_demand_price.as_deref().map_or(listed, decimal),
+            },
             market: spec.market,
             step: Duration::from_secs(u64::from(spec.billing_step_seconds.unwrap_or(1))),
             minimum: Duration::from_secs(u64::from(spec.billing_minimum_seconds.unwrap_or(0))),
@@ -249,6 +253,15 @@ mod tests {
         assert_eq!(so_far(&machine(status.clone()), now).spot, Decimal::ONE);
         status["billedUntil"] = "2026-11-21T11:20:00Z".into();
         assert_eq!(so_far(&machine(status), now).spot, Decimal::new(5, 1));
+    }
+
+    #[test]
+    fn what_was_rented_on_demand_saves_and_loses_nothing() {
+        let status = serde_json::json!({ "acceptedAt": "2026-11-21T10:00:00Z", "hourlyPrice": "5" });
+        let mut machine = machine(status);
+        machine.spec.market = Market::OnDemand;
+        let cost = so_far(&machine, "2026-11-21T12:00:00Z".parse().unwrap());
+        assert_eq!((cost.on_demand, cost.savings), (Decimal::TEN, Decimal::ZERO));
     }
 
     #[test]

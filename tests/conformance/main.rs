@@ -9,6 +9,7 @@
 mod ledger;
 mod overlay;
 mod pages;
+mod prices;
 mod prism;
 
 use std::{collections::BTreeSet, path::PathBuf, time::Duration};

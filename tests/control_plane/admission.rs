@@ -330,13 +330,13 @@ const BAD: &[(&str, &str, &str)] = &[
     ),
     (
         "Provider",
-        "{container: {}, overridable: [image], allowedNamespaces: {}}",
-        "no setting of container can be overridden",
+        "{vastai: {}, overridable: [diskGB, geolocation], allowedNamespaces: {}}",
+        "overridable cannot name geolocation",
     ),
     (
         "Provider",
-        "{vastai: {}, overridable: [diskGB, geolocation], allowedNamespaces: {}}",
-        "overridable cannot name geolocation",
+        "{vastai: {}, overridable: [requireDirectPort], allowedNamespaces: {}}",
+        "overridable cannot name geolocation, requireDirectPort",
     ),
     // Written by the controller, read by us all the same.
     ("Machine", "{pool: p}", "spec.poolUid: Required value"),

@@ -53,6 +53,18 @@ for kind in tasks pools machines providers; do
     done
 done
 for name in $(k get crd -o name | grep '\.skyward\.dev$' || true); do k delete "$name" --timeout 60s >/dev/null; done
+
+# --- a demo that stopped before Helm ------------------------------------------
+
+mkdir -p "$SKYWARD_DEMO"
+cp "$KUBECONFIG_GIVEN" "$SKYWARD_DEMO/kubeconfig"
+echo given >"$SKYWARD_DEMO/cluster"
+printf '%s\n' crds namespace release >"$SKYWARD_DEMO/made"
+make -s demo-down >"$WORK/out" 2>&1 || bad "make demo-down after a demo that stopped before Helm" "$WORK/out"
+[ ! -e "$SKYWARD_DEMO" ] || bad "demo-down forgets such a demo" "$WORK/out"
+
+# --- one that gets to its end -------------------------------------------------
+
 k create namespace demo-bystander >/dev/null
 k create configmap -n demo-bystander theirs --from-literal=a=b >/dev/null
 

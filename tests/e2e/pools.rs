@@ -348,3 +348,29 @@ async fn restricted_pod_security_is_enough_for_a_restricted_provider() -> Result
         .ok()?;
     space.finish().await
 }
+
+#[tokio::test]
+async fn a_pool_says_that_a_quota_refuses_its_machines_and_goes_on_when_it_is_raised() -> Result {
+    let space = story("quota").await?;
+    let quota = json!({
+        "apiVersion": "v1", "kind": "ResourceQuota",
+        "metadata": {"name": "none", "namespace": space.name},
+        "spec": {"hard": {"count/machines.skyward.dev": "0"}},
+    });
+    space.cluster.apply(&quota.to_string()).await?.ok()?;
+    space.pool("p", 1, json!({})).await?;
+    let told = space
+        .wait("p", "exceeded quota", 60, |pool: &Pool| {
+            let status = pool.status.as_ref();
+            status.is_some_and(|status| {
+                let mut conditions = status.conditions.iter();
+                conditions.any(|condition| condition.message.contains("exceeded quota"))
+            })
+        })
+        .await?;
+    let tries = told.status.unwrap_or_default().last_attempt;
+    assert!(tries <= 3, "{tries} tries within moments");
+    space.kubectl(&["delete", "resourcequota", "none"]).await?.ok()?;
+    space.pool_ready("p").await?;
+    space.finish().await
+}

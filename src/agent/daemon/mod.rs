@@ -172,6 +172,14 @@ fn command_line(arguments: &[String]) -> anyhow::Result<()> {
         }
         CliCommand::Supervise(given) => {
             close_inherited();
+            // Where whoever started us looks: `agent.log`, after a reboot the journal of systemd.
+            // That a full disk takes no line must not end us, as complaining there would.
+            tracing_subscriber::fmt()
+                .with_ansi(false)
+                .with_target(false)
+                .with_writer(std::io::stderr)
+                .log_internal_errors(false)
+                .init();
             supervise::supervise(&arguments[1..], &given.options().home)
         }
         CliCommand::Daemon(given) => {

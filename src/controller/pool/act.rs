@@ -35,6 +35,9 @@ pub enum Error {
     /// The API server refused or is away.
     #[error("could not {0}")]
     Api(&'static str, #[source] kube::Error),
+    /// The API server refuses a Machine of this Pool, and will until somebody changes something.
+    #[error("the API server refuses the record of a machine: {0}")]
+    Refused(String),
     /// It did not answer.
     #[error("could not {0}: no answer in time")]
     Late(&'static str),
@@ -53,6 +56,7 @@ impl Error {
             Self::Stale => "conflict",
             Self::LimitRace => "limit_race",
             Self::Api(..) => "api",
+            Self::Refused(_) => "refused",
             Self::Late(_) => "api_late",
             Self::Key(_) => "key",
             Self::Provider(_) => "provider",
@@ -284,7 +288,12 @@ async fn create_machine(
         Err(Error::Api(what, kube::Error::Api(status))) if (400..500).contains(&status.code) => {
             // Certainly not created: refused.
             context.fleet.cancel(&key);
-            Err(Error::Api(what, kube::Error::Api(status)))
+            // 429: too many requests at once, of whomever.
+            Err(if status.code == 429 {
+                Error::Api(what, kube::Error::Api(status))
+            } else {
+                Error::Refused(status.message.clone())
+            })
         }
         // Perhaps created: the reservation stays until somebody has looked.
         Err(error) => Err(error),

@@ -47,7 +47,7 @@ pub struct Reserved {
     pub place: Place,
     /// On which market.
     pub market: Market,
-    /// USD per hour.
+    /// USD per hour, as much as it may come to cost.
     pub hourly: Decimal,
     /// Since when.
     pub since: Instant,
@@ -65,10 +65,18 @@ impl Reserved {
                 region: spec.region.clone(),
             },
             market: spec.market,
-            hourly: money::usd(&spec.hourly_price).unwrap_or_default(),
+            hourly: most_hourly(spec),
             since: Instant::now(),
         }
     }
+}
+
+/// What a Machine may come to cost per hour before its provider says what it costs: who
+/// counted its price alone would find a limit passed when a dearer one was had.
+fn most_hourly(spec: &MachineSpec) -> Decimal {
+    let usd = |text: &str| money::usd(text).unwrap_or_default();
+    let ceiling = spec.price_ceiling.as_deref().map(usd).unwrap_or_default();
+    ceiling.max(usd(&spec.hourly_price))
 }
 
 /// Most Machines at once, and most that they may cost per hour.
@@ -277,7 +285,13 @@ fn used(inner: &Inner, provider: &str, namespace: &str) -> Used {
     let mut used = Used::default();
     for machine in inner.pools.values().flat_map(BTreeMap::values) {
         if machine.spec.provider == provider {
-            let hourly = money::usd(money::hourly_price(machine)).unwrap_or_default();
+            let status = machine.status.as_ref();
+            let is_known = status.is_some_and(|s| s.accepted_at.is_some() || s.hourly_price.is_some());
+            let hourly = if is_known {
+                money::usd(money::hourly_price(machine)).unwrap_or_default()
+            } else {
+                most_hourly(&machine.spec)
+            };
             used.add(hourly, machine.metadata.namespace.as_deref() == Some(namespace));
         }
     }
@@ -370,6 +384,25 @@ mod tests {
         });
         assert!(fleet.reserve("a", &limits, vec![reserved(0), reserved(1)]));
         assert!(!fleet.reserve("b", &limits, vec![reserved(0)]));
+    }
+
+    #[test]
+    fn an_order_counts_with_what_it_may_come_to_cost_until_it_is_accepted() {
+        let fleet = Fleet::default();
+        let mut ordered = machine("m-0").as_ref().clone();
+        ordered.spec.hourly_price = "1".into();
+        ordered.spec.price_ceiling = Some("3".into());
+        assert_eq!(
+            Reserved::of("uid", &ordered.spec).hourly,
+            Decimal::from(3),
+            "as it is recorded"
+        );
+        fleet.apply(&Arc::new(ordered.clone()));
+        assert_eq!(fleet.used("local", "team").hourly, Decimal::from(3));
+        let accepted = serde_json::from_value(serde_json::json!({ "acceptedAt": "2026-11-21T10:00:00Z" }));
+        ordered.status = Some(accepted.unwrap());
+        fleet.apply(&Arc::new(ordered));
+        assert_eq!(fleet.used("local", "team").hourly, Decimal::ONE);
     }
 
     #[test]

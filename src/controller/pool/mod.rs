@@ -47,7 +47,7 @@ use skyward_api::{
 use tokio::time::Instant;
 
 use self::{
-    observe::observe,
+    observe::{Refusal, observe},
     plan::{Next, audit::audit, plan},
     references::ReferenceCheck,
 };
@@ -66,6 +66,10 @@ const AFTER_VIOLATION: Duration = Duration::from_secs(10);
 /// The next look after a plan that was made from an old view.
 const AFTER_CONFLICT: Duration = Duration::from_millis(50);
 
+/// Wait after the API server refused a Machine; it doubles up to this many times its value.
+const REFUSED_WAIT: Duration = Duration::from_secs(5);
+const MAX_REFUSED_FACTOR: u32 = 12;
+
 struct Shared {
     context: Context,
     namespaces: Cache<PartialObjectMeta<Namespace>>,
@@ -78,6 +82,36 @@ struct Shared {
 #[derive(Default)]
 struct Memory {
     references: Option<ReferenceCheck>,
+    refused: Option<Refused>,
+}
+
+/// The API server refused a Machine. What the try wrote into the Pool's status wakes the Pool
+/// at once, so that the wait must be known to the plan.
+struct Refused {
+    /// Of the Pool: a changed one may be tried at once.
+    generation: Option<i64>,
+    /// In a row.
+    times: u32,
+    refusal: Refusal,
+}
+
+impl Refused {
+    /// The next one, after these.
+    fn after(earlier: Option<Self>, generation: Option<i64>, why: String) -> Self {
+        let times = earlier
+            .filter(|earlier| earlier.generation == generation)
+            .map_or(0, |earlier| earlier.times)
+            .saturating_add(1);
+        let wait = REFUSED_WAIT * 2_u32.saturating_pow(times - 1).min(MAX_REFUSED_FACTOR);
+        Self {
+            generation,
+            times,
+            refusal: Refusal {
+                why,
+                until: plan::after(Timestamp::now(), wait),
+            },
+        }
+    }
 }
 
 /// Runs until shutdown.
@@ -159,7 +193,8 @@ pub async fn run(context: Context) {
 
 fn retry_after(error: &act::Error, failures: &Failures<Key>, key: &Key) -> Duration {
     match error {
-        act::Error::Stale | act::Error::LimitRace => AFTER_CONFLICT,
+        // After a refusal the next plan waits.
+        act::Error::Stale | act::Error::LimitRace | act::Error::Refused(_) => AFTER_CONFLICT,
         act::Error::Late(_) => failures.pause(key, Duration::from_secs(1)),
         act::Error::Api(..) | act::Error::Key(_) | act::Error::Provider(_) => {
             failures.pause(key, Duration::from_secs(3))
@@ -229,8 +264,15 @@ impl Shared {
         for _ in 0..ROUNDS {
             self.resolve_doubts(&pool).await;
             let mut references = self.with_memory(&key, |memory| memory.references.take());
-            let seen = observe(&self.context, &self.namespaces, &mut references, &pool).await;
-            self.with_memory(&key, |memory| memory.references = references);
+            let mut seen = observe(&self.context, &self.namespaces, &mut references, &pool).await;
+            let generation = pool.metadata.generation;
+            seen.refusal = self.with_memory(&key, |memory| {
+                memory.references = references;
+                let refused = memory.refused.as_ref();
+                refused
+                    .filter(|refused| refused.generation == generation)
+                    .map(|refused| refused.refusal.clone())
+            });
             let now = Timestamp::now();
             let plan = plan(&seen, now);
             let violations = audit(&seen, &plan);
@@ -249,10 +291,20 @@ impl Shared {
                 Ok(written) => written,
                 Err(error) => {
                     self.report(&key, &error);
+                    if let act::Error::Refused(why) = &error {
+                        self.with_memory(&key, |memory| {
+                            let earlier = memory.refused.take();
+                            memory.refused = Some(Refused::after(earlier, generation, why.clone()));
+                        });
+                    }
                     return Err(error);
                 }
             };
             self.failures.none(&key);
+            let is_order = |action: &plan::Action| matches!(action, plan::Action::CreateMachine { .. });
+            if plan.actions.iter().any(is_order) {
+                self.with_memory(&key, |memory| memory.refused = None);
+            }
             if let Some(fresh) = written {
                 self.newest.wrote(&pool, fresh.clone());
                 pool = fresh;

@@ -68,6 +68,17 @@ pub struct Observed {
     pub architectures: Arc<[Architecture]>,
     /// While it is deleted and has no Machines: what the provider still lists.
     pub leftovers: Leftovers,
+    /// The API server refused the record of a machine of this Pool, as it is now.
+    pub refusal: Option<Refusal>,
+}
+
+/// What the API server refused: a quota of the namespace, a policy, or what it is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// What it said.
+    pub why: String,
+    /// Not tried again before.
+    pub until: Timestamp,
 }
 
 /// One Provider that machines may come from.
@@ -317,6 +328,7 @@ pub async fn observe(
         shortages: context.shortages.now(),
         architectures: context.architectures.clone(),
         leftovers,
+        refusal: None,
     }
 }
 

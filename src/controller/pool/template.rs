@@ -60,12 +60,16 @@ pub fn machine_name(pool: &str, pool_uid: &str, slot: u32, attempt: u32) -> Stri
 
 /// The record of a machine that will be ordered. The price is frozen here, and with it how
 /// far it may move until the order: acting on the record needs no choice.
+///
+/// `spare` is what it may cost per hour beyond its price before a limit of its Provider is
+/// passed; `None` where there is none.
 pub fn machine_spec(
     pool: &PoolFacts,
     provider: &ProviderFacts,
     slot: u32,
     attempt: u32,
     choice: &Choice<'_>,
+    spare: Option<Decimal>,
 ) -> MachineSpec {
     let (wish, offer) = (choice.wish, choice.offer);
     MachineSpec {
@@ -81,7 +85,7 @@ pub fn machine_spec(
         region: offer.spec().region.clone(),
         market: choice.market,
         hourly_price: choice.price.normalize().to_string(),
-        price_ceiling: Some(price_ceiling(provider, choice).normalize().to_string()),
+        price_ceiling: Some(price_ceiling(provider, choice, spare).normalize().to_string()),
         on_demand_price: offer.spec().on_demand_price.clone(),
         billing_step_seconds: Some(provider.billing_step_seconds.max(1)),
         billing_minimum_seconds: Some(provider.billing_minimum_seconds),
@@ -99,15 +103,18 @@ pub fn machine_spec(
 /// What the user is willing to pay. A price on demand is as it was read, but for
 /// marketplaces: the cheapest machine can be had once, the next costs more, and a larger disk
 /// does too. A price of the spot market moves, and as long as it is below what the same costs
-/// on demand it is worth it.
-fn price_ceiling(provider: &ProviderFacts, choice: &Choice<'_>) -> Decimal {
+/// on demand it is worth it. Nobody is willing to pay more than the limits of the Provider
+/// leave.
+fn price_ceiling(provider: &ProviderFacts, choice: &Choice<'_>, spare: Option<Decimal>) -> Decimal {
     let most = choice.wish.max_hourly_cost;
     let willing = match choice.market {
         Market::OnDemand if provider.marketplace => most.or(Some(choice.price * MARKETPLACE)),
         Market::OnDemand => None,
         Market::Spot => most.or(choice.offer.on_demand),
     };
-    willing.map_or(choice.price, |most| most.max(choice.price))
+    let left = spare.map(|spare| choice.price.saturating_add(spare));
+    let most = willing.map(|most| left.map_or(most, |left| most.min(left)));
+    most.map_or(choice.price, |most| most.max(choice.price))
 }
 
 #[cfg(test)]

@@ -302,13 +302,6 @@ impl Controller {
     /// Asks the account who it is and what it offers; notes the version of the Secret that
     /// this was done with.
     async fn ask(&self, object: &ProviderObject, asked_with: &mut String) -> Answer {
-        let late = |operation| {
-            ProviderError::new(
-                ErrorKind::Transient,
-                operation,
-                format!("the provider did not answer within {} s", CALL_DEADLINE.as_secs()),
-            )
-        };
         let read = credentials::read(&self.context.client, &self.context.config.namespace, object).await;
         if let Ok(read) = &read {
             asked_with.clone_from(&read.version);
@@ -324,8 +317,8 @@ impl Controller {
         };
         let used = self.context.fleet.used(&object.name_any(), "").total;
         let (name, origin) = (object.name_any(), Origin::of(object, &secret));
-        if let Some(problem) = plan::other_account(object, used, &account)
-            && !self.has_ours(&name, &provider).await
+        if let Some(other) = plan::other_account(object, used, &account)
+            && let Some(problem) = plan::refusal(other, self.has_ours(&name, &provider).await)
         {
             // One identity that moved to another account keeps its client, which would find
             // none of the machines from now on.
@@ -368,7 +361,7 @@ impl Controller {
 
     /// Whether these credentials show a machine of ours that is on record: then they are of
     /// the account where it is, by whatever name. Some clouds name an account by its key.
-    async fn has_ours(&self, name: &str, provider: &Arc<dyn Provider>) -> bool {
+    async fn has_ours(&self, name: &str, provider: &Arc<dyn Provider>) -> Result<bool, ProviderError> {
         let machines = self.context.caches.machines.state();
         let recorded: Vec<&Machine> = machines
             .iter()
@@ -381,10 +374,10 @@ impl Controller {
             pool_uid: None,
             regions: regions.into_iter().cloned().collect(),
         };
-        let Ok(Ok(listed)) = timeout(CALL_DEADLINE, provider.list(&scope)).await else {
-            return false;
-        };
-        plan::shows_any(&recorded, &listed)
+        let listed = timeout(CALL_DEADLINE, provider.list(&scope))
+            .await
+            .unwrap_or_else(|_| Err(late("list the machines")))?;
+        Ok(plan::shows_any(&recorded, &listed))
     }
 
     /// What the account still has that is ours.
@@ -590,6 +583,15 @@ impl Controller {
             other => other.map(drop),
         }
     }
+}
+
+/// What became of a call that the account did not answer.
+fn late(operation: &'static str) -> ProviderError {
+    ProviderError::new(
+        ErrorKind::Transient,
+        operation,
+        format!("the provider did not answer within {} s", CALL_DEADLINE.as_secs()),
+    )
 }
 
 /// One call of the API server with its deadline.

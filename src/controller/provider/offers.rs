@@ -111,10 +111,11 @@ impl Entry {
         }
     }
 
-    /// An order of it, for a Pool of that UID.
-    pub fn sought<'a>(&'a self, pool: &'a str, market: Market) -> Sought<'a> {
+    /// An order of it, for a Pool of that UID whose wish has this digest.
+    pub fn sought<'a>(&'a self, pool: &'a str, template: &'a str, market: Market) -> Sought<'a> {
         Sought {
             pool,
+            template,
             offer: self.name(),
             provider: &self.spec().provider,
             region: &self.spec().region,

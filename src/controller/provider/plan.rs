@@ -148,6 +148,17 @@ pub(crate) fn shows_any(recorded: &[&Machine], listed: &[ProviderMachine]) -> bo
     })
 }
 
+/// Why credentials that seem to be of another account are not used, if they are not. `ours` is
+/// whether they show a machine of ours; where that is not known, it is not known either whose
+/// they are: then their list is the problem, and nobody is told to take them back.
+pub(crate) fn refusal(other: ProviderError, ours: Result<bool, ProviderError>) -> Option<ProviderError> {
+    match ours {
+        Ok(true) => None,
+        Ok(false) => Some(other),
+        Err(error) => Some(error),
+    }
+}
+
 /// Whether an account takes the place of another one that is on record, where no machine
 /// is left.
 pub(crate) fn takes_over(provider: &Provider, account: &str) -> bool {

@@ -19,6 +19,9 @@ use crate::pool::plan::after;
 
 /// How long a refusal is remembered.
 pub const REMEMBERED: Duration = Duration::from_mins(5);
+/// How long an order counts that was refused as it is. Longer than a machine waits for it, or
+/// its Pool would go round among offers that all refuse it, and no try would ever count.
+pub const REFUSED: Duration = Duration::from_hours(1);
 /// Most shortages that are remembered; the oldest go first.
 const MOST: usize = 10_000;
 
@@ -59,12 +62,14 @@ pub enum Scarce {
         /// Whether it was the spot market.
         spot: bool,
     },
-    /// One offer in one market for one Pool, whose order was refused as it is. Two of one
+    /// One offer in one market for what one Pool asks, whose order was refused as it is. Two of one
     /// region stand for all of it: then it is not the offer that is wrong, and a Pool does
     /// not try each of hundreds.
     Order {
         /// UID of the Pool.
         pool: String,
+        /// Digest of what it asked for: a corrected Pool asks for something else.
+        template: String,
         /// Name of the Provider.
         provider: String,
         /// Region, `""` where there is none.
@@ -116,6 +121,7 @@ impl Scarce {
             },
             ErrorKind::InvalidOrder | ErrorKind::Unsupported => Self::Order {
                 pool: machine.pool_uid.clone(),
+                template: machine.template_hash.clone(),
                 provider,
                 region,
                 spot,
@@ -128,6 +134,14 @@ impl Scarce {
             | ErrorKind::NotFound
             | ErrorKind::AlreadyExists => return None,
         })
+    }
+
+    /// How long it counts.
+    pub const fn lasting(&self) -> Duration {
+        match self {
+            Self::Order { .. } => REFUSED,
+            Self::Offer { .. } | Self::Quota { .. } | Self::Account { .. } | Self::Right { .. } => REMEMBERED,
+        }
     }
 
     /// Whether somebody can mend it, other than by waiting.
@@ -144,6 +158,8 @@ impl Scarce {
 pub struct Sought<'a> {
     /// UID of the Pool.
     pub pool: &'a str,
+    /// Digest of what it asks for.
+    pub template: &'a str,
     /// Name of the Offer.
     pub offer: &'a str,
     /// Name of the Provider.
@@ -232,11 +248,12 @@ impl Shortages {
                 } => is_there(region, *spot) && accelerator == sought.accelerator,
                 Scarce::Order {
                     pool,
+                    template,
                     region,
                     spot,
                     offer,
                     ..
-                } if pool == sought.pool && is_there(region, *spot) => {
+                } if pool == sought.pool && template == sought.template && is_there(region, *spot) => {
                     orders += 1;
                     orders > 1 || offer == sought.offer
                 }
@@ -249,11 +266,15 @@ impl Shortages {
         None
     }
 
-    /// What a Provider last said of orders that it refuses as they are, this Pool's among them.
-    pub fn refusal(&self, pool: &str, provider: &str, now: Timestamp) -> Option<&Shortage> {
+    /// What a Provider last said of this Pool's orders that it refuses as they are; with `met`
+    /// also of the account and its rights, where this Pool met such a refusal. What others
+    /// asked for may be no business of its users.
+    pub fn refusal(&self, pool: &str, provider: &str, met: bool, now: Timestamp) -> Option<&Shortage> {
         self.named(provider, now)
-            .filter(|(what, _)| what.is_refusal())
-            .filter(|(what, _)| !matches!(what, Scarce::Order { pool: whose, .. } if whose != pool))
+            .filter(|(what, _)| match what {
+                Scarce::Order { pool: whose, .. } => whose == pool,
+                other => met && other.is_refusal(),
+            })
             .map(|(_, shortage)| shortage)
             .max_by_key(|shortage| shortage.until)
     }
@@ -271,8 +292,9 @@ impl Remembered {
 
     /// Remembers a refusal.
     pub fn remember(&self, what: Scarce, why: String, now: Timestamp) {
+        let lasting = what.lasting();
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        Arc::make_mut(&mut known).remember(what, why, now, REMEMBERED);
+        Arc::make_mut(&mut known).remember(what, why, now, lasting);
     }
 }
 
@@ -295,6 +317,7 @@ mod tests {
     fn sought(offer: &str) -> Sought<'_> {
         Sought {
             pool: "pool",
+            template: "h",
             offer,
             provider: "aws",
             region: "eu",
@@ -407,13 +430,21 @@ mod tests {
         let short = |known: &Shortages, sought: Sought<'_>| known.of(&sought, at(1)).is_some();
         assert!(short(&known, sought("g5")));
         assert!(!short(&known, sought("g6")));
+        let corrected = Sought {
+            template: "other",
+            ..sought("g5")
+        };
+        assert!(
+            !short(&known, corrected),
+            "a corrected Pool asks for something else"
+        );
         let other = Sought {
             pool: "other",
             ..sought("g5")
         };
         assert!(!short(&known, other), "what one Pool asks is no fault of another");
-        assert!(known.refusal("pool", "aws", at(1)).is_some());
-        assert!(known.refusal("other", "aws", at(1)).is_none());
+        assert!(known.refusal("pool", "aws", false, at(1)).is_some());
+        assert!(known.refusal("other", "aws", true, at(1)).is_none());
         let mut second = machine(Market::OnDemand);
         second.offer = "g6".into();
         let what = Scarce::of(&second, &ErrorKind::InvalidOrder).unwrap();
@@ -433,6 +464,16 @@ mod tests {
                 ..sought("any")
             }
         ));
+    }
+
+    #[test]
+    fn an_order_refused_as_it_is_counts_longer_than_its_machine_waits() {
+        let known = Remembered::default();
+        let what = Scarce::of(&machine(Market::OnDemand), &ErrorKind::InvalidOrder).unwrap();
+        known.remember(what, "no default VPC".into(), at(0));
+        let known = known.now();
+        assert!(known.of(&sought("g5"), at(3_599)).is_some());
+        assert!(known.of(&sought("g5"), at(3_600)).is_none());
     }
 
     #[test]

@@ -433,6 +433,15 @@ fn another_name_of_the_account_is_no_other_account_where_it_shows_a_machine_on_r
 }
 
 #[test]
+fn a_list_that_failed_does_not_say_that_it_is_another_account() {
+    let other = || ProviderError::new(ErrorKind::Credentials, "use the credentials", "another account");
+    let limited = ProviderError::new(ErrorKind::RateLimited(None), "list the machines", "slow down");
+    assert_eq!(refusal(other(), Ok(true)), None);
+    assert_eq!(refusal(other(), Ok(false)), Some(other()));
+    assert_eq!(refusal(other(), Err(limited.clone())), Some(limited));
+}
+
+#[test]
 fn a_changed_secret_is_used_at_once_and_each_version_once() {
     let mut world = World::new();
     world.memory.secret = "u/7".into();

@@ -154,6 +154,7 @@ impl World {
             shortages: self.process.shortages.clone(),
             architectures: [skyward_api::offer::Architecture::X86_64].into(),
             leftovers,
+            refusal: None,
             pool: facts,
         }
     }

@@ -1,5 +1,8 @@
 //! Which image a machine starts from.
 
+use aws_sdk_ec2::types::{
+    BlockDeviceMapping, LaunchTemplateBlockDeviceMappingRequest, LaunchTemplateEbsBlockDeviceRequest,
+};
 use serde_json::json;
 use skyward_core::{ErrorKind, ProviderError, offer::Architecture};
 
@@ -58,9 +61,42 @@ pub async fn image(region: &Region, choice: &Choice, kind: &Kind) -> Result<Imag
         .unwrap_or(0);
     Ok(Image {
         id,
-        root_device,
         least_gb: u32::try_from(least).unwrap_or(0),
+        others: others(image, &root_device),
+        root_device,
     })
+}
+
+/// The volumes that an image brings besides its root, as they are in the image but for what
+/// becomes of them: an image may say that they outlive the machine, and then each machine
+/// would leave some that are billed.
+fn others(
+    image: &aws_sdk_ec2::types::Image,
+    root_device: &str,
+) -> Vec<LaunchTemplateBlockDeviceMappingRequest> {
+    let request = |mapping: &BlockDeviceMapping| {
+        let name = mapping.device_name().filter(|name| *name != root_device)?;
+        let ebs = mapping
+            .ebs()
+            .filter(|ebs| ebs.delete_on_termination() == Some(false))?;
+        // A volume is encrypted as its snapshot is; only an empty one can be asked to be.
+        let empty = ebs.snapshot_id.is_none();
+        let same = LaunchTemplateEbsBlockDeviceRequest::builder()
+            .set_snapshot_id(ebs.snapshot_id.clone())
+            .set_encrypted(ebs.encrypted.filter(|_| empty))
+            .set_kms_key_id(ebs.kms_key_id.clone().filter(|_| empty))
+            .set_volume_size(ebs.volume_size)
+            .set_volume_type(ebs.volume_type.clone())
+            .set_iops(ebs.iops)
+            .set_throughput(ebs.throughput)
+            .delete_on_termination(true)
+            .build();
+        let mapping = LaunchTemplateBlockDeviceMappingRequest::builder()
+            .device_name(name)
+            .ebs(same);
+        Some(mapping.build())
+    };
+    image.block_device_mappings().iter().filter_map(request).collect()
 }
 
 async fn newest(region: &Region, choice: &Choice, kind: &Kind) -> Result<String, ProviderError> {
@@ -93,7 +129,62 @@ async fn newest(region: &Region, choice: &Choice, kind: &Kind) -> Result<String,
 
 #[cfg(test)]
 mod tests {
+    use aws_sdk_ec2::types::{EbsBlockDevice, VolumeType};
+
     use super::*;
+
+    fn volume(device: &str, stays: bool) -> BlockDeviceMapping {
+        let ebs = EbsBlockDevice::builder()
+            .snapshot_id("snap-1")
+            .volume_size(500)
+            .volume_type(VolumeType::Gp3)
+            .delete_on_termination(!stays);
+        BlockDeviceMapping::builder()
+            .device_name(device)
+            .ebs(ebs.build())
+            .build()
+    }
+
+    #[test]
+    fn a_volume_that_an_image_would_leave_behind_goes_with_its_machine() {
+        let image = aws_sdk_ec2::types::Image::builder()
+            .block_device_mappings(volume("/dev/xvda", true))
+            .block_device_mappings(volume("/dev/sdb", true))
+            .block_device_mappings(volume("/dev/sdc", false))
+            .block_device_mappings(
+                BlockDeviceMapping::builder()
+                    .device_name("/dev/sdd")
+                    .virtual_name("ephemeral0")
+                    .build(),
+            )
+            .build();
+        let found = others(&image, "/dev/xvda");
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].device_name(), Some("/dev/sdb"));
+        let ebs = found[0].ebs().unwrap();
+        assert_eq!(ebs.delete_on_termination(), Some(true));
+        assert_eq!(
+            (ebs.snapshot_id(), ebs.volume_size()),
+            (Some("snap-1"), Some(500))
+        );
+        assert_eq!(ebs.encrypted(), None);
+    }
+
+    #[test]
+    fn an_empty_volume_stays_as_encrypted_as_its_image_says() {
+        let ebs = EbsBlockDevice::builder()
+            .volume_size(20)
+            .encrypted(true)
+            .kms_key_id("key-1")
+            .delete_on_termination(false);
+        let mapping = BlockDeviceMapping::builder().device_name("/dev/sdb");
+        let image = aws_sdk_ec2::types::Image::builder()
+            .block_device_mappings(mapping.ebs(ebs.build()).build())
+            .build();
+        let found = others(&image, "/dev/xvda");
+        let ebs = found[0].ebs().unwrap();
+        assert_eq!((ebs.encrypted(), ebs.kms_key_id()), (Some(true), Some("key-1")));
+    }
 
     fn kind(drivers: Drivers, architecture: Architecture) -> Kind {
         Kind {

@@ -54,7 +54,7 @@ const DISK_GB: u32 = 100;
 const MOST_LABELS: usize = 24;
 
 /// An image, as a template needs it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Image {
     /// Its id.
     pub id: String,
@@ -62,6 +62,8 @@ pub struct Image {
     pub root_device: String,
     /// Smallest root disk that it fits on, in GB.
     pub least_gb: u32,
+    /// Volumes besides its root that would outlive a machine, so that they do not.
+    pub others: Vec<LaunchTemplateBlockDeviceMappingRequest>,
 }
 
 /// A launch template: everything that the machines of a Pool have in common.
@@ -222,7 +224,7 @@ pub fn template(
         .image_id(&image.id)
         .user_data(BASE64_STANDARD.encode(user_data))
         .network_interfaces(interface)
-        .block_device_mappings(root)
+        .set_block_device_mappings(Some([vec![root], image.others.clone()].concat()))
         .metadata_options(metadata)
         // What makes a machine that stops itself end its bill.
         .instance_initiated_shutdown_behavior(ShutdownBehavior::Terminate)

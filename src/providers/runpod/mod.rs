@@ -184,16 +184,20 @@ impl RunPod {
         Ok(places)
     }
 
+    /// What one GPU of each kind costs in a cloud, as it was last read.
+    fn singles(&self, cloud: Cloud) -> &Batched<Vec<Gpu>> {
+        match cloud {
+            Cloud::Community => &self.community,
+            Cloud::Secure | Cloud::Networked => &self.secure,
+        }
+    }
+
     /// What a machine costs on demand by the hour, where the catalogue says so.
     async fn price(&self, kind: &Kind) -> Result<Option<rust_decimal::Decimal>, ProviderError> {
         match kind {
             Kind::Gpu { id, count, cloud } => {
-                let gpus = match cloud {
-                    Cloud::Community => &self.community,
-                    Cloud::Secure | Cloud::Networked => &self.secure,
-                };
                 let look = || self.client.gpus(cloud.as_str(), 1);
-                let gpus = gpus.recent(RARELY, Self::OPERATION, look).await?;
+                let gpus = self.singles(*cloud).recent(RARELY, Self::OPERATION, look).await?;
                 Ok(offers::price_of_gpus(&gpus, id, *count, *cloud))
             }
             Kind::Cpu { flavour, vcpus } => {
@@ -232,11 +236,19 @@ impl RunPod {
         })
     }
 
-    /// The catalogue of one cloud.
+    /// The catalogue of one cloud. Its prices are kept: an order is compared with none that are
+    /// older than those of its offer.
     async fn catalogue(&self, cloud: Cloud) -> Result<offers::Catalogue, ProviderError> {
         let mut gpus = BTreeMap::new();
         for count in offers::COUNTS {
-            gpus.insert(count, self.client.gpus(cloud.as_str(), count).await?);
+            let look = || self.client.gpus(cloud.as_str(), count);
+            let found = if count == 1 {
+                let found = self.singles(cloud).fresh(Self::OPERATION, look).await?;
+                found.as_ref().clone()
+            } else {
+                look().await?
+            };
+            gpus.insert(count, found);
         }
         let spot = self.client.spot_prices(cloud != Cloud::Community).await?;
         Ok(offers::Catalogue { gpus, spot })
@@ -267,7 +279,8 @@ impl Service for RunPod {
             all.extend(offers::gpus(*cloud, &catalogue, &centers, &self.settings));
         }
         if clouds.contains(&Cloud::Secure) {
-            all.extend(offers::cpus(&self.client.cpus().await?, &self.settings));
+            let cpus = self.cpus.fresh(Self::OPERATION, || self.client.cpus()).await?;
+            all.extend(offers::cpus(&cpus, &self.settings));
         }
         Ok(all)
     }
@@ -296,7 +309,9 @@ impl Service for RunPod {
         match order.market {
             Market::OnDemand => {
                 let body = map::body(order, settings, &found)?;
-                lookup::affordable(self.price(&kind).await?, order)?;
+                let price = self.price(&kind).await?;
+                let price = price.ok_or_else(|| lookup::not_sold("RunPod", order))?;
+                lookup::affordable(Some(price), order)?;
                 self.client.deploy(body).await
             }
             Market::Spot => {

@@ -85,7 +85,7 @@ fn judge(answer: &Answer, code: &str, words: &str) -> (ErrorKind, Option<&'stati
         403 => (
             ErrorKind::Permission,
             Some(
-                "Give the API key the rights to read the account, to search offers, and to read and write instances",
+                "Give the API key the rights to read the account, to search offers, and to read and write instances and overlay networks; without the last, set vastai.useOverlay: false",
             ),
         ),
         410 if creates => (ErrorKind::NoCapacity, None),

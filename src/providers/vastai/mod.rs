@@ -58,8 +58,14 @@ impl Kind for VastAiKind {
     const CREDENTIALS: &'static [CredentialKey] = config::CREDENTIALS;
     const ENDPOINTS: &'static [(&'static str, &'static str)] = &[client::ENDPOINT];
     const CAPABILITIES: &'static Capabilities = &CAPABILITIES;
-    const FIXED: &'static [&'static str] =
-        &["geolocation", "useOverlay", "instanceTimeout", "requestTimeout"];
+    // Each look at a machine asks whether a relay will do, and knows no order.
+    const FIXED: &'static [&'static str] = &[
+        "geolocation",
+        "requireDirectPort",
+        "useOverlay",
+        "instanceTimeout",
+        "requestTimeout",
+    ];
     type Settings = Settings;
 
     fn connect(account: Account<Settings>) -> Connected {

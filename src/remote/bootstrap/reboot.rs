@@ -53,7 +53,8 @@ fn launcher(facts: &Facts, agent: &str, arguments: &[(&str, &str)]) -> String {
 }
 
 /// Shims and their work outlive the supervisor, and one that runs out of memory or has many
-/// processes is no matter of the agent's.
+/// processes is no matter of the agent's. What an image lets logins lock in memory (for RDMA),
+/// units do not inherit.
 fn unit(facts: &Facts) -> String {
     let Facts { home, user, .. } = facts;
     format!(
@@ -68,6 +69,7 @@ fn unit(facts: &Facts) -> String {
          KillMode=process\n\
          OOMPolicy=continue\n\
          TasksMax=infinity\n\
+         LimitMEMLOCK=infinity\n\
          \n\
          [Install]\n\
          WantedBy=multi-user.target"
@@ -126,6 +128,7 @@ mod tests {
             unit.contains(&start) && unit.contains("\nUser=ubuntu\n"),
             "{unit}"
         );
+        assert!(unit.contains("\nLimitMEMLOCK=infinity\n"), "{unit}");
         assert_eq!(
             fs::read_dir(path("units")).unwrap().count(),
             2,

@@ -45,6 +45,7 @@ pub fn dispatch(context: &mut Context<'_, '_>, operation: Operation, input: &Val
         "TerminateInstances" => instances::terminate(context, input),
         "GetParameter" => images::get_parameter(context, input),
         "GetParameters" => images::get_parameters(context, input),
+        "GetParametersByPath" => images::get_parameters_by_path(context, input),
         "GetProducts" => offers::get_products(context, input),
         "GetCallerIdentity" => sts::caller_identity(context),
         WEB_IDENTITY => sts::assume_role_with_web_identity(context, input),

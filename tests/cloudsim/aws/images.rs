@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::context::{Context, digits};
 use super::failure::{Failure, Outcome};
-use super::input::{Pages, filtered, needed, page, texts};
+use super::input::{Pages, filtered, flag, needed, page, texts};
 
 /// A public image that exists in each region under an id of its own.
 #[derive(Debug, Clone, Copy)]
@@ -141,6 +141,15 @@ pub fn find(region: &str, id: &str) -> Result<&'static Image, Failure> {
         })
 }
 
+/// The image whose id a parameter holds, of which a version may be named.
+pub fn of_parameter(region: &str, name: &str) -> Result<&'static Image, Failure> {
+    let plain = name.split(':').next().unwrap_or(name);
+    IMAGES
+        .iter()
+        .find(|image| image.parameter == plain && !image.missing_in.contains(&region))
+        .ok_or_else(|| Failure::value(format!("The parameter '{name}' cannot be resolved to an image")))
+}
+
 /// SSM `GetParameter`.
 pub fn get_parameter(context: &Context<'_, '_>, input: &Value) -> Outcome {
     let name = needed(input, "Name").map_err(|_| Failure::client("ValidationException", "Name is empty"))?;
@@ -160,11 +169,34 @@ pub fn get_parameters(context: &Context<'_, '_>, input: &Value) -> Outcome {
     Ok(json!({"Parameters": found, "InvalidParameters": invalid}))
 }
 
-fn parameter(context: &Context<'_, '_>, name: &str) -> Option<Value> {
-    let plain = name.split(':').next().unwrap_or(name);
-    let image = IMAGES
+/// SSM `GetParametersByPath`: those right below a path, or all below it.
+pub fn get_parameters_by_path(context: &Context<'_, '_>, input: &Value) -> Outcome {
+    let path = needed(input, "Path").map_err(|_| Failure::client("ValidationException", "Path is empty"))?;
+    let below = |name: &str| {
+        name.strip_prefix(path.trim_end_matches('/'))
+            .and_then(|rest| rest.strip_prefix('/'))
+            .is_some_and(|rest| flag(input, "Recursive") || !rest.contains('/'))
+    };
+    let all: Vec<Value> = IMAGES
         .iter()
-        .find(|image| image.parameter == plain && !image.missing_in.contains(&context.region.as_str()))?;
+        .filter(|image| below(image.parameter))
+        .filter_map(|image| parameter(context, image.parameter))
+        .collect();
+    let pages = Pages {
+        least: 1,
+        most: 10,
+        usual: Some(10),
+    };
+    let (found, next) = page(input, pages, context.visit.keep, all)?;
+    let mut answer = json!({ "Parameters": found });
+    if let Some(next) = next {
+        answer["NextToken"] = json!(next);
+    }
+    Ok(answer)
+}
+
+fn parameter(context: &Context<'_, '_>, name: &str) -> Option<Value> {
+    let image = of_parameter(&context.region, name).ok()?;
     Some(json!({
         "Name": image.parameter,
         "Type": "String",

@@ -242,10 +242,23 @@ fn is_private(address: &str) -> bool {
         .is_ok_and(|address| address.is_private() || address.is_loopback())
 }
 
-const FILTERS: [&str; 21] = [
+// What no instance here has, as a platform, is known and finds none.
+const FILTERS: [&str; 58] = [
     "architecture",
     "availability-zone",
+    "availability-zone-id",
+    "block-device-mapping.delete-on-termination",
+    "block-device-mapping.device-name",
+    "block-device-mapping.status",
+    "block-device-mapping.volume-id",
+    "capacity-reservation-id",
     "client-token",
+    "dns-name",
+    "ebs-optimized",
+    "ena-support",
+    "host-id",
+    "hypervisor",
+    "iam-instance-profile.arn",
     "image-id",
     "instance-id",
     "instance-lifecycle",
@@ -253,17 +266,65 @@ const FILTERS: [&str; 21] = [
     "instance-state-name",
     "instance-type",
     "instance.group-id",
+    "instance.group-name",
     "ip-address",
+    "ipv6-address",
+    "kernel-id",
     "key-name",
+    "launch-index",
     "launch-time",
+    "metadata-options.http-endpoint",
+    "metadata-options.http-tokens",
+    "monitoring-state",
+    "network-interface.group-id",
+    "network-interface.subnet-id",
+    "network-interface.vpc-id",
     "owner-id",
+    "placement-group-name",
+    "platform",
+    "platform-details",
+    "private-dns-name",
     "private-ip-address",
+    "product-code",
+    "ramdisk-id",
+    "reason",
+    "requester-id",
     "reservation-id",
+    "root-device-name",
+    "root-device-type",
+    "source-dest-check",
     "spot-instance-request-id",
     "state-reason-code",
+    "state-reason-message",
     "subnet-id",
     "tag-value",
+    "tenancy",
+    "usage-operation",
+    "virtualization-type",
     "vpc-id",
+];
+
+/// Filters by the place in the description that they look at.
+const PLACES: [(&str, &str); 19] = [
+    ("availability-zone-id", "/Placement/AvailabilityZoneId"),
+    ("dns-name", "/PublicDnsName"),
+    ("ebs-optimized", "/EbsOptimized"),
+    ("ena-support", "/EnaSupport"),
+    ("hypervisor", "/Hypervisor"),
+    ("iam-instance-profile.arn", "/IamInstanceProfile/Arn"),
+    ("launch-index", "/AmiLaunchIndex"),
+    ("metadata-options.http-endpoint", "/MetadataOptions/HttpEndpoint"),
+    ("metadata-options.http-tokens", "/MetadataOptions/HttpTokens"),
+    ("monitoring-state", "/Monitoring/State"),
+    ("network-interface.subnet-id", "/SubnetId"),
+    ("network-interface.vpc-id", "/VpcId"),
+    ("private-dns-name", "/PrivateDnsName"),
+    ("reason", "/StateTransitionReason"),
+    ("root-device-name", "/RootDeviceName"),
+    ("root-device-type", "/RootDeviceType"),
+    ("state-reason-message", "/StateReason/Message"),
+    ("tenancy", "/Placement/Tenancy"),
+    ("virtualization-type", "/VirtualizationType"),
 ];
 
 fn filter_values(context: &Context<'_, '_>, machine: &Machine, phase: Phase, filter: &str) -> Vec<String> {
@@ -271,7 +332,16 @@ fn filter_values(context: &Context<'_, '_>, machine: &Machine, phase: Phase, fil
     let one = |value: &Value| match value {
         Value::String(text) => vec![text.clone()],
         Value::Number(number) => vec![number.to_string()],
+        Value::Bool(flag) => vec![flag.to_string()],
         _ => Vec::new(),
+    };
+    let each = |items: &str, place: &str| -> Vec<String> {
+        let described = described();
+        let items = list(&described, items).iter();
+        items
+            .filter_map(|item| item.pointer(place))
+            .flat_map(one)
+            .collect()
     };
     match filter {
         "architecture" => one(&described()["Architecture"]),
@@ -283,11 +353,21 @@ fn filter_values(context: &Context<'_, '_>, machine: &Machine, phase: Phase, fil
         "instance-state-code" => vec![state(context.visit.world, machine, phase).0.to_string()],
         "instance-state-name" => vec![state(context.visit.world, machine, phase).1.to_owned()],
         "instance-type" => vec![machine.instance_type.clone()],
-        "instance.group-id" => groups_of(machine),
+        "block-device-mapping.delete-on-termination" => {
+            each("BlockDeviceMappings", "/Ebs/DeleteOnTermination")
+        }
+        "block-device-mapping.device-name" => each("BlockDeviceMappings", "/DeviceName"),
+        "block-device-mapping.status" => each("BlockDeviceMappings", "/Ebs/Status"),
+        "block-device-mapping.volume-id" => each("BlockDeviceMappings", "/Ebs/VolumeId"),
+        "instance.group-id" | "network-interface.group-id" => groups_of(machine),
+        "instance.group-name" => each("SecurityGroups", "/GroupName"),
         "ip-address" => one(&described()["PublicIpAddress"]),
         "key-name" => one(&machine.detail["key"]),
         "launch-time" => one(&described()["LaunchTime"]),
         "owner-id" => vec![machine.account.clone()],
+        "platform-details" => vec!["Linux/UNIX".to_owned()],
+        "source-dest-check" => vec!["true".to_owned()],
+        "usage-operation" => vec!["RunInstances".to_owned()],
         "private-ip-address" => one(&described()["PrivateIpAddress"]),
         "reservation-id" => one(&machine.detail["reservation"]),
         "spot-instance-request-id" => one(&machine.detail["spotRequest"]),
@@ -295,7 +375,10 @@ fn filter_values(context: &Context<'_, '_>, machine: &Machine, phase: Phase, fil
         "subnet-id" => one(&machine.detail["subnet"]),
         "vpc-id" => one(&machine.detail["vpc"]),
         "tag-value" => machine.mark.tags.values().cloned().collect(),
-        other => tag_values(&machine.mark.tags, other),
+        other => match PLACES.iter().find(|(name, _)| *name == other) {
+            Some((_, place)) => described().pointer(place).map(one).unwrap_or_default(),
+            None => tag_values(&machine.mark.tags, other),
+        },
     }
 }
 
@@ -357,6 +440,21 @@ pub fn describe(context: &Context<'_, '_>, input: &Value) -> Outcome {
     Ok(json!({"Reservations": reservations, "NextToken": next}))
 }
 
+/// The status of an instance, and that of its reachability.
+fn health(context: &Context<'_, '_>, machine: &Machine, phase: Phase) -> (&'static str, &'static str) {
+    let ready = machine
+        .since(Phase::Running)
+        .is_some_and(|at| context.visit.now().duration_since(at) > SignedDuration::from_secs(60));
+    match phase {
+        Phase::Running if flag(&machine.detail, "impaired") => ("impaired", "failed"),
+        Phase::Running if ready => ("ok", "passed"),
+        Phase::Pending | Phase::Running => ("initializing", "initializing"),
+        Phase::Halted | Phase::Failed | Phase::Ending | Phase::Ended => {
+            ("not-applicable", "insufficient-data")
+        }
+    }
+}
+
 /// `DescribeInstanceStatus`: running ones only, unless all are asked for.
 pub fn describe_status(context: &Context<'_, '_>, input: &Value) -> Outcome {
     let everything = flag(input, "IncludeAllInstances");
@@ -370,10 +468,31 @@ pub fn describe_status(context: &Context<'_, '_>, input: &Value) -> Outcome {
         .into_iter()
         .filter(|(_, phase)| everything || *phase == Phase::Running)
         .collect();
-    let known = ["availability-zone", "instance-state-code", "instance-state-name"];
-    let found = filtered(input, &known, true, all, |(machine, phase), filter| {
-        filter_values(context, machine, *phase, filter)
-    })?;
+    let known = [
+        "availability-zone",
+        "availability-zone-id",
+        "instance-state-code",
+        "instance-state-name",
+        "instance-status.reachability",
+        "instance-status.status",
+        "system-status.reachability",
+        "system-status.status",
+    ];
+    let found = filtered(
+        input,
+        &known,
+        true,
+        all,
+        |(machine, phase), filter| match filter {
+            "instance-status.reachability" | "system-status.reachability" => {
+                vec![health(context, machine, *phase).1.to_owned()]
+            }
+            "instance-status.status" | "system-status.status" => {
+                vec![health(context, machine, *phase).0.to_owned()]
+            }
+            other => filter_values(context, machine, *phase, other),
+        },
+    )?;
     let pages = Pages {
         least: 5,
         most: 1_000,
@@ -383,17 +502,7 @@ pub fn describe_status(context: &Context<'_, '_>, input: &Value) -> Outcome {
     let statuses: Vec<Value> = found
         .into_iter()
         .map(|(machine, phase)| {
-            let ready = machine
-                .since(Phase::Running)
-                .is_some_and(|at| context.visit.now().duration_since(at) > SignedDuration::from_secs(60));
-            let (status, passed) = match phase {
-                Phase::Running if flag(&machine.detail, "impaired") => ("impaired", "failed"),
-                Phase::Running if ready => ("ok", "passed"),
-                Phase::Pending | Phase::Running => ("initializing", "initializing"),
-                Phase::Halted | Phase::Failed | Phase::Ending | Phase::Ended => {
-                    ("not-applicable", "insufficient-data")
-                }
-            };
+            let (status, passed) = health(context, machine, phase);
             let summary = json!({"Status": status, "Details": [{"Name": "reachability", "Status": passed}]});
             json!({
                 "InstanceId": machine.id,

@@ -73,8 +73,13 @@ pub fn overlay(below: &Value, above: &Value) -> Value {
 
 /// Checks launch parameters as they are after templates and overrides.
 pub fn check(context: &Context<'_, '_>, spec: &Value) -> Result<Launch, Failure> {
-    let image_id = needed(spec, "ImageId")?.to_owned();
-    let image = images::find(&context.region, &image_id)?;
+    let given = needed(spec, "ImageId")?;
+    // An image may be named by the parameter that holds its id.
+    let image = match given.strip_prefix("resolve:ssm:") {
+        Some(parameter) => images::of_parameter(&context.region, parameter)?,
+        None => images::find(&context.region, given)?,
+    };
+    let image_id = image.id(&context.region);
     let type_name = text(spec, "InstanceType").unwrap_or("m1.small");
     let kind = catalogue::instance_type(type_name)
         .ok_or_else(|| Failure::value(format!("Invalid value '{type_name}' for InstanceType.")))?;

@@ -35,7 +35,7 @@
 //! MD5, fleets are of the type instant only.
 //!
 //! Not here: `DescribeFleetInstances`, `DescribeInstanceAttribute`, `DescribeVolumes` and what
-//! changes volumes (those of an instance are in `DescribeInstances`), `GetParametersByPath`.
+//! changes volumes (those of an instance are in `DescribeInstances`), `CreateKeyPair`.
 
 pub mod access;
 pub mod catalogue;

@@ -119,7 +119,7 @@ const fn operation(service: Service, call: &'static str, name: &'static str, eff
 use Effect::{Change, Create, Delete, Read};
 use Service::{Ec2, Pricing, Ssm, Sts};
 
-const OPERATIONS: [Operation; 35] = [
+const OPERATIONS: [Operation; 36] = [
     operation(
         Ec2,
         "ec2.AuthorizeSecurityGroupIngress",
@@ -188,6 +188,7 @@ const OPERATIONS: [Operation; 35] = [
     operation(Ec2, "ec2.TerminateInstances", "TerminateInstances", Delete),
     operation(Ssm, "ssm.GetParameter", "GetParameter", Read),
     operation(Ssm, "ssm.GetParameters", "GetParameters", Read),
+    operation(Ssm, "ssm.GetParametersByPath", "GetParametersByPath", Read),
     operation(Pricing, "pricing.GetProducts", "GetProducts", Read),
     operation(Sts, "sts.GetCallerIdentity", "GetCallerIdentity", Read),
 ];

@@ -31,10 +31,13 @@ mod keys;
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use http::HeaderValue;
+use http::header::CONTENT_TYPE;
 use jiff::SignedDuration;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -119,7 +122,25 @@ fn given<T: DeserializeOwned>(request: &Request) -> Result<T, Refusal> {
 }
 
 fn body<T: DeserializeOwned>(request: &Request) -> Result<T, String> {
-    serde_json::from_slice(&request.body).map_err(|error| format!("the body: {error}"))
+    let described = as_described(request);
+    serde_json::from_slice(&described.body).map_err(|error| format!("the body: {error}"))
+}
+
+/// A request in the words of the description: without the `quantity` of older ones, which clients
+/// go on to send and Lambda takes as long as it is one, and with the type that some leave out.
+fn as_described(request: &Request) -> Cow<'_, Request> {
+    let mut described = Cow::Borrowed(request);
+    if let Ok(Value::Object(mut fields)) = request.json()
+        && fields.get("quantity") == Some(&Value::from(1))
+    {
+        fields.remove("quantity");
+        described.to_mut().body = Value::Object(fields).to_string().into();
+    }
+    if !request.body.is_empty() && request.header("content-type").is_none() {
+        let json = HeaderValue::from_static("application/json");
+        described.to_mut().headers.insert(CONTENT_TYPE, json);
+    }
+    described
 }
 
 /// All calls.
@@ -187,7 +208,7 @@ impl Cloud for Lambda {
         };
         let mut wrong: Vec<String> = strict.err().into_iter().collect();
         if let Some(description) = &self.description {
-            wrong.extend(description.check(request));
+            wrong.extend(description.check(&as_described(request)));
         }
         wrong
     }

@@ -156,6 +156,23 @@ async fn a_key_that_is_not_known_opens_nothing_and_a_field_that_is_not_described
 }
 
 #[tokio::test]
+async fn a_quantity_of_one_is_taken_and_so_is_a_body_without_its_type() {
+    let world = world().await;
+    let key = json!({"name": "mine", "public_key": "ssh-ed25519 AAAA me"});
+    send(&world, Method::POST, "ssh-keys", Some(key)).await;
+    let mut order = order("mine");
+    order["quantity"] = 1.into();
+    let launched = send(&world, Method::POST, "instance-operations/launch", Some(order)).await;
+    assert_eq!(launched.status, 200, "{}", launched.body);
+    world.0.advance(13);
+    let named = json!({"instance_ids": launched.json()["data"]["instance_ids"]}).to_string();
+    let path = "/api/v1/instance-operations/terminate";
+    let ended = world.1.send(Method::POST, path, "", &named).await.unwrap();
+    assert_eq!(ended.status, 200, "{}", ended.body);
+    assert_eq!(world.0.cloud("lambda").complaints(), Vec::<String>::new());
+}
+
+#[tokio::test]
 async fn the_key_may_be_the_user_of_basic_authentication() {
     let world = world().await;
     // `key:` in base64, and the key as it is.

@@ -241,7 +241,9 @@ pub(super) fn merge(value: &mut Value, more: Value) {
 }
 
 fn market(visit: &Visit<'_>) -> Market {
-    match visit.request.parameter("is_spot") {
+    let asked = visit.request.parameter("is_spot");
+    // Verda's own client for Python has another name for it.
+    match asked.or_else(|| visit.request.parameter("isSpot")) {
         Some("true" | "1") => Market::Spot,
         _ => Market::OnDemand,
     }

@@ -181,7 +181,7 @@ impl Verda {
         self.instances.insert(id.clone(), extra);
         visit.made.push(id.clone());
         visit.subject = Some(id.clone());
-        Ok(id_alone(visit, 202, &id))
+        Ok(id_alone(visit, self.mixed, 202, &id))
     }
 
     pub(super) fn list_instances(&self, visit: &mut Visit<'_>) -> Answer {

@@ -65,9 +65,10 @@ pub(super) fn list(visit: &mut Visit<'_>, kind: &'static str) -> Answer {
     answer_list(visit, found)
 }
 
-/// Scripts come in pages of ten unless asked otherwise, newest first. Their texts may be absent.
-pub(super) fn list_scripts(visit: &mut Visit<'_>) -> Answer {
-    let with_text = visit.world.chance.hits(0.5);
+/// Scripts come in pages of ten unless asked otherwise, newest first. Their texts may be absent
+/// where answers are mixed.
+pub(super) fn list_scripts(visit: &mut Visit<'_>, mixed: bool) -> Answer {
+    let with_text = !mixed || visit.world.chance.hits(0.5);
     let parameter = |name: &str, default: usize| {
         visit
             .request
@@ -95,8 +96,13 @@ pub(super) fn list_scripts(visit: &mut Visit<'_>) -> Answer {
         .with("x-total-count", total.to_string())
 }
 
-/// One of them: an object, or a list of one, as clients have met both.
-pub(super) fn get(visit: &mut Visit<'_>, kind: &'static str, id: &str) -> Result<Answer, Refusal> {
+/// One of them: a list of one; or an object, where answers are mixed.
+pub(super) fn get(
+    visit: &mut Visit<'_>,
+    mixed: bool,
+    kind: &'static str,
+    id: &str,
+) -> Result<Answer, Refusal> {
     let found = visit
         .world
         .resources_of(&visit.account, kind)
@@ -105,7 +111,7 @@ pub(super) fn get(visit: &mut Visit<'_>, kind: &'static str, id: &str) -> Result
         found.ok_or_else(|| Refusal::NotFound(format!("Cannot find {kind}")))?,
         true,
     );
-    let value = if visit.world.chance.hits(0.5) {
+    let value = if mixed && visit.world.chance.hits(0.5) {
         value
     } else {
         json!([value])
@@ -113,20 +119,20 @@ pub(super) fn get(visit: &mut Visit<'_>, kind: &'static str, id: &str) -> Result
     Ok(Answer::json(200, &value))
 }
 
-pub(super) fn create_key(visit: &mut Visit<'_>) -> Result<Answer, Refusal> {
+pub(super) fn create_key(visit: &mut Visit<'_>, mixed: bool) -> Result<Answer, Refusal> {
     let AddKey { name, key } = given(visit.request)?;
-    Ok(create(visit, KEY, &name, key))
+    Ok(create(visit, mixed, KEY, &name, key))
 }
 
-pub(super) fn create_script(visit: &mut Visit<'_>) -> Result<Answer, Refusal> {
+pub(super) fn create_script(visit: &mut Visit<'_>, mixed: bool) -> Result<Answer, Refusal> {
     let AddScript { name, script } = given(visit.request)?;
     if visit.world.resources_of(&visit.account, SCRIPT).count() >= SCRIPTS {
         return Err(Refusal::Quota(format!("{SCRIPTS} startup scripts")));
     }
-    Ok(create(visit, SCRIPT, &name, script))
+    Ok(create(visit, mixed, SCRIPT, &name, script))
 }
 
-fn create(visit: &mut Visit<'_>, kind: &'static str, name: &str, text: String) -> Answer {
+fn create(visit: &mut Visit<'_>, mixed: bool, kind: &'static str, name: &str, text: String) -> Answer {
     let id = visit.world.chance.uuid();
     let resource = visit.world.new_resource(&id, kind, &visit.account, name);
     let resource = Resource {
@@ -135,7 +141,7 @@ fn create(visit: &mut Visit<'_>, kind: &'static str, name: &str, text: String) -
     };
     visit.world.add_resource(resource, rust_decimal::Decimal::ZERO);
     visit.subject = Some(id.clone());
-    id_alone(visit, 201, &id)
+    id_alone(visit, mixed, 201, &id)
 }
 
 /// Deletes one by the path, or those that the body names.

@@ -13,13 +13,16 @@
 //! | delete leaves volumes unless told; trash for 96 h; `delete_permanently` only with `volume_ids` | `actions.rs`, `volumes.rs` |
 //! | spot ends without a word as `discontinued`, its volume as `on_spot_discontinue` says | `instances.rs`, `volumes.rs` |
 //! | ids of keys and scripts as text; scripts paged, newest first, at most 100; MD5 fingerprints | `keys.rs` |
-//! | `/v1/sshkeys` is a deprecated alias of `/v1/ssh-keys` | [`as_described`] |
+//! | `/v1/sshkeys` is a deprecated alias of `/v1/ssh-keys`; `isSpot` and nulls, which Verda's own client sends | [`as_described`] |
 //! | tags are lower-cased, ten at most, filter of the list; 409 for one that is there | `instances.rs` |
 //! | 60 calls a minute for each method and path (instances and volumes lists 120), 500 in all; `Retry-After` | [`Verda::limit`] |
 //!
 //! Verda's own Python client judges it in `tests/sdk.rs`.
 //!
 //! Quotas of an account: `instances`. `POST /_sim/cloud/rate-limits {"on": false}` lifts the limits.
+//! Answers have the forms that Verda's own clients need: ids as bare text, one key or script as a
+//! list of one, texts in the list of scripts. `POST /_sim/cloud/answers {"mixed": true}` gives the
+//! others that the description allows too, by chance.
 //!
 //! Assumed, since no fact says it: a quota answers 403 `forbidden_action`; an instance costs
 //! from its order until it is discontinued; volumes cost only when no instance has them (the
@@ -61,6 +64,8 @@ pub struct Verda {
     volumes: BTreeMap<String, volumes::Volume>,
     windows: Windows,
     rate_limits: bool,
+    /// Whether answers come in any form that the description allows, by chance.
+    mixed: bool,
     /// The limit of the path that was called, and what is left of it.
     room: Option<(usize, usize)>,
 }
@@ -79,6 +84,7 @@ impl Verda {
             volumes: BTreeMap::new(),
             windows: Windows::default(),
             rate_limits: true,
+            mixed: false,
             room: None,
         }
     }
@@ -110,20 +116,33 @@ fn list(visit: &Visit<'_>, mut items: Vec<Value>) -> Answer {
     Answer::json(200, &Value::Array(items))
 }
 
-/// A request with the path that the description has for it, which leaves out the old alias.
+/// A request in the words of the description, which has neither the old alias of keys nor what
+/// Verda's own client sends and Verda takes: `isSpot`, and null for what is not given.
 fn as_described(request: &Request) -> Cow<'_, Request> {
-    match request.path.strip_prefix("/v1/sshkeys") {
-        Some(rest) => Cow::Owned(Request {
-            path: format!("/v1/ssh-keys{rest}"),
-            ..request.clone()
-        }),
-        None => Cow::Borrowed(request),
+    let alias = request.path.strip_prefix("/v1/sshkeys");
+    let renamed = request.query.iter().any(|(name, _)| name == "isSpot");
+    let body = wire::without_nulls(&request.body);
+    if alias.is_none() && !renamed && body.is_none() {
+        return Cow::Borrowed(request);
     }
+    let mut described = request.clone();
+    if let Some(rest) = alias {
+        described.path = format!("/v1/ssh-keys{rest}");
+    }
+    for (name, _) in &mut described.query {
+        if name.as_str() == "isSpot" {
+            *name = "is_spot".into();
+        }
+    }
+    if let Some(body) = body {
+        described.body = body.into();
+    }
+    Cow::Owned(described)
 }
 
-/// An id as an answer: JSON text, or the bare characters, as clients of Verda have met both.
-fn id_alone(visit: &mut Visit<'_>, status: u16, id: &str) -> Answer {
-    if visit.world.chance.hits(0.5) {
+/// An id as an answer: the bare characters; or JSON text, where answers are mixed.
+fn id_alone(visit: &mut Visit<'_>, mixed: bool, status: u16, id: &str) -> Answer {
+    if mixed && visit.world.chance.hits(0.5) {
         Answer::json(status, &Value::from(id))
     } else {
         Answer::new(status, "text/plain; charset=utf-8", id.to_owned())
@@ -280,12 +299,12 @@ impl Cloud for Verda {
                 self.remove_tag(visit, &id, &tag)
             }
             "keys.list" => Ok(keys::list(visit, keys::KEY)),
-            "keys.get" => keys::get(visit, keys::KEY, &id),
-            "keys.create" => keys::create_key(visit),
+            "keys.get" => keys::get(visit, self.mixed, keys::KEY, &id),
+            "keys.create" => keys::create_key(visit, self.mixed),
             "keys.delete" => keys::delete(visit, keys::KEY, &id),
-            "scripts.list" => Ok(keys::list_scripts(visit)),
-            "scripts.get" => keys::get(visit, keys::SCRIPT, &id),
-            "scripts.create" => keys::create_script(visit),
+            "scripts.list" => Ok(keys::list_scripts(visit, self.mixed)),
+            "scripts.get" => keys::get(visit, self.mixed, keys::SCRIPT, &id),
+            "scripts.create" => keys::create_script(visit, self.mixed),
             "scripts.delete" => keys::delete(visit, keys::SCRIPT, &id),
             "volumes.list" => Ok(self.list_volumes(visit)),
             "volumes.trash" => Ok(self.list_trash(visit)),
@@ -362,12 +381,15 @@ impl Cloud for Verda {
     }
 
     fn control(&mut self, _world: &mut World, name: &str, body: &Value) -> Option<Result<Value, String>> {
-        (name == "rate-limits").then(|| {
-            self.rate_limits = body
-                .get("on")
-                .and_then(Value::as_bool)
-                .ok_or("give {\"on\": true|false}")?;
-            Ok(json!({"on": self.rate_limits}))
-        })
+        let (setting, word) = match name {
+            "rate-limits" => (&mut self.rate_limits, "on"),
+            "answers" => (&mut self.mixed, "mixed"),
+            _ => return None,
+        };
+        let Some(given) = body.get(word).and_then(Value::as_bool) else {
+            return Some(Err(format!("give {{\"{word}\": true|false}}")));
+        };
+        *setting = given;
+        Some(Ok(json!({ word: given })))
     }
 }

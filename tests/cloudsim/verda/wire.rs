@@ -3,6 +3,7 @@
 use http::Method;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use crate::core::cloud::{Call, Refusal};
 use crate::core::http::Request;
@@ -210,9 +211,42 @@ pub(super) fn check(request: &Request, call: &Call) -> Vec<String> {
     wrong
 }
 
+/// A body without the nulls in its objects, by which Verda's own client says that something is
+/// not given; `None` where there are none, or where it is no JSON.
+pub(super) fn without_nulls(body: &[u8]) -> Option<Vec<u8>> {
+    let mut value: Value = serde_json::from_slice(body).ok()?;
+    drop_nulls(&mut value).then(|| value.to_string().into_bytes())
+}
+
+/// Answers whether there were any.
+fn drop_nulls(value: &mut Value) -> bool {
+    match value {
+        Value::Object(fields) => {
+            let before = fields.len();
+            fields.retain(|_, field| !field.is_null());
+            let fewer = fields.len() < before;
+            fields
+                .values_mut()
+                .fold(fewer, |any, field| drop_nulls(field) || any)
+        }
+        Value::Array(items) => {
+            let mut any = false;
+            for item in items {
+                any |= drop_nulls(item);
+            }
+            any
+        }
+        _ => false,
+    }
+}
+
 /// The body as one of these types.
 pub(super) fn body<T: DeserializeOwned>(request: &Request) -> Result<T, String> {
-    serde_json::from_slice(&request.body).map_err(|error| format!("the body: {error}"))
+    let result = match without_nulls(&request.body) {
+        Some(body) => serde_json::from_slice(&body),
+        None => serde_json::from_slice(&request.body),
+    };
+    result.map_err(|error| format!("the body: {error}"))
 }
 
 /// The body as one of these types, where the check has been passed.

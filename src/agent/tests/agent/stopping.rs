@@ -145,6 +145,11 @@ async fn the_supervisor_starts_a_dead_daemon_again_and_starting_twice_is_once() 
     })
     .await;
     let home = skyward_agent::daemon::Home::new(folder.path());
+    let log = std::fs::read_to_string(home.log()).unwrap();
+    assert!(
+        log.contains("the agent's daemon died and is started again"),
+        "{log}"
+    );
     reach(&home).await;
     nix::sys::signal::kill(
         nix::unistd::Pid::from_raw(supervisor),

@@ -13,7 +13,7 @@ use skyward_api::{
     MachinePhase,
     condition::{self, Draft, READY, cut, reason},
 };
-use skyward_core::{Deletion, ProviderPhase, provider::BilledTime};
+use skyward_core::{Deletion, ErrorKind, ProviderPhase, provider::BilledTime};
 
 use super::{Action, Next, Plan, progress, rental, status};
 use crate::{
@@ -92,6 +92,16 @@ pub(super) fn plan(seen: &Observed, now: Timestamp) -> Plan {
                 "Its deletion is ordered.".to_owned(),
                 &mut plan,
             );
+            return plan;
+        }
+        // Whoever removed a Provider by force may have revoked its credentials before: no object
+        // is left to give it others, so nobody can be asked any more.
+        Some(Err(error))
+            if seen.account == Account::Departed
+                && matches!(error.kind, ErrorKind::Credentials | ErrorKind::Permission) =>
+        {
+            plan.reasons.push(format!("its deletion met: {error}"));
+            provider_gone(seen, now, &mut plan);
             return plan;
         }
         Some(Err(error)) => {

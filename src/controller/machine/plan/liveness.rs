@@ -9,7 +9,7 @@ use skyward_remote::sessions::{FailureKind, SessionFailure, Stage};
 
 use super::{Found, Plan};
 use crate::{
-    machine::observe::{Answer, Observed},
+    machine::observe::{Account, Answer, Observed},
     pool::plan::{after, elapsed},
 };
 
@@ -135,8 +135,9 @@ fn judge_connection(seen: &Observed, now: Timestamp, found: &mut Found, plan: &m
         seen.waits.orphan
     };
     // What its provider does not say is no verdict: the machine may be all right and on the
-    // bill, and another one would be ordered beside it.
-    let unknown = matches!(seen.provider, Answer::Unknown(_));
+    // bill, and another one would be ordered beside it. One that was removed may never say.
+    let removed = matches!(seen.account, Account::Departed | Account::Gone);
+    let unknown = matches!(seen.provider, Answer::Unknown(_)) && !removed;
     if lost >= patience && !unknown {
         let message = format!(
             "The connection is lost since {} s: {error}. It is replaced.",

@@ -82,6 +82,37 @@ fn a_machine_whose_provider_object_is_gone_is_deleted_while_its_client_is_at_han
     assert!(!plan(&unordered, at(NOW)).actions.contains(&Action::Order));
 }
 
+#[rstest]
+#[case(ErrorKind::Credentials)]
+#[case(ErrorKind::Permission)]
+fn a_machine_whose_provider_was_removed_after_its_credentials_is_let_go(#[case] kind: ErrorKind) {
+    let mut seen = deleting(up());
+    seen.runs = Some(0);
+    seen.account = Account::Departed;
+    let met = |kind| Some(Err(ProviderError::new(kind, "delete the machine", "no")));
+    seen.deletion = met(kind);
+    let early = plan(&seen, at(NOW + 1));
+    assert!(
+        !early.actions.contains(&Action::RemoveFinalizer),
+        "it may come back"
+    );
+    assert_eq!(early.next, Next::After(Duration::from_secs(19)));
+    let late = plan(&seen, at(NOW + 20));
+    assert!(late.actions.contains(&Action::RemoveFinalizer));
+    assert!(
+        late.events
+            .iter()
+            .any(|event| event.note.contains("could not be asked"))
+    );
+    seen.deletion = met(ErrorKind::Transient);
+    assert!(
+        !plan(&seen, at(NOW + 3600))
+            .actions
+            .contains(&Action::RemoveFinalizer),
+        "that passes"
+    );
+}
+
 #[test]
 fn a_machine_given_up_waits_until_its_dispatcher_knows_that() {
     let mut seen = deleting(up());

@@ -161,6 +161,27 @@ fn a_machine_that_works_is_dialled_and_kept_while_its_provider_cannot_be_asked()
     );
 }
 
+/// Nobody waits for an answer that may never come: its Tasks would run for ever.
+#[rstest]
+#[case::and_its_client_too(Account::Gone, Answer::Unknown(None))]
+#[case::and_its_credentials_were_revoked(Account::Departed, Answer::Unknown(Some("revoked".into())))]
+fn a_lost_machine_whose_provider_was_removed_is_given_up(#[case] account: Account, #[case] answer: Answer) {
+    let mut seen = up();
+    seen.session = None;
+    seen.disconnected_since = Some(at(NOW));
+    seen.account = account;
+    seen.provider = answer;
+    seen.runs = Some(1);
+    let orphan = i64::try_from(seen.waits.orphan.as_secs()).unwrap();
+    let kept = plan(&seen, at(NOW + orphan - 1));
+    assert_eq!(why(&kept).0, Some(MachinePhase::Ready));
+    let lost = plan(&seen, at(NOW + orphan));
+    assert_eq!(
+        (why(&lost).0, why(&lost).1.as_str()),
+        (Some(MachinePhase::Failed), reason::MACHINE_LOST)
+    );
+}
+
 /// The order of before died with its machine, and the list is a while behind.
 #[test]
 fn what_an_accepted_order_made_is_not_taken_for_an_earlier_machine_of_its_mark() {

@@ -484,7 +484,7 @@ fn what_is_refused_for_want_of_room_is_remembered(#[case] kind: ErrorKind, #[cas
 }
 
 #[rstest]
-#[case(ErrorKind::InvalidOrder, Scarce::Order { pool: "pool-uid".into(), provider: "local".into(), region: String::new(), spot: false, offer: "local-x".into() })]
+#[case(ErrorKind::InvalidOrder, Scarce::Order { pool: "pool-uid".into(), template: "h".into(), provider: "local".into(), region: String::new(), spot: false, offer: "local-x".into() })]
 #[case(ErrorKind::Permission, Scarce::Right { provider: "local".into(), region: String::new(), spot: false })]
 fn an_order_refused_as_it_is_waits_and_is_remembered_so_that_its_pool_may_move_on(
     #[case] kind: ErrorKind,

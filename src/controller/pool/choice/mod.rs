@@ -158,7 +158,7 @@ pub fn choose<'a>(wishes: &'a [Wish], offers: &'a Catalogue, request: &Request<'
                 market,
                 price,
                 shortage,
-            } = soonest(request, offer, terms);
+            } = soonest(request, wish, offer, terms);
             let rank = rank(request.selection, wish, offer, price, shortage.is_some());
             let wins = best.as_ref().is_none_or(|(other, choice)| {
                 let by_name = || offer.name().cmp(choice.offer.name());
@@ -226,16 +226,21 @@ pub fn fits<'a>(request: &Request<'a>, wish: &Wish, offer: &Entry) -> Result<Fit
         Some(Usable::Yes(room)) => *room,
         Some(Usable::No(_) | Usable::Full(_)) | None => None,
     };
-    Ok(soonest(request, offer, terms(request, wish, offer, room)?))
+    Ok(soonest(request, wish, offer, terms(request, wish, offer, room)?))
 }
 
 /// A market, and the price there.
 type Term = (Market, Decimal);
 
 /// The first of these terms that was not refused lately; else the first.
-fn soonest<'a>(request: &Request<'a>, offer: &Entry, (first, second): (Term, Option<Term>)) -> Fit<'a> {
+fn soonest<'a>(
+    request: &Request<'a>,
+    wish: &Wish,
+    offer: &Entry,
+    (first, second): (Term, Option<Term>),
+) -> Fit<'a> {
     let refused = |(market, _): Term| {
-        let sought = offer.sought(request.pool, market);
+        let sought = offer.sought(request.pool, &wish.template, market);
         let shortage = request.shortages.of(&sought, request.now);
         shortage.map(|shortage| shortage.why.as_str())
     };

@@ -42,6 +42,8 @@ pub struct Wish {
     pub max_hourly_cost: Option<Decimal>,
     /// Settings of the Provider that it overrides.
     pub settings: Value,
+    /// Digest of what it asks of a machine.
+    pub template: String,
 }
 
 impl Wish {
@@ -71,6 +73,7 @@ pub fn wishes(pool: &PoolSpec) -> Vec<Wish> {
         allocation: pool.allocation.unwrap_or_default(),
         max_hourly_cost: cost(pool.max_hourly_cost.as_deref()),
         settings: Value::Null,
+        template: String::new(),
     };
     if pool.candidates.is_empty() {
         return vec![whole];
@@ -95,6 +98,7 @@ pub fn wishes(pool: &PoolSpec) -> Vec<Wish> {
                 allocation: own.allocation.unwrap_or(whole.allocation),
                 max_hourly_cost: cost(own.max_hourly_cost.as_deref()).or(whole.max_hourly_cost),
                 settings: own.settings.clone().map_or(Value::Null, Value::Object),
+                template: String::new(),
             }
         })
         .collect()
@@ -145,6 +149,22 @@ pub fn contradiction(wanted: &Accelerator) -> Option<String> {
     Some(format!(
         "accelerator.name \"{}\" says {field} {said}, and accelerator.{field} is {written}. Leave one of them out.",
         wanted.name
+    ))
+}
+
+/// A number in the name of an accelerator that its field would not take, in words. Of a
+/// [`filled`] one: the record of a machine has the same bounds.
+pub fn out_of_bounds(wanted: &Accelerator) -> Option<String> {
+    let name = &wanted.name;
+    let count = wanted.count.filter(|count| !(0.125..=16.0).contains(count));
+    let memory = wanted.memory_gb.filter(|size| !(1..=1024).contains(size));
+    let (field, said, bounds) = match (count, memory) {
+        (Some(count), _) => ("count", count.to_string(), "from 0.125 to 16"),
+        (None, Some(size)) => ("memoryGB", size.to_string(), "from 1 to 1024"),
+        (None, None) => return None,
+    };
+    Some(format!(
+        "accelerator.name \"{name}\" says {field} {said}; it must be {bounds}. Correct the name, or set accelerator.{field} and leave it out there."
     ))
 }
 

@@ -6,13 +6,16 @@
 use std::collections::BTreeMap;
 
 use rust_decimal::Decimal;
-use skyward_api::condition::reason;
+use skyward_api::condition::{cut, reason};
 
-use super::{Block, Draft};
+use super::{Block, Draft, elapsed};
 use crate::{
     money::shown,
     pool::{
-        choice::{Usable, Wish, wish::contradiction},
+        choice::{
+            Usable, Wish,
+            wish::{contradiction, out_of_bounds},
+        },
         fleet::Used,
         observe::{AccountFacts, NamespaceFacts, Observed, ProviderFacts},
     },
@@ -23,7 +26,8 @@ pub(crate) fn plan(draft: &mut Draft<'_>) {
         .or_else(|| overrides(draft))
         .or_else(|| accelerators(draft))
         .or_else(|| providers(draft.seen))
-        .or_else(|| references(draft.seen));
+        .or_else(|| references(draft.seen))
+        .or_else(|| refusal_of_the_api(draft));
     match block {
         Some(block) => {
             if draft.seen.missing_references.is_err() {
@@ -93,11 +97,11 @@ fn overrides(draft: &Draft<'_>) -> Option<Block> {
     Some(stalled(reason::INVALID_SPEC, message))
 }
 
-/// An accelerator whose name says something else than its fields.
+/// An accelerator whose name says something else than its fields, or what they would not take.
 fn accelerators(draft: &Draft<'_>) -> Option<Block> {
     let mut wanted = draft.wishes.iter().filter_map(|wish| wish.accelerator.as_ref());
     wanted
-        .find_map(contradiction)
+        .find_map(|wanted| contradiction(wanted).or_else(|| out_of_bounds(wanted)))
         .map(|message| stalled(reason::INVALID_SPEC, message))
 }
 
@@ -157,6 +161,26 @@ fn refusal(seen: &Observed, name: &str, facts: &ProviderFacts) -> Option<Block> 
     }
 }
 
+/// The API server refuses Machines of this Pool: it is tried again, but not at once.
+fn refusal_of_the_api(draft: &mut Draft<'_>) -> Option<Block> {
+    let refusal = draft.seen.refusal.as_ref()?;
+    let said = format!(
+        "The API server refuses the record of a machine: {}",
+        cut(&refusal.why, 1000)
+    );
+    if draft.now >= refusal.until {
+        draft.because("the API server refused the last machine; it is tried again");
+        return None;
+    }
+    draft.look_again(elapsed(draft.now, refusal.until));
+    Some(waiting(
+        reason::PROVISIONING,
+        format!(
+            "{said}. Raise the quota of the namespace or change what it refuses; it is tried again within a minute."
+        ),
+    ))
+}
+
 fn references(seen: &Observed) -> Option<Block> {
     match &seen.missing_references {
         Err(why) => Some(waiting(reason::PROVISIONING, format!("{why}."))),
@@ -203,7 +227,7 @@ fn month_is_spent(month: Option<(Decimal, Decimal)>) -> bool {
 }
 
 /// What one more machine may cost per hour.
-fn hourly_room(facts: &ProviderFacts, used: Used) -> Option<Decimal> {
+pub(crate) fn hourly_room(facts: &ProviderFacts, used: Used) -> Option<Decimal> {
     let total = facts.limits.hourly.map(|limit| limit - used.hourly);
     let here = facts
         .limits

@@ -29,6 +29,9 @@ const RETRY_DELAY: Duration = Duration::from_secs(10);
 const MAX_FACTOR: u32 = 32;
 /// Then it is tried again although nothing changed.
 const FORGIVEN_AFTER: Duration = Duration::from_hours(1);
+/// Between two looks while orders are refused as they are: what another try met, and that a
+/// shortage is over, wakes nobody.
+const REFUSED_LOOK: Duration = Duration::from_secs(5);
 /// Stands in front of what the last failure was, in messages of conditions.
 const MARKER: &str = "Last failure: ";
 
@@ -42,19 +45,20 @@ pub(crate) fn plan(draft: &mut Draft<'_>) {
 /// Machines whose order was refused as it is are given up where something else fits. Where
 /// nothing does they stay: they are tried again, and say what somebody must mend.
 fn move_on(draft: &mut Draft<'_>) {
-    let seen = draft.seen;
+    let (seen, now) = (draft.seen, draft.now);
     // What an earlier process heard nobody remembers: its next try tells.
     let is_known = |machine: &MachineFacts| {
         let place = &machine.place;
         let shortages = &seen.shortages;
         shortages
-            .refusal(&seen.pool.uid, &place.provider, draft.now)
+            .refusal(&seen.pool.uid, &place.provider, true, now)
             .is_some()
     };
-    let refused: Vec<_> = draft
-        .live()
-        .filter(|machine| machine.refused && is_known(machine))
-        .collect();
+    let mut refused: Vec<_> = draft.live().filter(|machine| machine.refused).collect();
+    if !refused.is_empty() {
+        draft.look_again(REFUSED_LOOK);
+    }
+    refused.retain(|machine| is_known(machine));
     if refused.is_empty() {
         return;
     }
@@ -130,7 +134,10 @@ fn count(draft: &mut Draft<'_>) {
     }
     if draft.status.failed_attempts == 0 {
         draft.because("no failed tries");
-        let said = refused_as_they_are(draft);
+        let mut said = refused_as_they_are(draft);
+        // Stays while it is tried again.
+        let refusal = draft.seen.refusal.as_ref();
+        said.extend(refusal.map(|refusal| cut(&refusal.why, 1000)));
         draft.last_failure = (!said.is_empty()).then(|| cut(&said.join("; "), 1400));
         return;
     }
@@ -218,8 +225,10 @@ fn refusals(draft: &Draft<'_>) -> Vec<String> {
         let newest = book
             .entries()
             .iter()
-            .flat_map(|entry| {
-                [Market::OnDemand, Market::Spot].map(|market| entry.sought(&seen.pool.uid, market))
+            .flat_map(|entry| draft.wishes.iter().map(move |wish| (entry, wish)))
+            .flat_map(|(entry, wish)| {
+                [Market::OnDemand, Market::Spot]
+                    .map(|market| entry.sought(&seen.pool.uid, &wish.template, market))
             })
             .filter_map(|sought| seen.shortages.of(&sought, draft.now))
             .max_by_key(|shortage| shortage.until);
@@ -234,7 +243,9 @@ fn refusals(draft: &Draft<'_>) -> Vec<String> {
 pub(crate) fn refused_as_they_are(draft: &Draft<'_>) -> Vec<String> {
     let seen = draft.seen;
     let said = |provider: &String| {
-        let refusal = seen.shortages.refusal(&seen.pool.uid, provider, draft.now)?;
+        let is_met = |machine: &MachineFacts| machine.refused && machine.place.provider == *provider;
+        let met = seen.machines.iter().any(is_met);
+        let refusal = seen.shortages.refusal(&seen.pool.uid, provider, met, draft.now)?;
         Some(format!("Provider \"{provider}\": {}", cut(&refusal.why, 300)))
     };
     seen.offers.keys().filter_map(said).collect()

@@ -11,7 +11,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rust_decimal::Decimal;
+use rust_decimal::{Decimal, RoundingStrategy};
 use skyward_api::{condition::reason, machine::Market, pool::Place};
 
 use super::{Action, Block, Draft, Why, admission};
@@ -152,6 +152,7 @@ fn grow(draft: &mut Draft<'_>, missing: u32, occupied: &BTreeSet<u32>) {
     // used again.
     let known = seen.machines.iter().map(|machine| machine.attempt).max();
     draft.status.last_attempt = draft.status.last_attempt.max(known.unwrap_or(0));
+    let spare = spare(draft, &orders);
     for (slot, choice) in orders {
         let Some(provider) = seen.providers.get(&choice.wish.provider) else {
             continue;
@@ -159,7 +160,14 @@ fn grow(draft: &mut Draft<'_>, missing: u32, occupied: &BTreeSet<u32>) {
         draft.status.last_attempt = draft.status.last_attempt.saturating_add(1);
         let attempt = draft.status.last_attempt;
         let name = machine_name(&pool.name, &pool.uid, slot, attempt);
-        let spec = Box::new(machine_spec(pool, provider, slot, attempt, &choice));
+        let spec = Box::new(machine_spec(
+            pool,
+            provider,
+            slot,
+            attempt,
+            &choice,
+            spare.get(&choice.wish.provider).copied(),
+        ));
         let before = seen
             .machines
             .iter()
@@ -192,6 +200,25 @@ fn grow(draft: &mut Draft<'_>, missing: u32, occupied: &BTreeSet<u32>) {
         draft.actions.push(Action::CreateMachine { name, spec });
         draft.ordered.push(slot);
     }
+}
+
+/// What each order may cost per hour beyond its price, by Provider: what its limits leave, in
+/// equal parts. A Provider without such limits is not there.
+fn spare(draft: &Draft<'_>, orders: &[(u32, Choice<'_>)]) -> BTreeMap<String, Decimal> {
+    let mut taken: BTreeMap<&str, (u32, Decimal)> = BTreeMap::new();
+    for (_, choice) in orders {
+        let of_provider = taken.entry(&choice.wish.provider).or_default();
+        of_provider.0 += 1;
+        of_provider.1 += choice.price;
+    }
+    let spare = |(name, (machines, hourly)): (&str, (u32, Decimal))| {
+        let facts = draft.seen.providers.get(name)?;
+        let left = admission::hourly_room(facts, facts.used.with(machines, hourly))?;
+        let each = left.max(Decimal::ZERO) / Decimal::from(machines.max(1));
+        let each = each.round_dp_with_strategy(6, RoundingStrategy::ToZero);
+        Some((name.to_owned(), each))
+    };
+    taken.into_iter().filter_map(spare).collect()
 }
 
 /// What could be ordered now, anywhere.
@@ -365,8 +392,9 @@ impl<'a> Basket<'a> {
 }
 
 /// Whether all machines can move to another place, when those that are missing cannot be
-/// had where the others are. Nothing moves that works: not while `nodes.min` is there, or
-/// anything runs.
+/// had where the others are, and more of them can be had there than stand here: with
+/// `spotPercent` one place may sell one market and another place the other. Nothing moves
+/// that works: not while `nodes.min` is there, or anything runs.
 fn can_move(draft: &Draft<'_>) -> bool {
     let live: Vec<_> = draft.live().collect();
     let wanted = draft.wanted();
@@ -374,6 +402,8 @@ fn can_move(draft: &Draft<'_>) -> bool {
     let mut anywhere = Basket::new(draft);
     let here = anywhere.pinned.take();
     anywhere.whole = true;
+    // All of them move.
+    (anywhere.spot, anywhere.on_demand) = (0, 0);
     if !anywhere.connected
         || live.is_empty()
         || count(live.iter().copied()) >= least
@@ -383,8 +413,11 @@ fn can_move(draft: &Draft<'_>) -> bool {
     {
         return false;
     }
-    let elsewhere = anywhere.next(draft).filter(|choice| choice.shortage.is_none());
-    elsewhere.is_some() && anywhere.pinned != here
+    let is_had = |choice: Choice<'_>| choice.shortage.is_none();
+    let had = (0..wanted)
+        .take_while(|_| anywhere.next(draft).is_some_and(is_had))
+        .count();
+    had > live.len() && anywhere.pinned != here
 }
 
 fn move_all(draft: &mut Draft<'_>) {

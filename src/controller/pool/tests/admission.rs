@@ -80,3 +80,46 @@ fn a_limit_lets_in_what_fits_and_names_itself() {
         "{message}"
     );
 }
+
+#[test]
+fn a_number_in_the_name_of_an_accelerator_has_the_bounds_of_its_field() {
+    let mut seen = world(1);
+    for name in ["0.1x L4", "L4 0.5GB", "32x L4"] {
+        seen.pool.spec.accelerator = serde_json::from_value(serde_json::json!({ "name": name })).unwrap();
+        let plan = decide(&seen);
+        let (_, why, message) = condition(&plan, STALLED).unwrap();
+        assert_eq!(why, reason::INVALID_SPEC, "{name}: {message}");
+        assert!(message.contains("it must be from"), "{message}");
+        assert_eq!(created(&plan), Vec::<u32>::new(), "{name}");
+    }
+}
+
+#[test]
+fn a_machine_that_the_api_server_refuses_is_tried_again_later_and_the_pool_says_why() {
+    let mut seen = world(1);
+    seen.refusal = Some(Refusal {
+        why: "exceeded quota: none".into(),
+        until: at(NOW + 5),
+    });
+    let plan = decide(&seen);
+    assert_eq!(created(&plan), Vec::<u32>::new());
+    assert_eq!(plan.next, Next::After(std::time::Duration::from_secs(5)));
+    let (_, why, message) = condition(&plan, READY).unwrap();
+    assert_eq!(why, reason::PROVISIONING);
+    assert!(
+        message.contains("exceeded quota: none") && message.contains("Raise the quota"),
+        "{message}"
+    );
+    // Its own write of that wakes it, and is no reason to try again.
+    seen.pool.status = plan.status;
+    let again = decide(&seen);
+    assert_eq!((created(&again), &again.status), (vec![], &seen.pool.status));
+    let later = decide_at(&seen, NOW + 5);
+    assert_eq!(created(&later), [0]);
+    assert!(
+        condition(&later, READY)
+            .unwrap()
+            .2
+            .contains("exceeded quota: none")
+    );
+}

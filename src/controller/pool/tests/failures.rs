@@ -126,6 +126,7 @@ fn refused_in_europe(offers: &[&str]) -> Observed {
     let mut short = Shortages::default();
     let what = Scarce::Order {
         pool: seen.pool.uid.clone(),
+        template: template_hashes(&seen.pool.spec).remove(0),
         provider: "local".into(),
         region: "eu".into(),
         spot: false,
@@ -193,4 +194,52 @@ fn where_nothing_else_fits_a_refused_order_waits_for_somebody_to_mend_it() {
     let mut forgotten = refused_in_europe(&["eu"]);
     forgotten.shortages = Arc::default();
     assert_eq!(deleted(&decide(&forgotten)), []);
+}
+
+#[test]
+fn a_pool_that_was_corrected_is_not_kept_from_what_refused_it() {
+    let mut seen = refused_in_europe(&["eu", "us"]);
+    seen.pool.spec.disk_gb = Some(20);
+    seen.pool.generation = 2;
+    for machine in &mut seen.machines {
+        machine.current = false;
+    }
+    let regions: Vec<String> = decide(&seen)
+        .actions
+        .iter()
+        .filter_map(|action| match action {
+            Action::CreateMachine { spec, .. } => Some(spec.region.clone()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(
+        regions,
+        ["eu", "eu"],
+        "the cheaper one was refused for what it asked before"
+    );
+}
+
+#[test]
+fn a_refusal_that_nobody_remembers_is_looked_for_again() {
+    let mut seen = refused_in_europe(&["eu", "us"]);
+    seen.shortages = Arc::default();
+    let plan = decide(&seen);
+    assert_eq!(deleted(&plan), []);
+    assert_eq!(plan.next, Next::After(std::time::Duration::from_secs(5)));
+}
+
+#[test]
+fn what_other_pools_were_refused_is_no_failure_of_this_one() {
+    let mut seen = world(1);
+    seen.machines = vec![booting(0)];
+    let mut short = Shortages::default();
+    let what = Scarce::Right {
+        provider: "local".into(),
+        region: "eu".into(),
+        spot: true,
+    };
+    short.remember(what, "not authorized".into(), at(NOW), REMEMBERED);
+    seen.shortages = Arc::new(short);
+    let (_, _, message) = condition(&decide(&seen), READY).unwrap();
+    assert!(!message.contains("not authorized"), "{message}");
 }

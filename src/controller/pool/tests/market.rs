@@ -609,3 +609,44 @@ fn what_is_refused_where_the_others_work_is_a_failed_try_whatever_can_be_had_els
     assert_eq!(plan.status.failed_attempts, 1);
     assert!(matches!(plan.next, Next::After(_)));
 }
+
+#[test]
+fn no_order_may_cost_more_than_the_limits_of_its_provider_leave() {
+    let pool = json!({ "provider": "a", "allocation": "on-demand", "maxHourlyCost": "9", "nodes": { "desired": 2 } });
+    let mut seen = market(pool, &[("a", "a-1", price("3"))]);
+    let facts = seen.providers.get_mut("a").unwrap();
+    facts.marketplace = true;
+    facts.limits.hourly = Some(Decimal::from(7));
+    let ceilings: Vec<_> = orders(&decide(&seen))
+        .into_iter()
+        .map(|order| order.price_ceiling.clone().unwrap())
+        .collect();
+    assert_eq!(ceilings, ["3.5", "3.5"]);
+}
+
+#[test]
+fn a_set_does_not_move_to_and_fro_between_places_that_sell_one_market_each() {
+    let mut seen = market(
+        json!({ "nodes": { "desired": 4 }, "provider": "a", "spotPercent": 50 }),
+        &[
+            ("a", "a-eu", json!({ "onDemandPrice": "3", "region": "eu" })),
+            (
+                "a",
+                "a-us",
+                json!({ "onDemandPrice": null, "spotPrice": "1", "region": "us" }),
+            ),
+        ],
+    );
+    let stand = |market: Market, region: &str| {
+        [0, 1]
+            .map(|slot| MachineFacts {
+                market,
+                ..standing(slot, "a", region)
+            })
+            .to_vec()
+    };
+    seen.machines = stand(Market::Spot, "us");
+    assert_eq!(given_up(&decide(&seen)), []);
+    seen.machines = stand(Market::OnDemand, "eu");
+    assert_eq!(given_up(&decide(&seen)), []);
+}

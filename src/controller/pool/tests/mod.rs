@@ -28,8 +28,10 @@ use super::{
     fleet::{Limits, Used},
     observe::{
         AccountFacts, Failure, Leftovers, MachineFacts, NamespaceFacts, Observed, PoolFacts, ProviderFacts,
+        Refusal,
     },
     plan::{Action, Next, Plan, Why, audit::audit, plan},
+    template::template_hashes,
 };
 use crate::{
     board::PoolLoad,
@@ -80,6 +82,7 @@ pub(crate) fn world(desired: u32) -> Observed {
         shortages: Arc::default(),
         architectures: [Architecture::X86_64, Architecture::Arm64].into(),
         leftovers: Leftovers::NotAsked,
+        refusal: None,
     }
 }
 

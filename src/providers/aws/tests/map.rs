@@ -49,6 +49,7 @@ fn image() -> Image {
         id: "ami-1".into(),
         root_device: "/dev/sda1".into(),
         least_gb: 75,
+        others: Vec::new(),
     }
 }
 
@@ -64,6 +65,19 @@ fn subnet(id: &str, zone: &str) -> Subnet {
         zone: zone.into(),
         public: true,
     }
+}
+
+#[test]
+fn a_template_has_the_volumes_that_its_image_would_leave_behind() {
+    let other = LaunchTemplateBlockDeviceMappingRequest::builder().device_name("/dev/sdb");
+    let image = Image {
+        others: vec![other.build()],
+        ..image()
+    };
+    let data = template(&order(), "aws-main", &choice(), &image, "sg-1", true, "").data;
+    let devices = data.block_device_mappings();
+    assert_eq!(devices.len(), 2);
+    assert_eq!(devices[1].device_name(), Some("/dev/sdb"));
 }
 
 #[test]

@@ -119,6 +119,25 @@ fn without_a_port_of_its_own_the_relay_is_used_where_that_is_allowed() {
     assert!(matches!(machine.phase, ProviderPhase::Starting(_)));
 }
 
+#[test]
+fn no_order_decides_how_its_machine_is_reached() {
+    let mut relayed = instances().remove(0);
+    relayed.ports = None;
+    let reached = |direct| {
+        let settings = Settings {
+            require_direct_port: Some(direct),
+            ..Settings::default()
+        };
+        machine(&relayed, &settings, false, NOW)
+            .unwrap()
+            .endpoint
+            .is_some()
+    };
+    assert_ne!(reached(true), reached(false));
+    let fixed = <crate::vastai::VastAiKind as crate::registry::Kind>::FIXED;
+    assert!(fixed.contains(&"requireDirectPort"), "{fixed:?}");
+}
+
 #[rstest]
 #[case(None, "running", true, "Starting")]
 #[case(None, "stopped", true, "Starting")]

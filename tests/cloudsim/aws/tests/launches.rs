@@ -197,6 +197,64 @@ fn a_templates_interface_and_a_subnet_beside_it_do_not_go_together() {
 }
 
 #[test]
+fn filters_look_at_all_that_is_described() {
+    let Some(hand) = Hand::new() else { return };
+    let id = hand.running("t3.micro", &[]);
+    let described = hand.ec2("DescribeInstances", &[]).fine();
+    let volume = described.text("volumeId").expect("a volume").to_owned();
+    let found = |call: &str, name: &str, value: &str| {
+        let filter = [("Filter.1.Name", name), ("Filter.1.Value.1", value)];
+        hand.ec2(call, &filter).fine().all("instanceId").join(" ")
+    };
+    for (name, value) in [
+        ("block-device-mapping.status", "attached"),
+        ("block-device-mapping.volume-id", volume.as_str()),
+        ("ebs-optimized", "false"),
+        ("instance.group-name", "default"),
+        ("launch-index", "0"),
+        ("network-interface.group-id", "sg-*"),
+        ("platform-details", "Linux/UNIX"),
+        ("root-device-name", "/dev/*"),
+        ("root-device-type", "ebs"),
+        ("tenancy", "default"),
+    ] {
+        assert_eq!(found("DescribeInstances", name, value), id, "{name}");
+    }
+    assert_eq!(found("DescribeInstances", "platform", "windows"), "");
+    assert_eq!(
+        found("DescribeInstanceStatus", "instance-status.status", "initializing"),
+        id
+    );
+    assert_eq!(
+        found("DescribeInstanceStatus", "system-status.status", "impaired"),
+        ""
+    );
+    let refused = [("Filter.1.Name", "no-such"), ("Filter.1.Value.1", "x")];
+    hand.ec2("DescribeInstances", &refused)
+        .fails(400, "InvalidParameterValue");
+    hand.judged_clean();
+}
+
+#[test]
+fn an_image_may_be_named_by_its_parameter() {
+    let Some(hand) = Hand::new() else { return };
+    let name =
+        "resolve:ssm:/aws/service/canonical/ubuntu/server/24.04/stable/current/amd64/hvm/ebs-gp3/ami-id";
+    let order = |image: &str| {
+        let order = [
+            ("ImageId", image),
+            ("InstanceType", "t3.micro"),
+            ("MinCount", "1"),
+            ("MaxCount", "1"),
+        ];
+        hand.ec2("RunInstances", &order)
+    };
+    let made = order(name).fine();
+    assert_eq!(made.text("imageId"), Some(hand.image("amd64").as_str()));
+    order("resolve:ssm:/no/such").fails(400, "InvalidParameterValue");
+}
+
+#[test]
 fn filters_find_what_carries_a_tag_a_token_or_a_state() {
     let Some(hand) = Hand::new() else { return };
     let tags = [

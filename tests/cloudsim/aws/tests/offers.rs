@@ -247,6 +247,17 @@ fn images_are_found_by_parameter_and_some_combinations_do_not_exist() {
         (&both["Parameters"][0]["Value"], &both["InvalidParameters"]),
         (&json!(image), &json!(["/no/such"]))
     );
+    let under = |path: &str, recursive: bool| {
+        let body = json!({"Path": path, "Recursive": recursive});
+        let answer = hand
+            .json("ssm", "AmazonSSM.GetParametersByPath", &body)
+            .fine()
+            .json();
+        answer["Parameters"].as_array().expect("parameters").len()
+    };
+    assert_eq!(under("/aws/service/ami-amazon-linux-latest", false), 1);
+    assert_eq!(under("/aws/service/deeplearning/", false), 0);
+    assert!(under("/aws/service/deeplearning/", true) > 1);
     let gp3_before_2404 =
         "/aws/service/canonical/ubuntu/server/22.04/stable/current/amd64/hvm/ebs-gp3/ami-id";
     assert_eq!(

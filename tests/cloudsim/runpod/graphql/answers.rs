@@ -1,5 +1,7 @@
 //! What the fields of the schema do and say.
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 use rust_decimal::Decimal;
 use serde_json::{Map, Value, json};
@@ -34,7 +36,7 @@ pub(super) fn gpu_types(visit: &Visit<'_>, input: &Value) -> Value {
                 "communityPrice": price(Tier::Community, Market::OnDemand),
                 "secureSpotPrice": price(Tier::Secure, Market::Spot),
                 "communitySpotPrice": price(Tier::Community, Market::Spot),
-                "lowestPrice": null,
+                "minPodGpuCount": 1, "nodeGroupDatacenters": [], "lowestPrice": null,
             })
         })
         .collect()
@@ -54,9 +56,18 @@ pub(super) fn data_centers(visit: &Visit<'_>) -> Value {
     catalogue::DATA_CENTERS
         .iter()
         .map(|(id, name, _, country, _)| {
-            json!({"id": id, "name": name, "location": country, "gpuAvailability": gpus(id)})
+            json!({
+                "id": id, "name": name, "location": country, "listed": true, "gpuAvailability": gpus(id),
+            })
         })
         .collect()
+}
+
+/// The countries of the data centers.
+pub(super) fn country_codes() -> Value {
+    let centers = catalogue::DATA_CENTERS.iter();
+    let codes: BTreeSet<&str> = centers.map(|(_, _, _, country, _)| *country).collect();
+    json!(codes)
 }
 
 /// A level of REST in the words of GraphQL.
@@ -83,22 +94,29 @@ pub(super) fn lowest_price(visit: &Visit<'_>, gpu: &Map<String, Value>, input: &
         Some(false) => &[Tier::Community],
         None => &[Tier::Secure, Tier::Community],
     };
+    let center = input.get("dataCenterId").and_then(Value::as_str);
+    let country = input.get("countryCode").and_then(Value::as_str);
+    let here = |tier: Tier| -> Vec<String> {
+        let mut places = catalogue::places(visit.world, tier);
+        places.retain(|place| {
+            center.is_none_or(|center| place == center)
+                && country.is_none_or(|country| catalogue::country(place) == country)
+        });
+        places
+    };
     let possible = cuda.is_none_or(|least| CUDA.iter().any(|version| at_least(version, least)));
     let cheapest = |market: Market| -> Option<Decimal> {
         tiers
             .iter()
             .filter(|tier| possible && count <= catalogue::most(gpu, **tier))
             .filter(|tier| {
-                let places = catalogue::places(visit.world, **tier);
+                let places = here(**tier);
                 catalogue::level(visit.world, &gpu.name, &places, market) != "NONE"
             })
             .filter_map(|tier| catalogue::price(gpu, *tier, market))
             .min()
     };
-    let places: Vec<String> = tiers
-        .iter()
-        .flat_map(|tier| catalogue::places(visit.world, *tier))
-        .collect();
+    let places: Vec<String> = tiers.iter().flat_map(|tier| here(*tier)).collect();
     let stock = stock_status(catalogue::level(
         visit.world,
         &gpu.name,
@@ -109,7 +127,8 @@ pub(super) fn lowest_price(visit: &Visit<'_>, gpu: &Map<String, Value>, input: &
         "minimumBidPrice": cheapest(Market::Spot).map(number),
         "uninterruptablePrice": cheapest(Market::OnDemand).map(number),
         "stockStatus": stock.filter(|_| possible), "totalCount": 100, "rentedCount": 50,
-        "minVcpu": gpu.vcpus, "minMemory": gpu.memory_gb,
+        "minVcpu": gpu.vcpus, "minMemory": gpu.memory_gb, "gpuName": gpu.gpu, "gpuTypeId": gpu.name,
+        "compliance": null, "countryCode": country,
     })
 }
 
@@ -368,6 +387,7 @@ impl Runpod {
             "notifyPodsGeneral": true, "notifyLowBalance": true,
             "id": visit.account, "pubKey": self.keys_of(&visit.account).join("\n"), "pods": pods,
             "containerRegistryCreds": [{"id": REGISTRY.0, "name": REGISTRY.1}], "networkVolumes": [],
+            "podTemplates": [],
         })
     }
 

@@ -23,7 +23,7 @@ pub(super) fn call(request: &Request) -> Call {
         .as_ref()
         .and_then(|query| query.fields().next().map(|field| field.name.node.to_string()));
     let (name, effect) = match first.as_deref() {
-        Some("gpuTypes") => ("graphql.gpuTypes", Effect::Read),
+        Some("gpuTypes" | "countryCodes") => ("graphql.gpuTypes", Effect::Read),
         Some("myself") => ("graphql.myself", Effect::Read),
         Some("dataCenters") => ("graphql.dataCenters", Effect::Read),
         Some("pod") => ("graphql.pod", Effect::Read),
@@ -38,6 +38,17 @@ pub(super) fn call(request: &Request) -> Call {
         _ => ("graphql", Effect::Read),
     };
     Call::new(name, effect)
+}
+
+/// Whether a request asks for the catalogue alone. Those who make lists of prices ask without a key.
+pub(super) fn is_public(request: &Request) -> bool {
+    const CATALOGUE: [&str; 3] = ["countryCodes", "dataCenters", "gpuTypes"];
+    parse(request).is_ok_and(|query| {
+        query.operation().ty == OperationType::Query
+            && query
+                .fields()
+                .all(|field| CATALOGUE.contains(&field.name.node.as_str()))
+    })
 }
 
 /// What the schema does not allow in a request.
@@ -118,6 +129,7 @@ impl Runpod {
             (false, "gpuTypes") => answers::gpu_types(visit, &input),
             (false, "myself") => self.myself(visit),
             (false, "dataCenters") => answers::data_centers(visit),
+            (false, "countryCodes") => answers::country_codes(),
             (false, "pod") => self.one_pod(visit, &input)?,
             (true, "podFindAndDeployOnDemand") => self.deploy(visit, &input, false)?,
             (true, "podRentInterruptable") => self.deploy(visit, &input, true)?,

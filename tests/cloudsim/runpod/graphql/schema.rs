@@ -156,7 +156,7 @@ static SETTINGS: Input = Input {
 };
 static GPU_FILTER: Input = Input {
     name: "GpuTypeFilter",
-    fields: &[("id", Kind::Text, false)],
+    fields: &[("id", Kind::Text, false), ("cluster", Kind::Bool, false)],
 };
 static LOWEST: Input = Input {
     name: "GpuLowestPriceInput",
@@ -164,6 +164,11 @@ static LOWEST: Input = Input {
         ("gpuCount", Kind::Int, false),
         ("minCudaVersion", Kind::Text, false),
         ("secureCloud", Kind::Bool, false),
+        ("dataCenterId", Kind::Text, false),
+        ("countryCode", Kind::Text, false),
+        ("minDisk", Kind::Int, false),
+        ("minMemoryInGb", Kind::Int, false),
+        ("minVcpuCount", Kind::Int, false),
     ],
 };
 
@@ -177,7 +182,15 @@ static LOWEST_PRICE: Object = Object {
         scalar("rentedCount"),
         scalar("minVcpu"),
         scalar("minMemory"),
+        scalar("gpuName"),
+        scalar("gpuTypeId"),
+        scalar("compliance"),
+        scalar("countryCode"),
     ],
+};
+static GROUP_CENTER: Object = Object {
+    name: "NodeGroupDatacenter",
+    fields: &[scalar("id")],
 };
 static GPU_TYPE: Object = Object {
     name: "GpuType",
@@ -199,6 +212,10 @@ static GPU_TYPE: Object = Object {
         scalar("oneWeekPrice"),
         scalar("oneMonthPrice"),
         scalar("threeMonthPrice"),
+        scalar("sixMonthPrice"),
+        scalar("clusterPrice"),
+        scalar("minPodGpuCount"),
+        object("nodeGroupDatacenters", &GROUP_CENTER),
         asked("lowestPrice", &LOWEST, false, Some(&LOWEST_PRICE)),
     ],
 };
@@ -266,6 +283,10 @@ static NETWORK_VOLUME: Object = Object {
         scalar("dataCenterId"),
     ],
 };
+static TEMPLATE: Object = Object {
+    name: "PodTemplate",
+    fields: &[scalar("id"), scalar("name"), scalar("containerRegistryAuthId")],
+};
 static USER: Object = Object {
     name: "User",
     fields: &[
@@ -281,6 +302,7 @@ static USER: Object = Object {
         object("pods", &POD),
         object("containerRegistryCreds", &REGISTRY),
         object("networkVolumes", &NETWORK_VOLUME),
+        object("podTemplates", &TEMPLATE),
     ],
 };
 
@@ -294,6 +316,7 @@ static DATA_CENTER: Object = Object {
         scalar("id"),
         scalar("name"),
         scalar("location"),
+        scalar("listed"),
         object("gpuAvailability", &GPU_IN_CENTER),
     ],
 };
@@ -305,6 +328,7 @@ pub(super) static QUERY: Object = Object {
         asked("gpuTypes", &GPU_FILTER, false, Some(&GPU_TYPE)),
         object("myself", &USER),
         object("dataCenters", &DATA_CENTER),
+        scalar("countryCodes"),
         asked("pod", &POD_ID, false, Some(&POD)),
     ],
 };

@@ -1,8 +1,10 @@
 //! What the Python package that RunPod publishes asks, in its words.
 
+use http::Method;
 use serde_json::{Value, json};
 
 use super::{GPU, World, world};
+use crate::core::client::Client;
 
 const POD: &str = "id containerDiskInGb containerRegistryAuthId costPerHr desiredStatus dockerArgs dockerId env \
     gpuCount imageName lastStatusChange machineId memoryInGb name podType port ports uptimeSeconds vcpuCount \
@@ -119,5 +121,51 @@ async fn the_command_line_tool_of_runpod_sees_account_data_centers_and_machines(
         gpu["gpuTypeId"].is_string() && gpu["stockStatus"].is_string(),
         "{gpu}"
     );
+    world.all_as_described();
+}
+
+#[tokio::test]
+async fn lists_of_prices_are_made_without_a_key() {
+    let world = world().await;
+    let stranger = Client::new(world.simulator.url("runpod"));
+    // What gpuhunt sends, with a variable that it does not declare.
+    let centers = "query GpuTypes { countryCodes dataCenters { id name listed __typename } \
+        gpuTypes { maxGpuCountCommunityCloud maxGpuCountSecureCloud minPodGpuCount id } }";
+    let prices = "query GpuTypes($lowestPriceInput: GpuLowestPriceInput, $gpuTypesInput: GpuTypeFilter) { \
+        gpuTypes(input: $gpuTypesInput) { id nodeGroupDatacenters { id } clusterPrice sixMonthPrice \
+        lowestPrice(input: $lowestPriceInput) { uninterruptablePrice stockStatus compliance countryCode } } }";
+    let asked = async |query: &str, variables: Value| {
+        let body = json!({"query": query, "variables": variables});
+        let reply = stranger.json(Method::POST, "/graphql", body).await.unwrap();
+        assert_eq!(reply.status, 200, "{}", reply.body);
+        reply.json()["data"].clone()
+    };
+    let data = asked(centers, json!({})).await;
+    assert_eq!(data["countryCodes"], json!(["CA", "RO", "US"]));
+    assert_eq!(data["dataCenters"][0]["listed"], true);
+    let stock = async |secure: bool, country: &str| {
+        let input = json!({"secureCloud": secure, "countryCode": country, "gpuCount": 1, "minDisk": null});
+        let variables = json!({"lowestPriceInput": input, "GpuTypeFilter": {"cluster": false}});
+        let data = asked(prices, variables).await;
+        let types = data["gpuTypes"].as_array().unwrap().clone();
+        let found = types.into_iter().find(|found| found["id"] == GPU).unwrap();
+        found["lowestPrice"]["stockStatus"].clone()
+    };
+    assert_eq!(stock(false, "US").await, "High");
+    assert_eq!(stock(false, "RO").await, Value::Null);
+    assert_eq!(stock(true, "RO").await, "High");
+    world.all_as_described();
+    for query in ["{ myself { id } }", "{ countryCodes myself { id } }"] {
+        let body = json!({"query": query});
+        let refused = stranger.json(Method::POST, "/graphql", body).await.unwrap();
+        assert_eq!(refused.status, 401, "{}", refused.body);
+    }
+}
+
+#[tokio::test]
+async fn an_account_has_no_templates_which_skypilot_looks_for_when_it_ends_a_cluster() {
+    let world = world().await;
+    let query = "query myself { myself { podTemplates { name containerRegistryAuthId } } }";
+    assert_eq!(asked(&world, query).await["myself"], json!({"podTemplates": []}));
     world.all_as_described();
 }

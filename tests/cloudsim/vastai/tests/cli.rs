@@ -77,8 +77,6 @@ async fn the_services_own_command_line_rents_uses_and_returns_a_machine() {
         world.boot = BootPlan::takes(0);
         world.end_takes = jiff::SignedDuration::ZERO;
     });
-    // It sends the historic `ssh_direc`, which its own description does not have.
-    vast.control("lenient", &json!({})).expect("known").expect("done");
     vast.control("limits", &json!({"enabled": false}))
         .expect("known")
         .expect("done");
@@ -93,7 +91,9 @@ async fn the_services_own_command_line_rents_uses_and_returns_a_machine() {
     );
     let key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIMNDxwtGo627rxuPmuUd/GLfmbKxKkB5WKExwK8jmeAB me";
     cli.run(&["create", "ssh-key", key, "-y"]).await;
-    assert_eq!(cli.json(&["show", "ssh-keys"]).await[0]["key"], key);
+    let own = cli.json(&["show", "ssh-keys"]).await[0].clone();
+    assert_eq!(own["key"], key);
+    cli.run(&["update", "ssh-key", &own["id"].to_string(), key]).await;
     let order = [
         "create",
         "instance",

@@ -289,6 +289,16 @@ fn calls_of_one_endpoint_have_a_least_interval_and_the_refusal_has_two_forms() {
 }
 
 #[test]
+fn without_a_key_one_may_search_and_nothing_else() {
+    let mut hand = Hand::new();
+    hand.key.clear();
+    assert_eq!(hand.offers(json!({"limit": 2})).len(), 2);
+    assert_eq!(hand.get("/api/v1/instances/").0, 401);
+    assert_eq!(hand.get("/api/v0/ssh/").0, 401);
+    hand.judged_clean();
+}
+
+#[test]
 fn wrong_keys_are_401_but_404_at_the_search() {
     let mut hand = Hand::new();
     hand.key = "nobody".to_owned();

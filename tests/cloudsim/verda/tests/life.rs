@@ -346,6 +346,8 @@ async fn a_list_of_scripts_has_their_texts_or_has_not() {
     world
         .post("/v1/scripts", json!({"name": "s", "script": "true"}))
         .await;
+    let control = world.sim().control("answers", &json!({"mixed": true}));
+    control.expect("known").expect("done");
     let mut seen = [false, false];
     for _ in 0..50 {
         let listed = world.get("/v1/scripts").await.json();
@@ -353,6 +355,50 @@ async fn a_list_of_scripts_has_their_texts_or_has_not() {
     }
     assert_eq!(seen, [true, true]);
     world.all_as_described();
+}
+
+#[tokio::test]
+async fn answers_have_one_form_unless_they_are_mixed() {
+    let world = world().await;
+    let key = json!({"name": "k", "key": "ssh-ed25519 AAAA test"});
+    let mut quoted = [false, false];
+    let mut lists = [false, false];
+    for mixed in [false, true] {
+        let control = world.sim().control("answers", &json!({ "mixed": mixed }));
+        control.expect("known").expect("done");
+        for _ in 0..20 {
+            world.simulator.advance(2);
+            let made = world.post("/v1/ssh-keys", key.clone()).await;
+            let one = world.get(&format!("/v1/ssh-keys/{}", id(&made))).await;
+            quoted[usize::from(mixed)] |= made.body.starts_with('"');
+            lists[usize::from(mixed)] |= one.json().is_object();
+        }
+    }
+    assert_eq!((quoted, lists), ([false, true], [false, true]));
+    world.all_as_described();
+}
+
+#[tokio::test]
+async fn what_verdas_own_client_sends_and_the_description_lacks_is_taken() {
+    let world = world().await;
+    let stock = world
+        .get("/v1/instance-availability?isSpot=true&location_code=FIN-03")
+        .await
+        .json();
+    let types = stock[0]["availabilities"].as_array().unwrap().clone();
+    assert!(!types.contains(&json!("1V100.6V")), "{stock}");
+    let mut given = order("a");
+    given["startup_script_id"] = Value::Null;
+    given["coupon"] = Value::Null;
+    given["volumes"] = Value::Null;
+    given["os_volume"]["on_spot_discontinue"] = Value::Null;
+    world.running(given).await;
+    world.all_as_described();
+    let mut given = order("b");
+    given["image"] = Value::Null;
+    let refused = world.post("/v1/instances", given).await;
+    assert_eq!(refused.status, 400, "{}", refused.body);
+    assert!(world.sim().violations()[0].what.contains("image"));
 }
 
 #[tokio::test]

@@ -1,0 +1,67 @@
+//! RunPod's prices on demand, which orders do not carry: an order is compared with the catalogue.
+
+use std::time::Duration;
+
+use rust_decimal::Decimal;
+use skyward_conformance::{Bench, order};
+use skyward_core::{ErrorKind, Market, Order};
+
+use crate::in_virtual_time;
+
+/// What the catalogue says from now on.
+fn reprice(bench: &Bench, price: impl Fn(Decimal) -> Decimal) {
+    bench.sim.world(|world| {
+        for kind in world.types.values_mut() {
+            kind.on_demand = price(kind.on_demand);
+        }
+    });
+}
+
+/// An order of the same kind, with the price that its offer has now.
+async fn again(bench: &Bench, before: &Order, slot: u32) -> Order {
+    let offers = bench.provider.offers().await.unwrap();
+    let offer = offers.iter().find(|offer| offer.id == before.offer).unwrap();
+    order(offer, Market::OnDemand, slot)
+}
+
+#[test]
+fn an_order_is_compared_with_no_older_price_than_that_of_its_offer() {
+    in_virtual_time(async || {
+        let bench = Bench::start("runpod", None).await;
+        let dear = bench.order(Market::OnDemand, 0).await;
+        bench.provider.create(&dear).await.unwrap();
+        reprice(&bench, |price| price / Decimal::TWO);
+        bench.pass(Duration::from_mins(1)).await;
+        let cheap = again(&bench, &dear, 1).await;
+        assert!(cheap.price_ceiling < dear.price_ceiling, "{cheap:?}");
+        bench.provider.create(&cheap).await.unwrap();
+        // What rose again is not paid for the price before.
+        reprice(&bench, |price| price * Decimal::TWO);
+        let late = Order {
+            price_ceiling: cheap.price_ceiling,
+            ..again(&bench, &dear, 2).await
+        };
+        let refused = bench.provider.create(&late).await.unwrap_err();
+        assert_eq!(refused.kind, ErrorKind::NoCapacity, "{refused}");
+        assert!(refused.message.contains("its price is"), "{refused}");
+        for order in [&dear, &cheap] {
+            bench.bring_down(order, None).await;
+        }
+        bench.judge("a price that changed");
+    });
+}
+
+#[test]
+fn what_has_no_price_any_more_is_not_ordered() {
+    in_virtual_time(async || {
+        let bench = Bench::start("runpod", None).await;
+        let order = bench.order(Market::OnDemand, 0).await;
+        reprice(&bench, |_| Decimal::ZERO);
+        bench.pass(Duration::from_mins(6)).await;
+        let refused = bench.provider.create(&order).await.unwrap_err();
+        assert_eq!(refused.kind, ErrorKind::NoCapacity, "{refused}");
+        assert!(refused.message.contains("any more"), "{refused}");
+        assert_eq!(bench.machines(), 0);
+        bench.judge("a price that is gone");
+    });
+}
