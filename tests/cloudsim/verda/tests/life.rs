@@ -29,6 +29,8 @@ async fn an_ordered_instance_goes_through_its_statuses_and_gets_an_address() {
 #[tokio::test]
 async fn the_id_of_a_new_instance_comes_quoted_or_bare() {
     let world = world().await;
+    let sim = world.simulator.cloud("verda");
+    assert!(sim.control("answers", &json!({"mixed": true})).is_some());
     let mut bare = 0;
     for number in 0..20 {
         let reply = world.post("/v1/instances", order(&format!("m{number}"))).await;
