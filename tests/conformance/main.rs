@@ -6,6 +6,7 @@
     reason = "helpers of tests fail as tests do"
 )]
 
+mod bids;
 mod ledger;
 mod overlay;
 mod pages;

@@ -350,6 +350,7 @@ impl Controller {
             .get(&name)
             .is_none_or(|known| known.origin != connected.origin)
         {
+            self.context.shortages.forget(&name);
             self.context.providers.set(&name, connected);
         }
         match timeout(CALL_DEADLINE, provider.offers()).await {

@@ -296,6 +296,15 @@ impl Remembered {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::make_mut(&mut known).remember(what, why, now, lasting);
     }
+
+    /// Other settings or credentials of a Provider, with which it may say something else of
+    /// accounts, rights and orders.
+    pub fn forget(&self, provider: &str) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.0.contains_key(provider) {
+            Arc::make_mut(&mut known).0.remove(provider);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -464,6 +473,17 @@ mod tests {
                 ..sought("any")
             }
         ));
+    }
+
+    #[test]
+    fn a_provider_with_other_settings_is_asked_again() {
+        let known = Remembered::default();
+        let what = Scarce::of(&machine(Market::OnDemand), &ErrorKind::InvalidOrder).unwrap();
+        known.remember(what, "no default VPC".into(), at(0));
+        known.forget("other");
+        assert!(known.now().of(&sought("g5"), at(1)).is_some());
+        known.forget("aws");
+        assert!(known.now().of(&sought("g5"), at(1)).is_none());
     }
 
     #[test]

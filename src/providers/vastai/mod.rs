@@ -37,7 +37,7 @@ use crate::{
 };
 use client::Client;
 use config::Settings;
-use offers::Group;
+use offers::{Group, OwnBid};
 use wire::{Ask, Instance, Overlay};
 
 const OVERLAY: &str = "overlay network";
@@ -82,6 +82,7 @@ impl Kind for VastAiKind {
             overlays: Batched::default(),
             made: Maker::default(),
             silent: Mutex::default(),
+            bids: Mutex::default(),
         };
         lookup::provider(&account.settings, vastai)
     }
@@ -121,6 +122,8 @@ struct VastAi {
     made: Maker,
     /// Since when hosts are silent, by machine.
     silent: Mutex<BTreeMap<u64, Instant>>,
+    /// GPUs of the spot market by host, as last listed: each order lists before it rents.
+    bids: Mutex<BTreeMap<u64, f64>>,
 }
 
 impl Listed for Instance {
@@ -205,8 +208,14 @@ impl VastAi {
         let disk = map::disk_gb(order, settings);
         let query = offers::query_of(group, order.market, settings, disk);
         let multiplier = settings.bid_multiplier();
+        let held = self.bids.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mut asks = Vec::new();
         for ask in self.client.search(query).await? {
+            // Machines of one account would take the GPUs from each other for ever.
+            let own = offers::own_bid(&ask, &held);
+            if own == OwnBid::Ended {
+                continue;
+            }
             let enough = order.vcpus.is_none_or(|vcpus| offers::vcpus(&ask) >= vcpus)
                 && order
                     .memory_gb
@@ -221,18 +230,18 @@ impl VastAi {
                     if let Some(price) =
                         price.filter(|price| order.price_ceiling.is_none_or(|most| *price <= most))
                     {
-                        asks.push((price, ask, None));
+                        asks.push((own, price, ask, None));
                     }
                 }
                 Market::Spot => {
                     if let Some(bid) = offers::bid_for(&ask, multiplier, order.price_ceiling) {
-                        asks.push((bid, ask, Some(bid)));
+                        asks.push((own, bid, ask, Some(bid)));
                     }
                 }
             }
         }
-        asks.sort_by_key(|(price, ask, _)| (*price, ask.id));
-        Ok(asks.into_iter().map(|(_, ask, bid)| (ask, bid)).collect())
+        asks.sort_by_key(|(own, price, ask, _)| (*own, *price, ask.id));
+        Ok(asks.into_iter().map(|(.., ask, bid)| (ask, bid)).collect())
     }
 }
 
@@ -275,7 +284,10 @@ impl Service for VastAi {
     }
 
     async fn machines(&self) -> Result<Vec<Instance>, ProviderError> {
-        self.client.instances().await
+        let instances = self.client.instances().await?;
+        let held = offers::bids(instances.iter().filter(|instance| !map::gone(instance)));
+        *self.bids.lock().unwrap_or_else(PoisonError::into_inner) = held;
+        Ok(instances)
     }
 
     async fn machine(&self, id: &str) -> Result<Option<Instance>, ProviderError> {

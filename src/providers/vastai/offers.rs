@@ -14,7 +14,10 @@ use skyward_core::{
     offer::{Accelerators, Architecture, Availability, Market, Offer},
 };
 
-use super::{config::Settings, wire::Ask};
+use super::{
+    config::Settings,
+    wire::{Ask, Instance},
+};
 use crate::wire::dns_label;
 
 /// Countries, and clusters, that are offered for one GPU and number, the cheapest first:
@@ -215,6 +218,43 @@ pub fn fits(ask: &Ask, settings: &Settings) -> bool {
         .is_none_or(|seconds| seconds >= f64::from(LEAST_SECONDS));
     let ports = !settings.direct_only() || ask.direct_port_count.is_some_and(|ports| ports >= 1.0);
     cuda && reliable && lasts && ports
+}
+
+/// GPUs that the account has on the spot market, by host.
+pub fn bids<'a>(instances: impl IntoIterator<Item = &'a Instance>) -> BTreeMap<u64, f64> {
+    let mut held = BTreeMap::new();
+    for instance in instances {
+        if let (Some(true), Some(host)) = (instance.is_bid, instance.machine_id) {
+            *held.entry(host).or_default() += instance.num_gpus.unwrap_or(1.0);
+        }
+    }
+    held
+}
+
+/// Whether renting an ask would end a bid of the account itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum OwnBid {
+    /// It has none on that host.
+    None,
+    /// It has, and the host has GPUs enough for both: which of them the ask is for, it does
+    /// not say.
+    Beside,
+    /// The host has not enough.
+    Ended,
+}
+
+/// What becomes of the account's own bids when an ask is rented: whoever pays more, or rents
+/// on demand, takes the GPUs of those who bid less, be it the same account.
+pub fn own_bid(ask: &Ask, held: &BTreeMap<u64, f64>) -> OwnBid {
+    let Some(ours) = ask.machine_id.and_then(|host| held.get(&host)) else {
+        return OwnBid::None;
+    };
+    let part = ask.gpu_frac.filter(|part| *part > 0.0).unwrap_or(1.0);
+    if ours + ask.num_gpus > ask.num_gpus / part + 0.01 {
+        OwnBid::Ended
+    } else {
+        OwnBid::Beside
+    }
 }
 
 /// vCPUs of an ask.

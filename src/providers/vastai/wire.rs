@@ -20,6 +20,9 @@ pub struct Asks {
 pub struct Ask {
     /// Goes into the order; changes over time.
     pub id: u64,
+    /// The host.
+    #[serde(default)]
+    pub machine_id: Option<u64>,
     /// Name of the GPUs, such as `RTX 4090`.
     #[serde(default)]
     pub gpu_name: Option<String>,
@@ -138,6 +141,12 @@ pub struct Instance {
     /// Whether it was bid for.
     #[serde(default)]
     pub is_bid: Option<bool>,
+    /// The host.
+    #[serde(default)]
+    pub machine_id: Option<u64>,
+    /// How many GPUs it has.
+    #[serde(default)]
+    pub num_gpus: Option<f64>,
     /// USD per hour with its disk.
     #[serde(default)]
     pub dph_total: Option<Amount>,

@@ -218,3 +218,29 @@ fn the_query_says_what_the_settings_say() {
     assert_eq!(one["geolocation"], json!({ "in": ["DE"] }));
     assert_eq!(one["verified"], json!({ "eq": true }));
 }
+
+#[test]
+fn what_is_held_on_the_spot_market_is_not_taken_from_oneself() {
+    let instance = |bid: bool, gpus: u32| -> Instance {
+        serde_json::from_value(json!({ "id": 1, "is_bid": bid, "machine_id": 7, "num_gpus": gpus })).unwrap()
+    };
+    let ask = |gpus: u32, part: f64| -> Ask {
+        let ask = json!({ "id": 2, "machine_id": 7, "num_gpus": gpus, "gpu_frac": part });
+        serde_json::from_value(ask).unwrap()
+    };
+    let held = bids(&[instance(true, 1), instance(true, 2)]);
+    assert_eq!(own_bid(&ask(1, 1.0), &held), OwnBid::Ended);
+    assert_eq!(own_bid(&ask(2, 0.5), &held), OwnBid::Ended);
+    assert_eq!(own_bid(&ask(1, 0.25), &held), OwnBid::Beside);
+    let elsewhere = Ask {
+        machine_id: Some(8),
+        ..ask(1, 1.0)
+    };
+    assert_eq!(own_bid(&elsewhere, &held), OwnBid::None);
+    let on_demand = bids(&[instance(false, 1)]);
+    assert_eq!(
+        own_bid(&ask(1, 1.0), &on_demand),
+        OwnBid::None,
+        "nobody takes that"
+    );
+}
