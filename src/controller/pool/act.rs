@@ -35,7 +35,7 @@ pub enum Error {
     /// The API server refused or is away.
     #[error("could not {0}")]
     Api(&'static str, #[source] kube::Error),
-    /// The API server refuses a Machine of this Pool, and will until somebody changes something.
+    /// The API server refuses a Machine of this Pool; asked again at once it would do so again.
     #[error("the API server refuses the record of a machine: {0}")]
     Refused(String),
     /// It did not answer.
@@ -285,15 +285,10 @@ async fn create_machine(
         }
         // It is there: an answer of ours was lost. The watch shows it.
         Err(Error::Stale) => Ok(()),
-        Err(Error::Api(what, kube::Error::Api(status))) if (400..500).contains(&status.code) => {
-            // Certainly not created: refused.
+        Err(Error::Api(_, kube::Error::Api(status))) if (400..500).contains(&status.code) => {
+            // Certainly not created.
             context.fleet.cancel(&key);
-            // 429: too many requests at once, of whomever.
-            Err(if status.code == 429 {
-                Error::Api(what, kube::Error::Api(status))
-            } else {
-                Error::Refused(status.message.clone())
-            })
+            Err(Error::Refused(status.message.clone()))
         }
         // Perhaps created: the reservation stays until somebody has looked.
         Err(error) => Err(error),

@@ -14,12 +14,13 @@ use std::{
 
 use rust_decimal::Decimal;
 use skyward_api::{
-    Machine,
-    machine::{MachineSpec, Market},
+    Machine, MachinePhase,
+    machine::{MachineSpec, MachineStatus, Market},
     pool::Place,
 };
 use tokio::time::Instant;
 
+use super::observe::is_refused;
 use crate::{board::Key, money};
 
 /// The Machines of all Pools.
@@ -77,6 +78,18 @@ fn most_hourly(spec: &MachineSpec) -> Decimal {
     let usd = |text: &str| money::usd(text).unwrap_or_default();
     let ceiling = spec.price_ceiling.as_deref().map(usd).unwrap_or_default();
     ceiling.max(usd(&spec.hourly_price))
+}
+
+/// Whether its order may still be taken, at a price that nobody knows yet. One that was
+/// refused, or is given up, holds no more room than it did: its place is needed at once.
+fn is_open(machine: &Machine) -> bool {
+    let waits = |status: &MachineStatus| {
+        status.accepted_at.is_none()
+            && status.hourly_price.is_none()
+            && status.phase != Some(MachinePhase::Failed)
+            && !is_refused(status)
+    };
+    machine.metadata.deletion_timestamp.is_none() && machine.status.as_ref().is_none_or(waits)
 }
 
 /// Most Machines at once, and most that they may cost per hour.
@@ -285,12 +298,10 @@ fn used(inner: &Inner, provider: &str, namespace: &str) -> Used {
     let mut used = Used::default();
     for machine in inner.pools.values().flat_map(BTreeMap::values) {
         if machine.spec.provider == provider {
-            let status = machine.status.as_ref();
-            let is_known = status.is_some_and(|s| s.accepted_at.is_some() || s.hourly_price.is_some());
-            let hourly = if is_known {
-                money::usd(money::hourly_price(machine)).unwrap_or_default()
-            } else {
+            let hourly = if is_open(machine) {
                 most_hourly(&machine.spec)
+            } else {
+                money::usd(money::hourly_price(machine)).unwrap_or_default()
             };
             used.add(hourly, machine.metadata.namespace.as_deref() == Some(namespace));
         }
@@ -399,6 +410,14 @@ mod tests {
         );
         fleet.apply(&Arc::new(ordered.clone()));
         assert_eq!(fleet.used("local", "team").hourly, Decimal::from(3));
+        let mut failed = ordered.clone();
+        failed.status.get_or_insert_default().phase = Some(MachinePhase::Failed);
+        fleet.apply(&Arc::new(failed));
+        assert_eq!(
+            fleet.used("local", "team").hourly,
+            Decimal::ONE,
+            "another one takes its place"
+        );
         let accepted = serde_json::from_value(serde_json::json!({ "acceptedAt": "2026-11-21T10:00:00Z" }));
         ordered.status = Some(accepted.unwrap());
         fleet.apply(&Arc::new(ordered));

@@ -97,7 +97,7 @@ struct Refused {
 
 impl Refused {
     /// The next one, after these.
-    fn after(earlier: Option<Self>, generation: Option<i64>, why: String) -> Self {
+    fn after(earlier: Option<Self>, generation: Option<i64>, why: String, now: Timestamp) -> Self {
         let times = earlier
             .filter(|earlier| earlier.generation == generation)
             .map_or(0, |earlier| earlier.times)
@@ -108,7 +108,7 @@ impl Refused {
             times,
             refusal: Refusal {
                 why,
-                until: plan::after(Timestamp::now(), wait),
+                until: plan::after(now, wait),
             },
         }
     }
@@ -294,7 +294,7 @@ impl Shared {
                     if let act::Error::Refused(why) = &error {
                         self.with_memory(&key, |memory| {
                             let earlier = memory.refused.take();
-                            memory.refused = Some(Refused::after(earlier, generation, why.clone()));
+                            memory.refused = Some(Refused::after(earlier, generation, why.clone(), now));
                         });
                     }
                     return Err(error);
@@ -359,5 +359,25 @@ impl Shared {
             .remove(key);
         self.failures.none(key);
         self.context.health.forget(&format!("Pool {key}"));
+    }
+}
+
+#[cfg(test)]
+mod refusals {
+    use super::*;
+
+    #[test]
+    fn each_refusal_in_a_row_is_waited_for_longer_up_to_a_minute() {
+        let now = Timestamp::UNIX_EPOCH;
+        let next = |earlier, generation| Refused::after(earlier, Some(generation), "quota".into(), now);
+        let wait = |refused: &Refused| refused.refusal.until.as_second();
+        let mut refused = next(None, 1);
+        let mut waits = vec![wait(&refused)];
+        for _ in 0..5 {
+            refused = next(Some(refused), 1);
+            waits.push(wait(&refused));
+        }
+        assert_eq!(waits, [5, 10, 20, 40, 60, 60]);
+        assert_eq!(wait(&next(Some(refused), 2)), 5, "another spec");
     }
 }

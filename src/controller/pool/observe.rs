@@ -20,7 +20,7 @@ use rust_decimal::Decimal;
 use skyward_api::{
     Machine, MachinePhase, Pool, Provider as ProviderObject,
     condition::{self, find, is_true},
-    machine::Market,
+    machine::{MachineStatus, Market},
     offer::Architecture,
     pool::{Place, PoolSpec, PoolStatus},
 };
@@ -332,6 +332,13 @@ pub async fn observe(
     }
 }
 
+/// Whether the order of a machine was refused as it is. Its deletion leaves that condition as
+/// it is.
+pub(crate) fn is_refused(status: &MachineStatus) -> bool {
+    find(&status.conditions, condition::ACCEPTED)
+        .is_some_and(|c| c.status == "False" && c.reason == condition::reason::ORDER_REFUSED)
+}
+
 pub(crate) fn pool_facts(pool: &Pool) -> PoolFacts {
     let key = key_of(pool);
     PoolFacts {
@@ -383,7 +390,7 @@ pub(crate) fn reserved_facts(name: String, reserved: Reserved) -> MachineFacts {
 /// A Machine as the plan sees it.
 pub fn machine_facts(machine: &Machine, hashes: &[String], load: Option<&PoolLoad>) -> MachineFacts {
     let name = machine.name_any();
-    let empty = skyward_api::MachineStatus::default();
+    let empty = MachineStatus::default();
     let status = machine.status.as_ref().unwrap_or(&empty);
     let phase = status.phase.unwrap_or_default();
     let ready_condition = find(&status.conditions, condition::READY);
@@ -423,9 +430,7 @@ pub fn machine_facts(machine: &Machine, hashes: &[String], load: Option<&PoolLoa
             provider: machine.spec.provider.clone(),
             region: machine.spec.region.clone(),
         },
-        // Its deletion leaves this condition as it is.
-        refused: find(&status.conditions, condition::ACCEPTED)
-            .is_some_and(|c| c.status == "False" && c.reason == condition::reason::ORDER_REFUSED),
+        refused: is_refused(status),
         market: machine.spec.market,
         concern: ready_condition
             .filter(|c| c.status != "True")

@@ -299,7 +299,6 @@ pub fn plan(seen: &Observed, now: Timestamp) -> Plan {
             .providers
             .get(&wish.provider)
             .is_some_and(|facts| facts.own_nodes);
-        wish.template = super::template::template_hash(&seen.pool.spec, wish);
     }
     let mut draft = Draft::new(seen, &wishes, now);
     cost::settle(&mut draft);

@@ -20,13 +20,10 @@ const MARKETPLACE: Decimal = Decimal::TWO;
 /// another digest is replaced when it is idle. Numbers of machines, waits, prices and
 /// limits are not part of it.
 pub fn template_hashes(spec: &PoolSpec) -> Vec<String> {
-    wishes(spec)
-        .iter()
-        .map(|wish| template_hash(spec, wish))
-        .collect()
+    wishes(spec).into_iter().map(|wish| wish.template).collect()
 }
 
-/// Digest of what one candidate of a Pool asks of its machines.
+/// Digest of what one candidate of a Pool asks of its machines; [`Wish::template`] is it.
 pub fn template_hash(spec: &PoolSpec, wish: &Wish) -> String {
     let template = serde_json::json!({
         "provider": wish.provider,
@@ -96,7 +93,7 @@ pub fn machine_spec(
         architecture: Some(offer.spec().architecture),
         settings: wish.settings.as_object().cloned(),
         token: format!("{}-{slot}-{attempt}", pool.uid),
-        template_hash: template_hash(&pool.spec, wish),
+        template_hash: wish.template.clone(),
     }
 }
 

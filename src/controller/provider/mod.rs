@@ -269,9 +269,15 @@ impl Controller {
             .remove(&name)
             .filter(|(account, _)| Some(account) == on_record.as_ref());
         if let Some((_, account)) = due {
-            self.context.providers.set(&name, account);
+            self.begin(&name, account);
         }
         Ok(Action::requeue(again.max(Duration::from_millis(100))))
+    }
+
+    /// From now on this client is used. What the one before met may be no matter of it.
+    fn begin(&self, name: &str, account: Account) {
+        self.context.shortages.forget(name);
+        self.context.providers.set(name, account);
     }
 
     fn takes_over(&self) -> MutexGuard<'_, BTreeMap<String, (String, Account)>> {
@@ -350,8 +356,7 @@ impl Controller {
             .get(&name)
             .is_none_or(|known| known.origin != connected.origin)
         {
-            self.context.shortages.forget(&name);
-            self.context.providers.set(&name, connected);
+            self.begin(&name, connected);
         }
         match timeout(CALL_DEADLINE, provider.offers()).await {
             Ok(Ok(offers)) => Answer::Complete { account, offers },

@@ -297,8 +297,8 @@ impl Remembered {
         Arc::make_mut(&mut known).remember(what, why, now, lasting);
     }
 
-    /// Other settings or credentials of a Provider, with which it may say something else of
-    /// accounts, rights and orders.
+    /// A Provider has other settings or credentials, with which it may say something else of the
+    /// account, its rights and quotas, and of orders.
     pub fn forget(&self, provider: &str) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if known.0.contains_key(provider) {

@@ -9,7 +9,7 @@ use skyward_api::{
 };
 use skyward_core::accelerator;
 
-use crate::provider::offers::form_factor;
+use crate::{pool::template::template_hash, provider::offers::form_factor};
 
 /// One candidate of a Pool with all defaults applied.
 #[derive(Clone, Debug, PartialEq)]
@@ -58,6 +58,14 @@ impl Wish {
 
 /// The candidates of a Pool in their order; a Pool without any is one itself.
 pub fn wishes(pool: &PoolSpec) -> Vec<Wish> {
+    let mut wishes = merged(pool);
+    for wish in &mut wishes {
+        wish.template = template_hash(pool, wish);
+    }
+    wishes
+}
+
+fn merged(pool: &PoolSpec) -> Vec<Wish> {
     let whole = Wish {
         candidate: 0,
         provider: pool.provider.clone().unwrap_or_default(),

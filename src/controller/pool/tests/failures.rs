@@ -114,6 +114,17 @@ fn after_the_last_try_the_pool_is_stalled_with_what_the_provider_said() {
     );
 }
 
+/// Regions of the machines that a plan orders.
+fn regions(plan: &Plan) -> Vec<&str> {
+    plan.actions
+        .iter()
+        .filter_map(|action| match action {
+            Action::CreateMachine { spec, .. } => Some(spec.region.as_str()),
+            _ => None,
+        })
+        .collect()
+}
+
 /// Two machines that must reach each other, whose orders at "a" were refused as they are.
 fn refused_in_europe(offers: &[&str]) -> Observed {
     let at_region = |region: &str| {
@@ -159,15 +170,7 @@ fn orders_that_are_refused_as_they_are_move_on_at_once_and_the_pool_says_what_wa
             ("m-1".to_owned(), Why::Refused, false)
         ]
     );
-    let regions: Vec<_> = plan
-        .actions
-        .iter()
-        .filter_map(|action| match action {
-            Action::CreateMachine { spec, .. } => Some(spec.region.as_str()),
-            _ => None,
-        })
-        .collect();
-    assert_eq!(regions, ["us", "us"], "in the same plan");
+    assert_eq!(regions(&plan), ["us", "us"], "in the same plan");
     assert_eq!(plan.status.failed_attempts, 0);
     let (_, _, message) = condition(&plan, READY).unwrap();
     assert!(
@@ -204,16 +207,8 @@ fn a_pool_that_was_corrected_is_not_kept_from_what_refused_it() {
     for machine in &mut seen.machines {
         machine.current = false;
     }
-    let regions: Vec<String> = decide(&seen)
-        .actions
-        .iter()
-        .filter_map(|action| match action {
-            Action::CreateMachine { spec, .. } => Some(spec.region.clone()),
-            _ => None,
-        })
-        .collect();
     assert_eq!(
-        regions,
+        regions(&decide(&seen)),
         ["eu", "eu"],
         "the cheaper one was refused for what it asked before"
     );
