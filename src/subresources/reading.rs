@@ -1,7 +1,9 @@
 //! One reader's view of one Task: which attempt, which ranks, and whether it has ended.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, io, sync::Arc, time::Duration};
 
+use axum::body::Bytes;
+use futures::{StreamExt as _, stream};
 use skyward_api::{Task, TaskPhase, TaskStatus};
 use tokio::time::{Instant, sleep};
 
@@ -46,8 +48,21 @@ impl Reading {
             .await
     }
 
-    /// The return value of a run from an offset.
+    /// The return value of a run from an offset. Where it breaks off, as when the leader ends
+    /// in the middle of it, it goes on at the same byte: a stored value never changes.
     pub(crate) async fn result(&self, run: &str, offset: u64) -> Result<Chunks, DataError> {
+        let chunks = self.result_until_break(run, offset).await?;
+        let rest = Rest {
+            reading: self.clone(),
+            run: run.to_owned(),
+            offset,
+            chunks,
+            broken: None,
+        };
+        Ok(stream::unfold(Some(rest), |rest| async move { rest?.next().await }).boxed())
+    }
+
+    async fn result_until_break(&self, run: &str, offset: u64) -> Result<Chunks, DataError> {
         let result = || self.data.result(&self.namespace, &self.uid, run, offset);
         self.patiently(result, |error| *error != DataError::NotFound)
             .await
@@ -80,6 +95,41 @@ impl Reading {
             Err(error) => {
                 tracing::info!(error, "a Task could not be read; it is tried again");
                 Now::Unknown
+            }
+        }
+    }
+}
+
+/// What is still to come of a return value.
+struct Rest {
+    reading: Reading,
+    run: String,
+    offset: u64,
+    chunks: Chunks,
+    /// When it broke off, if nothing has come since.
+    broken: Option<Instant>,
+}
+
+impl Rest {
+    /// The next chunk, and what comes after it; nothing follows an error.
+    async fn next(mut self) -> Option<(io::Result<Bytes>, Option<Self>)> {
+        loop {
+            let error = match self.chunks.next().await? {
+                Ok(bytes) => {
+                    self.offset += bytes.len() as u64;
+                    self.broken = None;
+                    return Some((Ok(bytes), Some(self)));
+                }
+                Err(error) => error,
+            };
+            let since = *self.broken.get_or_insert_with(Instant::now);
+            if since.elapsed() >= self.reading.patience {
+                return Some((Err(error), None));
+            }
+            sleep(pause(0)).await;
+            match self.reading.result_until_break(&self.run, self.offset).await {
+                Ok(chunks) => self.chunks = chunks,
+                Err(_) => return Some((Err(error), None)),
             }
         }
     }

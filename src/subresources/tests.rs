@@ -144,6 +144,30 @@ impl World {
         }
     }
 
+    /// The bytes from an offset, as the next of the answers has it.
+    fn answer(&self, bytes: &[u8], offset: u64) -> Result<Chunks, DataError> {
+        let rest = &bytes[usize::try_from(offset).unwrap()..];
+        let answer = self.answers.lock().unwrap().pop_front().unwrap_or(Answer::All);
+        let (length, end) = match answer {
+            Answer::Breaks(length) => (
+                length.min(rest.len()),
+                Some(Err(io::ErrorKind::ConnectionReset.into())),
+            ),
+            Answer::All => (rest.len(), None),
+            Answer::Away => return Err(DataError::Unavailable("no controller leads".into())),
+            Answer::AllThen(status) => {
+                self.tasks.lock().unwrap().insert("t".into(), task("t", status));
+                (rest.len(), None)
+            }
+        };
+        let pieces: Vec<io::Result<Bytes>> = rest[..length]
+            .chunks(5)
+            .map(|piece| Ok(Bytes::copy_from_slice(piece)))
+            .chain(end)
+            .collect();
+        Ok(futures::stream::iter(pieces).boxed())
+    }
+
     fn answers(self, answers: &[Answer]) -> Self {
         self.answers.lock().unwrap().extend(answers.iter().cloned());
         self
@@ -175,34 +199,13 @@ impl Data for World {
     }
 
     async fn log(&self, _: &str, _: &str, run: &str, offset: u64, _: bool) -> Result<Chunks, DataError> {
-        let log = self.logs.get(run).ok_or(DataError::NotFound)?;
-        let rest = &log[usize::try_from(offset).unwrap()..];
-        let answer = self.answers.lock().unwrap().pop_front().unwrap_or(Answer::All);
-        let (length, end) = match answer {
-            Answer::Breaks(length) => (
-                length.min(rest.len()),
-                Some(Err(io::ErrorKind::ConnectionReset.into())),
-            ),
-            Answer::All => (rest.len(), None),
-            Answer::Away => return Err(DataError::Unavailable("no controller leads".into())),
-            Answer::AllThen(status) => {
-                self.tasks.lock().unwrap().insert("t".into(), task("t", status));
-                (rest.len(), None)
-            }
-        };
-        let pieces: Vec<io::Result<Bytes>> = rest[..length]
-            .chunks(5)
-            .map(|piece| Ok(Bytes::copy_from_slice(piece)))
-            .chain(end)
-            .collect();
-        Ok(futures::stream::iter(pieces).boxed())
+        self.answer(self.logs.get(run).ok_or(DataError::NotFound)?, offset)
     }
 
     async fn result(&self, _: &str, _: &str, run: &str, offset: u64) -> Result<Chunks, DataError> {
         self.leads()?;
-        let mut result = self.results.get(run).ok_or(DataError::NotFound)?.clone();
-        result.drain(..usize::try_from(offset).unwrap().min(result.len()));
-        Ok(futures::stream::once(async { Ok(Bytes::from(result)) }).boxed())
+        let result = self.results.get(run).ok_or(DataError::NotFound)?.as_bytes();
+        self.answer(result, offset.min(result.len() as u64))
     }
 }
 
@@ -508,6 +511,27 @@ async fn who_reads_while_the_controller_is_replaced_waits_for_the_next_one() {
     );
     let server = Server::start(world().away(2)).await;
     assert_eq!(server.get("t/result").await, (StatusCode::OK, "7".to_owned()));
+}
+
+#[tokio::test]
+async fn a_result_that_breaks_off_goes_on_at_the_same_byte() {
+    let value = r#""a value of several pieces""#;
+    let broken = [
+        Answer::Breaks(3),
+        Answer::Away,
+        Answer::Breaks(0),
+        Answer::Breaks(12),
+    ];
+    let world = World::with("t", ended())
+        .log(1, 0, &[])
+        .result(0, value)
+        .answers(&broken);
+    let server = Server::start(world).await;
+    assert_eq!(server.get("t/result").await, (StatusCode::OK, value.to_owned()));
+    assert_eq!(
+        server.get("t/result?offset=2").await,
+        (StatusCode::OK, format!("{}\n", &value[2..]))
+    );
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@ use std::{
     net::{SocketAddr, TcpListener, TcpStream},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
+    sync::atomic::{AtomicU16, Ordering},
     time::{Duration, Instant},
 };
 
@@ -13,6 +14,17 @@ use skyward_core::{Secret, machine::Dial};
 use crate::{dial, key, ssh};
 
 const SSHD: &str = "/usr/sbin/sshd";
+
+/// A port that nobody else gets: below those that the kernel gives to connections, since the
+/// server is stopped and started again on it while other tests connect.
+fn own_port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let begin = 20_000 + u16::try_from(std::process::id() % 100).unwrap() * 100;
+    (0..10_000)
+        .map(|_| begin + NEXT.fetch_add(1, Ordering::Relaxed))
+        .find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok())
+        .expect("a free port")
+}
 
 /// A server and its directory.
 pub(super) struct Sshd {
@@ -54,11 +66,7 @@ impl Sshd {
             // Its own place for separating privileges; the package's service makes it otherwise.
             fs::create_dir_all("/run/sshd").unwrap();
         }
-        let port = TcpListener::bind("127.0.0.1:0")
-            .unwrap()
-            .local_addr()
-            .unwrap()
-            .port();
+        let port = own_port();
         let sshd = Self {
             private_key,
             public_key,

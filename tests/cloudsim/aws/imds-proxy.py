@@ -47,4 +47,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 
 if __name__ == "__main__":
-    http.server.ThreadingHTTPServer(ADDRESS, Handler).serve_forever()
+    with http.server.ThreadingHTTPServer(ADDRESS, Handler) as server:
+        if ADDRESS[1] == 0:
+            # Any free port: whoever began this process has to be told.
+            print(server.server_address[1], flush=True)
+        server.serve_forever()
