@@ -35,7 +35,7 @@ demo-down: ## Remove everything that the demo made
 ##@ Test it
 
 .PHONY: test
-test: ## Everything that can fail, ending with stories on a real cluster (KEEP=1 leaves the cluster)
+test: ## Everything that can fail, ending with stories on the local cluster (KEEP=1 leaves it there)
 	@hack/test.sh test
 
 .PHONY: lint
@@ -47,11 +47,11 @@ unit: ## Unit, property, doc and Python tests: no cluster, no root
 	@hack/test.sh unit
 
 .PHONY: e2e
-e2e: ## Only what needs a cluster: control-plane and end-to-end tests
+e2e: ## Only what needs a cluster, the local one: control-plane and end-to-end tests
 	@hack/test.sh e2e
 
 .PHONY: bench
-bench: tools ## Benchmarks on a cluster: `name value unit bar raw-limit` lines (ONLY=cold,tasks,… PROFILE=dev)
+bench: tools ## Benchmarks, on the local cluster: `name value unit bar raw-limit` lines (ONLY=cold,tasks,… PROFILE=dev)
 	@hack/bench.sh
 
 .PHONY: soak
@@ -61,15 +61,15 @@ soak: ## Simulations and crash stories with ever new seeds (MINUTES=60 SEED= ROU
 ##@ Work on it
 
 .PHONY: generate
-generate: ## Write crds/, the chart's copies, reference pages and the agent's protocol anew
+generate: compiler ## Write crds/, the chart's copies, reference pages and the agent's protocol anew
 	@cargo xtask generate
 
 .PHONY: build
-build: ## Operator, kubectl plugin and the static agent (PROFILE=release: fully optimised)
+build: compiler ## Operator, kubectl plugin and the static agent (PROFILE=release: fully optimised)
 	@hack/build.sh
 
 .PHONY: images
-images: build ## Operator and node image, imported into the local cluster when it runs (REGISTRY= pushes them there)
+images: tools build ## Operator and node image, imported into the local cluster when it runs (REGISTRY= pushes them there)
 	@hack/images.sh
 
 .PHONY: cluster-up
@@ -84,6 +84,10 @@ cluster-down: ## Stop it and remove every trace of it
 .PHONY: tools
 tools: # What this machine must have; a line for each thing that is missing.
 	@hack/check-tools.sh
+
+.PHONY: compiler
+compiler: # The same, for what is only compiled.
+	@hack/check-tools.sh --compiler
 
 .PHONY: help
 help: ## This list

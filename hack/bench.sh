@@ -20,8 +20,7 @@ finish() {
   local rc=$?
   trap - EXIT
   if [ "$CLUSTER_IS_NEW" = yes ] && [ -z "${KEEP:-}" ]; then
-    if [ "$CLUSTER" = local ]; then hack/cluster/cluster.sh down >&2; fi
-    if [ "$CLUSTER" = kind ]; then "$SKYWARD_BIN_DIR/kind" delete cluster --name "$SKYWARD_KIND" >&2; fi
+    hack/cluster/cluster.sh down >&2
   fi
   [ -n "${KEEP:-}" ] || rm -rf "$SKYWARD_CACHE/bench"
   exit "$rc"
@@ -50,9 +49,6 @@ prepare() {
 }
 
 prepare_cluster() {
-  CLUSTER=${CLUSTER:-}
-  choose_cluster
-  images_can_arrive
   hack/tools.sh
   get_cluster "$KUBECONFIG_BENCH"
   hack/images.sh --no-load
@@ -61,6 +57,7 @@ prepare_cluster() {
   eval "$settings"
 }
 
+if needs_cluster; then choose_own_cluster >&2; fi
 prepare >&2
 if needs_cluster; then prepare_cluster >&2; fi
 "$SKYWARD_TARGET_BIN/skyward-bench" "${only[@]}"

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # What a machine must have before anything else can be set up by itself: one line
 # for each thing that is missing, with the remedy; silence when all is there.
-# --no-root: for what needs no cluster. --lint: what the lints need, too.
+# --compiler: for what is only compiled. --no-root: for what needs no cluster. --lint: what the
+# lints need, too.
 set -euo pipefail
 
 missing=0
@@ -21,12 +22,14 @@ want() {
     lacks "$name is not installed: $remedy"
     return
   fi
-  have=$("$@" 2>/dev/null | grep -oE '[0-9]+\.[0-9]+(\.[0-9]+)?' | head -n 1)
+  # rustup's cargo says nothing where there is no toolchain.
+  have=$("$@" 2>/dev/null | grep -oE '[0-9]+\.[0-9]+(\.[0-9]+)?' | head -n 1) || have=
   at_least "${have:-0}" "$minimum" || lacks "$name is ${have:-of an unknown version}, but $minimum or newer is needed: $remedy"
 }
 
 want make 4 "run 'apt-get install make'" make --version
-want cargo 1.95 "install Rust with rustup (https://rustup.rs), or run 'rustup update'" cargo --version
+want cargo 1.95 "install Rust with rustup (https://rustup.rs), or run 'rustup update stable && rustup default stable'" cargo --version
+[[ " $* " != *" --compiler "* ]] || exit $missing
 want go 1.25 "unpack the archive from https://go.dev/dl into /usr/local and put /usr/local/go/bin into PATH" go version
 want python3 3.11 "run 'apt-get install python3' on Debian 12" python3 --version
 if [[ " $* " == *" --lint "* ]] && command -v cargo >/dev/null; then

@@ -3,6 +3,7 @@
 # a whole; on a cluster that was given, only what was not there before.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+. "$(dirname "${BASH_SOURCE[0]}")/target-cluster.sh"
 cd "$SKYWARD_ROOT"
 
 DEMO=${SKYWARD_DEMO:-$SKYWARD_CACHE/demo}
@@ -13,15 +14,28 @@ LIMIT=${LIMIT:-180}s
 k() { "$SKYWARD_BIN_DIR/kubectl" --kubeconfig "$DEMO/kubeconfig" "$@"; }
 made() { grep -qx "$1" "$DEMO/made" 2>/dev/null; }
 
+# samples_gone: wait until they are. Where even their kinds are gone there is nothing to wait for.
+samples_gone() {
+  local said
+  said=$(k wait --for=delete -f config/samples/ --timeout "$LIMIT" 2>&1) && return
+  printf '%s\n' "$said"
+  ! grep -q 'timed out' <<<"$said"
+}
+
 from_given_cluster() {
-  local kinds crds others=''
+  local kinds crds uid others=''
   k --request-timeout 15s version >/dev/null 2>&1 || die "the demo's cluster does not answer. Make it answer and try again, or forget it: rm -r $DEMO"
+  # A cluster that was made anew under the same address is somebody else's.
+  if [ -s "$DEMO/made" ] && [ -e "$DEMO/uid" ]; then
+    uid=$(cluster_uid "$DEMO/kubeconfig")
+    [ "$uid" = "$(cat "$DEMO/uid")" ] ||
+      die "another cluster answers in the place of the demo's, and nothing was taken from it. Forget the demo: rm -r $DEMO"
+  fi
 
   if made samples; then
     say "  deleting the samples (machines stop first)"
     k delete -f config/samples/ --ignore-not-found --wait=false >/dev/null 2>&1 || true
-    k wait --for=delete -f config/samples/ --timeout "$LIMIT" >/dev/null 2>"$SKYWARD_LOG_DIR/demo-down.log" ||
-      ! grep -q 'timed out' "$SKYWARD_LOG_DIR/demo-down.log" ||
+    quietly "wait for the samples to go" samples_gone ||
       die "some samples are still being deleted after $LIMIT: look at 'kubectl describe' of them, then run this again"
   fi
 
@@ -32,17 +46,16 @@ from_given_cluster() {
   [ -z "$others" ] || die "these are not the demo's, and need the operator that would go now; delete them first: ${others//$'\n'/ }"
 
   if made release; then
-    say "  uninstalling the operator"
-    "$SKYWARD_BIN_DIR/helm" --kubeconfig "$DEMO/kubeconfig" uninstall "$RELEASE" -n "$NAMESPACE" --ignore-not-found --wait --timeout "$LIMIT" >/dev/null
+    quietly "uninstall the operator" \
+      "$SKYWARD_BIN_DIR/helm" --kubeconfig "$DEMO/kubeconfig" uninstall "$RELEASE" -n "$NAMESPACE" --ignore-not-found --wait --timeout "$LIMIT"
   fi
   if made crds; then
-    say "  deleting the resource definitions"
     crds=$(k get crd -o name | sed -n '/\.skyward\.dev$/p')
     # shellcheck disable=SC2086 # a list
-    [ -z "$crds" ] || k delete --ignore-not-found --timeout "$LIMIT" $crds >/dev/null
+    [ -z "$crds" ] || quietly "delete the resource definitions" k delete --ignore-not-found --timeout "$LIMIT" $crds
   fi
   if made namespace; then
-    k delete namespace "$NAMESPACE" --ignore-not-found --timeout "$LIMIT" >/dev/null
+    quietly "delete the namespace $NAMESPACE" k delete namespace "$NAMESPACE" --ignore-not-found --timeout "$LIMIT"
   fi
 }
 
@@ -52,7 +65,7 @@ if [ ! -f "$DEMO/cluster" ] && [ -z "$(hack/cluster/leftovers.sh || true)" ]; th
 fi
 case $(cat "$DEMO/cluster" 2>/dev/null || echo local) in
   local) hack/cluster/cluster.sh down ;;
-  kind) quietly "delete the kind cluster" "$SKYWARD_BIN_DIR/kind" delete cluster --name "${SKYWARD_KIND:-skyward}" ;;
+  kind) quietly "delete the kind cluster" "$SKYWARD_BIN_DIR/kind" delete cluster --name "$SKYWARD_KIND" ;;
   given)
     from_given_cluster
     say "  Images stay in your registry."

@@ -4,7 +4,7 @@
     demo-watch.py KUBECTL KUBECONFIG SAMPLES SECONDS
 
 A line for each change, and one every ten seconds when nothing changes, so that
-whoever watches knows that it lives. Exits 1 when the time is over.
+whoever watches knows that it lives. Exits 1 when the time is over, or a Task failed.
 """
 
 import json
@@ -72,7 +72,7 @@ def main():
         if items is not None and all(ended(task) for task in tasks):
             failed = [t["metadata"]["name"] for t in tasks if t.get("status", {}).get("phase") == "Failed"]
             say(f"all {len(tasks)} tasks ended" + (f"; failed: {', '.join(failed)}" if failed else ""))
-            return 0
+            return 1 if failed else 0
         if time.monotonic() - BEGUN > limit:
             waiting = ", ".join(t["metadata"]["name"] for t in tasks if not ended(t))
             say(f"these tasks did not end within {limit:.0f} s: {waiting or 'unknown'}. Look with 'kubectl describe task <name>' and at the operator's log.")

@@ -6,6 +6,7 @@
 # What it needs to remember lies in $SKYWARD_CACHE/demo:
 #   kubeconfig   the cluster, and nothing but it
 #   cluster      given, kind or local
+#   uid          which one it is, wherever its kubeconfig may lead some day
 #   made         on a given cluster: what was not there before (for demo-down)
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -31,8 +32,28 @@ step() {
 # note WHAT: write down, once, that the demo made it.
 note() { grep -qx "$1" "$DEMO/made" 2>/dev/null || printf '%s\n' "$1" >>"$DEMO/made"; }
 
+# exists WHAT...: whether the cluster has it. No answer is not a no: what was there before
+# would count as made by the demo.
+exists() {
+  local found
+  found=$(k get "$@" --ignore-not-found -o name) || die "the cluster does not say whether it has this: $*"
+  [ -n "$found" ]
+}
+
+# nobody_elses: Skyward is not installed, or by the demo. Others may have it in any namespace, under
+# any name, or without Helm.
+nobody_elses() {
+  local releases
+  ! grep -qx release "$DEMO/made" 2>/dev/null || return 0
+  releases=$(helm list --all --all-namespaces --short --filter "^$RELEASE\$") || die "the cluster does not show its Helm releases"
+  if [ -n "$releases" ] || exists clusterrole skyward-controller; then
+    die "Skyward is installed on this cluster already, and not by a demo. Apply the samples yourself: kubectl apply -f config/samples/"
+  fi
+}
+
 stopped() {
   local rc=$?
+  rm -f "$DEMO"/kubeconfig.next*
   ((rc != 0 && STEP > 0)) || return 0
   say
   say "The demo stopped at step $STEP of $STEPS. Run it again once that is mended: it goes on from there. 'make demo-down' removes what there is."
@@ -53,8 +74,16 @@ hack/tools.sh
 c_compiler
 
 step "Start the cluster"
-get_cluster "$DEMO/kubeconfig"
+# What is on record was made on one cluster, and can only be taken away with its kubeconfig.
+get_cluster "$DEMO/kubeconfig.next"
+uid=$(cluster_uid "$DEMO/kubeconfig.next")
+if [ -s "$DEMO/made" ] && [ "$(cat "$DEMO/uid" 2>/dev/null)" != "$uid" ]; then
+  die "there is a demo on another cluster already: run 'make demo-down' first"
+fi
+mv "$DEMO/kubeconfig.next" "$DEMO/kubeconfig"
+printf '%s\n' "$uid" >"$DEMO/uid"
 printf '%s\n' "$CLUSTER" >"$DEMO/cluster"
+[ "$CLUSTER" != given ] || nobody_elses
 say "  Kubernetes $(k version -o json | python3 -c 'import json, sys; print(json.load(sys.stdin)["serverVersion"]["gitVersion"])')"
 
 step "Build the operator, the kubectl plugin and the agent"
@@ -68,11 +97,9 @@ say "  nodes:    $NODE_IMAGE"
 
 step "Install Skyward with Helm"
 if [ "$CLUSTER" = given ]; then
-  if helm status "$RELEASE" -n "$NAMESPACE" >/dev/null 2>&1 && ! grep -qx release "$DEMO/made" 2>/dev/null; then
-    die "Skyward is installed on this cluster already, and not by a demo. Apply the samples yourself: kubectl apply -f config/samples/"
-  fi
-  k get crd pools.skyward.dev >/dev/null 2>&1 || note crds
-  k get namespace "$NAMESPACE" >/dev/null 2>&1 || note namespace
+  nobody_elses
+  exists crd pools.skyward.dev || note crds
+  exists namespace "$NAMESPACE" || note namespace
   note release
 fi
 # JSON is YAML, and needs no quoting rules.
@@ -94,9 +121,11 @@ else:
     values["store"] = {"storageClass": "default"}
 json.dump(values, sys.stdout, indent=1)
 PYTHON
-if [ "$CLUSTER" = given ] && [ -z "${STORE_HOSTPATH:-}" ] &&
-  ! k get storageclass -o 'jsonpath={.items[*].metadata.annotations.storageclass\.kubernetes\.io/is-default-class}' | grep -q true; then
-  die "this cluster has no default storage class for the results' volume: make one the default, or, on a cluster of one node, add STORE_HOSTPATH=<a folder of that node>"
+if [ "$CLUSTER" = given ] && [ -z "${STORE_HOSTPATH:-}" ]; then
+  defaults=$(k get storageclass -o 'jsonpath={.items[*].metadata.annotations.storageclass\.kubernetes\.io/is-default-class}') ||
+    die "the cluster does not show its storage classes"
+  [[ $defaults == *true* ]] ||
+    die "this cluster has no default storage class for the results' volume: make one the default, or, on a cluster of one node, add STORE_HOSTPATH=<a folder of that node>"
 fi
 quietly "helm upgrade --install" "$SKYWARD_BIN_DIR/helm" --kubeconfig "$DEMO/kubeconfig" upgrade --install "$RELEASE" charts/skyward \
   --namespace "$NAMESPACE" --create-namespace --values "$DEMO/values.yaml" --wait --timeout 240s ||
@@ -116,7 +145,9 @@ fi
 k apply -f config/samples/ | sed 's/^/  /'
 
 step "Wait for the tasks"
-hack/demo-watch.py "$SKYWARD_BIN_DIR/kubectl" "$DEMO/kubeconfig" config/samples "${DEMO_TIMEOUT:-600}"
+# What those left that failed is worth a look, too.
+watched=0
+hack/demo-watch.py "$SKYWARD_BIN_DIR/kubectl" "$DEMO/kubeconfig" config/samples "${DEMO_TIMEOUT:-600}" || watched=$?
 
 say
 say "Results:"
@@ -134,6 +165,10 @@ for item in json.load(sys.stdin)["items"]:
     if item["kind"] == "Task":
         print(item["metadata"]["namespace"], item["metadata"]["name"])')
 
+if ((watched)); then
+  say
+  die "not every sample succeeded: step $STEP says which did not. A Task runs once; delete it, and the demo makes it again"
+fi
 cat <<TXT
 
 The demo took $(elapsed "$SECONDS"). To look further:

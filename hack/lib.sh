@@ -95,7 +95,8 @@ quietly() {
   say "  $what: done ($(elapsed $((SECONDS - begun))))"
 }
 
-# debian PACKAGE...: install what is missing.
+# debian PACKAGE...: install what is missing, and remove nothing for it: Docker's containerd.io,
+# for one, excludes Debian's containerd, and Docker would go with it.
 debian() {
   local missing=() package
   for package in "$@"; do
@@ -104,8 +105,8 @@ debian() {
   ((${#missing[@]})) || return 0
   command -v apt-get >/dev/null || die "these Debian packages are missing and there is no apt-get to install them: ${missing[*]}"
   export DEBIAN_FRONTEND=noninteractive
-  quietly "apt-get update" apt-get update
-  quietly "install Debian packages ${missing[*]}" apt-get install -y --no-install-recommends "${missing[@]}"
+  quietly "apt-get update" apt-get update || return
+  quietly "install Debian packages ${missing[*]}" apt-get install -y --no-remove --no-install-recommends "${missing[@]}" || return
   # Debian starts its own containerd where systemd runs; we start ours.
   if [ -d /run/systemd/system ] && [[ " ${missing[*]} " == *" containerd "* ]]; then
     systemctl disable --now containerd >/dev/null 2>&1 || true

@@ -1,7 +1,8 @@
 # shellcheck shell=bash
 # shellcheck disable=SC2034 # read by the scripts that source this
 # Which cluster demo, tests and benchmarks work on, and how images get there.
-# Sourced by them after lib.sh.
+# Sourced by them after lib.sh. The demo takes any of these, tests and benchmarks
+# the last one only:
 #
 #   given   KUBECONFIG=… and/or CONTEXT=… on make's command line
 #   kind    a Docker daemon answers (untested where this was written)
@@ -21,14 +22,23 @@ choose_cluster() {
   elif [ -z "${CLUSTER:-}" ]; then
     CLUSTER=local
     if command -v docker >/dev/null && timeout 10 docker info >/dev/null 2>&1; then CLUSTER=kind; fi
+  elif [ "$CLUSTER" != kind ] && [ "$CLUSTER" != local ]; then
+    die "CLUSTER is '$CLUSTER'; it can be local or kind"
   fi
-  case $CLUSTER in
-    given | kind | local) ;;
-    *) die "CLUSTER is '$CLUSTER'; it can be local or kind" ;;
-  esac
   if [ -n "${SKYWARD_AMBIENT_KUBECONFIG:-}" ] && [ "$CLUSTER" != given ]; then
-    say "  KUBECONFIG is set in your environment, and not used: to work on that cluster, say 'make … KUBECONFIG=$SKYWARD_AMBIENT_KUBECONFIG'."
+    say "  KUBECONFIG is set in your environment, and not used: to work on that cluster, say 'make demo KUBECONFIG=$SKYWARD_AMBIENT_KUBECONFIG'."
   fi
+}
+
+# choose_own_cluster: for tests and benchmarks. They install and remove Skyward, with the
+# custom resource definitions and all that is of them, and look at processes and files of
+# the node: so not on a cluster that somebody has, and on none whose node is a container.
+choose_own_cluster() {
+  [ -z "${SKYWARD_KUBECONFIG:-}${SKYWARD_CONTEXT:-}" ] ||
+    die "tests and benchmarks would take Skyward away from that cluster, with every Pool and Task on it: leave KUBECONFIG= and CONTEXT= out, and they use the local cluster"
+  CLUSTER=${CLUSTER:-local}
+  [ "$CLUSTER" = local ] ||
+    die "CLUSTER is '$CLUSTER'; tests and benchmarks look at processes and files of the node, so it can only be local"
 }
 
 # describe_cluster: for headlines
@@ -76,6 +86,12 @@ get_cluster() {
     die "the cluster does not answer"
   }
   rm -f "$file.error"
+}
+
+# cluster_uid KUBECONFIG: what a cluster has that no other one has.
+cluster_uid() {
+  "$SKYWARD_BIN_DIR/kubectl" --kubeconfig "$1" --request-timeout 15s get namespace kube-system -o 'jsonpath={.metadata.uid}' ||
+    die "the cluster does not say which one it is"
 }
 
 # images_can_arrive: says in one line what is missing when they cannot.

@@ -10,7 +10,12 @@ set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/target-cluster.sh"
 
 kubeconfig=${1:-$SKYWARD_STATE/kubeconfig}
-[ -f "$kubeconfig" ] || die "there is no cluster yet: run 'make cluster-up'"
+for file in "$kubeconfig" "$SKYWARD_STATE/kubeconfig"; do
+  [ -f "$file" ] || die "there is no cluster yet: run 'make cluster-up'"
+done
+authority() { sed -n 's/^ *certificate-authority-data: //p' "$1"; }
+[ "$(authority "$kubeconfig")" = "$(authority "$SKYWARD_STATE/kubeconfig")" ] ||
+  die "$kubeconfig is not the local cluster's: the tests take Skyward away from where they run, with every Pool and Task there"
 for image in operator node; do
   [ -f "$SKYWARD_IMAGES/$image.tar" ] || die "there is no $image image yet: run 'make images'"
 done
@@ -23,10 +28,8 @@ show SKYWARD_OPERATOR_IMAGE "${OPERATOR_IMAGE:-$(image_name "$SKYWARD_IMAGES/ope
 show SKYWARD_NODE_IMAGE "${NODE_IMAGE:-$(image_name "$SKYWARD_IMAGES/node.tar")}"
 show SKYWARD_AGENT "$SKYWARD_AGENT"
 show CARGO_TARGET_DIR "$CARGO_TARGET_DIR"
-# Of the local cluster only: a folder on the node that the operator's user may
-# write to, and what Pods need to download packages as this machine does.
-if [ -d "$SKYWARD_STATE/store" ]; then
-  show SKYWARD_STORE_DIR "$SKYWARD_STATE/store"
-  show SKYWARD_CA_BUNDLE "$SKYWARD_STATE/ca-bundle.crt"
-  show SKYWARD_PIP_ENV "$SKYWARD_STATE/pip.env"
-fi
+# A folder on the node that the operator's user may write to, and what Pods need to
+# download packages as this machine does.
+show SKYWARD_STORE_DIR "$SKYWARD_STATE/store"
+show SKYWARD_CA_BUNDLE "$SKYWARD_STATE/ca-bundle.crt"
+show SKYWARD_PIP_ENV "$SKYWARD_STATE/pip.env"

@@ -60,10 +60,7 @@ installed() {
 
 # Two at once (a demo beside the tests) would build the same twice.
 exec {lock}>"$SKYWARD_BIN_DIR/.lock"
-flock -n "$lock" || {
-  say "  waiting for another build of the tools to finish"
-  flock "$lock"
-}
+flock -n "$lock" || quietly "wait for another build of the tools" flock "$lock"
 mkdir -p "$SKYWARD_BIN_DIR/.new"
 command -v go >/dev/null || die "go is not installed; see hack/check-tools.sh"
 cluster_parts

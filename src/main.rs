@@ -115,7 +115,7 @@ struct Controller {
     /// Where the aggregated API asks for logs and results (mutual TLS).
     #[arg(long, env = "SKYWARD_DATA_ADDRESS", default_value = "[::]:8443")]
     data_address: SocketAddr,
-    /// Pools reconciled at the same time, and orders and returns under way at one account.
+    /// A quarter of the Pools reconciled at the same time, and orders and returns under way at one account.
     #[arg(long, env = "SKYWARD_CONCURRENCY", default_value_t = 32)]
     concurrency: u16,
 }

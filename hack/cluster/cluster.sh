@@ -122,6 +122,17 @@ fail() {
 
 # --- up ----------------------------------------------------------------------
 
+# packages: those that this machine needs. Whoever has Docker's containerd and runc, or the other
+# one of Debian's busyboxes, keeps them: each excludes the package of the list.
+packages() {
+  local package
+  for package in "${PACKAGES[@]}"; do
+    case $package in
+      containerd | runc | busybox-static) ! command -v "${package%-static}" >/dev/null || continue ;;
+    esac
+    printf '%s\n' "$package"
+  done
+}
 PACKAGES=(containerd runc containernetworking-plugins conntrack iptables busybox-static debootstrap iproute2 procps curl openssl ca-certificates)
 
 # remember SETTING VALUE: set a kernel setting, and write down what it was, once.
@@ -134,6 +145,8 @@ remember() {
 }
 
 settings() {
+  # Rules and settings do not outlive the machine's start, this record does.
+  remember kernel.random.boot_id
   remember net.ipv4.ip_forward 1
   # A reply that stays on the bridge must pass the rules that undo the Service's
   # address, too.
@@ -401,14 +414,18 @@ healthy() {
 }
 
 up() {
-  local begun=$SECONDS stamp
+  local begun=$SECONDS stamp other wanted
   if healthy; then
     say "The local cluster runs already. KUBECONFIG=$KUBECONFIG_ADMIN"
     return
   fi
   [ "$(id -u)" = 0 ] || die "the local cluster needs root: it makes containers, a bridge and firewall rules. Run this as root."
+  other=$(other_kubernetes)
+  [ -z "$other" ] ||
+    die "another Kubernetes runs on this machine: ${other//$'\n'/, }. Two undo each other's firewall rules: use that one (make demo KUBECONFIG=… REGISTRY=…), or stop it"
   "$SKYWARD_ROOT/hack/tools.sh"
-  debian "${PACKAGES[@]}"
+  mapfile -t wanted < <(packages)
+  debian "${wanted[@]}"
   "$SKYWARD_ROOT/hack/images/base.sh"
 
   if [ -n "$(leftovers)" ]; then
@@ -487,6 +504,8 @@ kill_containers() {
 # was killed; each does nothing where nothing is left.
 clean() {
   local pid path table line tool name value files=()
+  # Once nothing runs any more, only the record tells whose chains there are.
+  [ -z "$(our_processes)" ] || remember kernel.random.boot_id
   stop 5 kubelet kube-proxy dns kube-scheduler kube-controller-manager
   kill_containers
   # The API server takes ten seconds to part with its clients; its data goes anyway.
@@ -528,12 +547,13 @@ clean() {
   rmdir /var/log/containers /var/lib/cni/results /var/lib/cni /run/containerd/s /run/containerd \
     /var/lib/kubelet/device-plugins /var/lib/kubelet 2>/dev/null || true
 
-  if [ -f "$SYSCTLS" ]; then
+  if ours_alone; then
     while read -r name value; do
-      echo "$value" >"/proc/sys/${name//.//}" 2>/dev/null || true
+      [ "$name" = kernel.random.boot_id ] || echo "$value" >"/proc/sys/${name//.//}" 2>/dev/null || true
     done <"$SYSCTLS"
-    rm -f "$SYSCTLS"
   fi
+  # As long as there are rules of ours, they need the record to be known by.
+  [ -n "$(our_rules iptables && our_rules ip6tables)" ] || rm -f "$SYSCTLS"
 
   # What kubectl remembers of this address would be wrong for the next cluster.
   rm -rf "${HOME:-/root}/.kube/cache/discovery/${GATEWAY}_6443"
@@ -590,10 +610,8 @@ status() {
 
 exclusive() {
   exec {LOCK}>"$SKYWARD_CACHE/cluster.lock"
-  flock -n "$LOCK" || {
-    say "  waiting for another 'cluster.sh up' or 'down' to finish"
-    flock -w 900 "$LOCK" || die "another cluster.sh has been at work for a quarter of an hour"
-  }
+  flock -n "$LOCK" || quietly "wait for another 'cluster.sh up' or 'down'" flock -w 900 "$LOCK" ||
+    die "another cluster.sh has been at work for a quarter of an hour"
 }
 
 case ${1:-} in

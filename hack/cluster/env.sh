@@ -16,7 +16,8 @@ SERVICE_API=${SKYWARD_SERVICE_API:-10.214.0.1} # the first address of SERVICE_CI
 CGROUP=skyward                 # parent of every Pod's cgroup
 CONTAINERD=$STATE/run/containerd.sock
 KUBECONFIG_ADMIN=$STATE/kubeconfig
-# Outside the state: they must outlive `down`, and a crash before it.
+# Kernel settings as they were, and the boot of the machine in which that was. Outside the
+# state: they must outlive `down`, and a crash before it.
 SYSCTLS=$SKYWARD_CACHE/sysctls.before
 
 # --- what of ours is there ---------------------------------------------------
@@ -55,6 +56,31 @@ our_processes() {
   done
 }
 
+# other_kubernetes: what belongs to another one that shares this machine's network; one in
+# containers, such as kind's, has a network of its own.
+other_kubernetes() {
+  local dir name ours candidates=()
+  for dir in /proc/[0-9]*; do
+    read -r name 2>/dev/null <"$dir/comm" || continue
+    case $name in kubelet | kube-proxy | kubelite | k0s | k3s-server | k3s-agent) candidates+=("$dir") ;; esac
+  done
+  ((${#candidates[@]})) || return 0
+  ours=" $(our_processes | tr '\n' ' ') "
+  for dir in "${candidates[@]}"; do
+    [[ $ours != *" ${dir#/proc/} "* ]] || continue
+    # One of ours that is just ending has neither program nor words any more.
+    [ -n "$({ tr -d '\0' <"$dir/cmdline"; } 2>/dev/null)" ] || continue
+    [ "$(readlink "$dir/ns/net" 2>/dev/null)" = "$(readlink /proc/self/ns/net)" ] || continue
+    printf '%s (pid %s)\n' "$(cat "$dir/comm" 2>/dev/null)" "${dir#/proc/}"
+  done
+}
+
+# ours_alone: whether what has no name of ours is ours all the same: our cluster ran since this
+# machine started, and no other Kubernetes does now.
+ours_alone() {
+  grep -qxF "kernel.random.boot_id $(cat /proc/sys/kernel/random/boot_id)" "$SYSCTLS" 2>/dev/null && [ -z "$(other_kubernetes)" ]
+}
+
 # our_files: traces at places that these programs cannot be told to leave alone.
 our_files() {
   local id
@@ -71,19 +97,23 @@ our_files() {
   # Where the shims of containers that are on record listen.
   find "$STATE/run/containerd" -maxdepth 4 -name address -exec sed 's/$/\n/; s#^unix://##' {} + 2>/dev/null | grep . || true
   # The kubelet's, whatever its --root-dir.
-  if [ -e "$SYSCTLS" ]; then find /var/lib/kubelet/device-plugins -mindepth 1 -maxdepth 1 2>/dev/null || true; fi
+  if [ -e "$SYSCTLS" ] && [ -z "$(other_kubernetes)" ]; then
+    find /var/lib/kubelet/device-plugins -mindepth 1 -maxdepth 1 2>/dev/null || true
+  fi
 }
 
 # our_rules TOOL: what removes our rules and chains, a line each:
 # "TABLE -D CHAIN NUMBER" for rules in chains that are not ours (last first, so
 # that the numbers stay true), then "TABLE -F CHAIN", then "TABLE -X CHAIN".
-# KUBE-* chains are the kubelet's and kube-proxy's; of the CNI-* chains, which
-# other programs make too, ours are those whose rule carries our network's name.
+# KUBE-* chains are the kubelet's and kube-proxy's, so those of another Kubernetes
+# where ours did not run; of the CNI-* chains, which other programs make too, ours
+# are those whose rule carries our network's name.
 our_rules() {
-  local table
+  local table kube=
+  if ours_alone; then kube=1; fi
   for table in nat filter mangle; do
-    { "$1" -w 5 -t "$table" -S 2>/dev/null || true; } | awk -v table="$table" -v network="$NETWORK" '
-      $1 == "-N" && $2 ~ /^KUBE-/ { mine[$2] = 1 }
+    { "$1" -w 5 -t "$table" -S 2>/dev/null || true; } | awk -v table="$table" -v network="$NETWORK" -v kube="$kube" '
+      kube && $1 == "-N" && $2 ~ /^KUBE-/ { mine[$2] = 1 }
       $1 == "-A" {
         number[$2]++; r++; from[r] = $2; at[r] = number[$2]; to[r] = ""
         for (i = 3; i < NF; i++) if ($i == "-j" || $i == "-g") to[r] = $(i + 1)

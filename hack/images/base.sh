@@ -16,7 +16,18 @@ if ! fresh pause "$key"; then
   echo "$key" >"$SKYWARD_IMAGES/pause.key"
 fi
 
-busybox=$(command -v busybox) || die "busybox is missing; install the Debian package busybox-static"
+# A static one, since there are no libraries in the image. Debian's package of it excludes the
+# other busybox, which most machines have for their start: then it is unpacked, and not installed.
+unpack_busybox() {
+  local to=$SKYWARD_CACHE/busybox-static
+  rm -rf "$to" "$to.new" && mkdir -p "$to.new" && apt-get update && (cd "$to.new" && apt-get download busybox-static) &&
+    dpkg-deb -x "$to.new"/busybox-static_*.deb "$to.new" && mv "$to.new" "$to"
+}
+busybox=$(command -v busybox || true)
+if [ -z "$busybox" ] || { ldd "$busybox" >/dev/null 2>&1 && ! ldd "$busybox" | grep -q 'statically linked'; }; then
+  busybox=$SKYWARD_CACHE/busybox-static/bin/busybox
+  [ -x "$busybox" ] || quietly "get the Debian package busybox-static" unpack_busybox
+fi
 key=$(digest "$busybox" "$SKYWARD_ROOT/hack/images/oci.py" "${BASH_SOURCE[0]}")
 if ! fresh busybox "$key"; then
   links=()

@@ -61,7 +61,7 @@ fi
 
 key=$(digest "${BASH_SOURCE[0]}" "$SKYWARD_ROOT/hack/images/oci.py")
 exec {lock}>"$SKYWARD_IMAGES/node.lock"
-flock "$lock"
+flock -n "$lock" || quietly "wait for another build of the node image" flock "$lock" >&2
 if [ ! -f "$OUT" ] || [ "$(cat "$SKYWARD_IMAGES/node.key" 2>/dev/null)" != "$key" ]; then
   [ "$(id -u)" = 0 ] || die "building the node image needs root: debootstrap makes a root file system"
   debian debootstrap >&2

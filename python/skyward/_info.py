@@ -26,7 +26,7 @@ class PeerInfo:
     private_ip: str
     """The address the other machines reach it at."""
     public_ip: str
-    """Its address on the internet, or ""."""
+    """Its address on the internet, "" where none is known."""
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,9 @@ class AcceleratorInfo:
     """The accelerators of this machine."""
 
     type: str
-    """Name, such as "A100"."""
+    """Name as Offers have it, such as "A100"."""
     count: float
-    """How many; a part of one is a fraction."""
+    """How many it has, which may be more than its Pool asked for; a part of one is a fraction."""
     memory_gb: float
     """Memory of each, 0 where it is not known."""
     is_trainium: bool = False
@@ -50,7 +50,7 @@ class NetworkInfo:
     interface: str
     """Name of the interface, or ""."""
     bandwidth_gbps: float | None = None
-    """Its bandwidth, None where it is not known."""
+    """Its bandwidth; None, as no cloud says it."""
 
 
 @dataclass(frozen=True)

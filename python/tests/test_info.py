@@ -18,7 +18,10 @@ FULL = {
     "head_addr": "10.0.0.1",
     "head_port": 29500,
     "job_id": "job-1",
-    "peers": [{"node": n, "private_ip": f"10.0.0.{n + 1}", "public_ip": ""} for n in range(4)],
+    "peers": [
+        {"node": n, "private_ip": f"10.0.0.{n + 1}", "public_ip": f"203.0.113.{n}" if n else None}
+        for n in range(4)
+    ],
     "accelerator": {"type": "A100", "count": 0.5, "memory_gb": 40, "is_trainium": False},
     "network": {"interface": "eth0", "bandwidth_gbps": 25},
     "a_field_of_a_later_version": True,
@@ -33,6 +36,8 @@ class InstanceInfo(unittest.TestCase):
         self.assertEqual((info.accelerators, info.total_accelerators), (0.5, 2.0))
         self.assertEqual((info.head_addr, info.head_port, info.job_id), ("10.0.0.1", 29500, "job-1"))
         self.assertEqual([peer.private_ip for peer in info.peers], [f"10.0.0.{n}" for n in range(1, 5)])
+        public = ["", "203.0.113.1", "203.0.113.2", "203.0.113.3"]
+        self.assertEqual([peer.public_ip for peer in info.peers], public)
         self.assertEqual(info.accelerator.type, "A100")
         self.assertFalse(info.accelerator.is_trainium)
         self.assertEqual(info.network, skyward.NetworkInfo("eth0", 25.0))

@@ -66,7 +66,7 @@ pub mod reason {
     pub const LIMIT_REACHED: &str = "LimitReached";
     /// Pool: no offer fits (the seeds' `NoAvailableProvider`).
     pub const NO_AVAILABLE_PROVIDER: &str = "NoAvailableProvider";
-    /// Pool: `maxProvisionAttempts` in a row failed (the seeds' `AllProvidersFailed`).
+    /// Pool: `maxProvisionAttempts` in a row failed.
     pub const PROVISIONING_FAILED: &str = "ProvisioningFailed";
     /// Pool or Task: a Secret or ConfigMap that it names does not exist.
     pub const REFERENCE_NOT_FOUND: &str = "ReferenceNotFound";
@@ -107,7 +107,8 @@ pub mod reason {
     pub const MACHINE_LOST: &str = "MachineLost";
     /// The credentials are another account's than the one where machines are.
     pub const ACCOUNT_CHANGED: &str = "AccountChanged";
-    /// Everything that fits was refused, as often as `maxProvisionAttempts` allows.
+    /// Everything that fits was refused, as often as `maxProvisionAttempts` allows (the seeds'
+    /// `AllProvidersFailed`).
     pub const ALL_PROVIDERS_FAILED: &str = "AllProvidersFailed";
     /// The Pool has spent its budget.
     pub const BUDGET_SPENT: &str = "BudgetSpent";

@@ -5,7 +5,10 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{offer::Architecture, shared::Accelerator};
+use crate::{
+    offer::{Architecture, OfferedAccelerator},
+    shared::Accelerator,
+};
 
 /// One machine of a Pool. Written by the controller before the machine is ordered, so
 /// that no crash can lose it. Deleting one by hand drains it and has it replaced.
@@ -106,6 +109,11 @@ pub struct MachineSpec {
     /// What the Pool asked for: accelerator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accelerator: Option<Accelerator>,
+    /// Accelerators that the machine has: those of its Offer, which may be more than the Pool
+    /// asked for; where the machine is a Pod, as many as the Pool asked for. None when left out;
+    /// in a record of an older version that has no such field, those in `accelerator`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub granted_accelerator: Option<OfferedAccelerator>,
     /// What the Pool asked for: vCPUs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vcpus: Option<f64>,

@@ -30,8 +30,8 @@ use crate::{
         status_replicas_path = ".status.machines",
         label_selector_path = ".status.selector"
     ),
-    printcolumn(name = "Provider", type_ = "string", json_path = ".spec.provider"),
-    printcolumn(name = "Accelerator", type_ = "string", json_path = ".spec.accelerator.name"),
+    printcolumn(name = "Provider", type_ = "string", json_path = ".status.provider"),
+    printcolumn(name = "Accelerator", type_ = "string", json_path = ".status.accelerator"),
     printcolumn(name = "Ready", type_ = "string", json_path = ".status.readySummary"),
     printcolumn(name = "Spot", type_ = "integer", json_path = ".status.spotMachines"),
     printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
@@ -380,7 +380,9 @@ pub struct Worker {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Timeouts {
-    /// From the order to an address. Default `300s`.
+    /// From the acceptance of its order to an address. An order that nobody accepts is given up
+    /// after as long, without the time, up to two hours, that it waits for its turn at the cloud.
+    /// Default `300s`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = crate::rule::at_least("timeouts.provision", "1s"))]
     pub provision: Option<Duration>,
@@ -429,6 +431,17 @@ pub struct PoolStatus {
     /// Where it is in its life.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<PoolPhase>,
+    /// The Providers that it has machines of, by their names with commas between them; while it
+    /// has no machines those of its candidates, in their order. `…` at the end: and others.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 300))]
+    pub provider: String,
+    /// The accelerators that its machines have, by their names with commas between them; while
+    /// it has no machines those that its candidates ask for, in their order. Empty where there
+    /// are none. `…` at the end: and others.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 300))]
+    pub accelerator: String,
     /// Ready machines of those wanted, as `3/4`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 16))]

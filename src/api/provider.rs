@@ -127,7 +127,7 @@ pub enum HostKeyPolicy {
 }
 
 /// Most that Pools may take from a Provider.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Limits {
     /// Machines at the same time, over all namespaces.
@@ -140,21 +140,25 @@ pub struct Limits {
     pub machines_per_namespace: Option<u32>,
     /// USD per hour of all machines together, as a decimal such as `"50"`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 32), regex(pattern = r"^[0-9]+(\.[0-9]+)?$"))]
+    #[schemars(length(min = 1, max = 32))]
+    #[x_kube(validation = crate::rule::amount("limits.hourlyCost", "50"))]
     pub hourly_cost: Option<String>,
     /// USD per hour of the machines of each namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 32), regex(pattern = r"^[0-9]+(\.[0-9]+)?$"))]
+    #[schemars(length(min = 1, max = 32))]
+    #[x_kube(validation = crate::rule::amount("limits.hourlyCostPerNamespace", "10"))]
     pub hourly_cost_per_namespace: Option<String>,
     /// USD that all machines together may cost in a calendar month (UTC). When it is spent no
     /// more are ordered; those that run go on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 32), regex(pattern = r"^[0-9]+(\.[0-9]+)?$"))]
+    #[schemars(length(min = 1, max = 32))]
+    #[x_kube(validation = crate::rule::amount("limits.monthlyCost", "5000"))]
     pub monthly_cost: Option<String>,
     /// USD that the machines of each namespace may cost in a calendar month (UTC). When it is
     /// spent no more are ordered for that namespace; those that run go on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 32), regex(pattern = r"^[0-9]+(\.[0-9]+)?$"))]
+    #[schemars(length(min = 1, max = 32))]
+    #[x_kube(validation = crate::rule::amount("limits.monthlyCostPerNamespace", "1000"))]
     pub monthly_cost_per_namespace: Option<String>,
 }
 

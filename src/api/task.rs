@@ -75,7 +75,7 @@ pub struct TaskSpec {
     /// machine), `head` (the machine of rank 0), or the number of a rank.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("maxLength" = 4))]
-    #[x_kube(validation = Rule::new("type(self) == int ? (self >= 0 && self < 500) : string(self).matches('^(one|all|head|[0-9]{1,3})$')").message("placement must be one, all, head, or the number of a rank from 0 to 499"))]
+    #[x_kube(validation = Rule::new("type(self) == int ? (self >= 0 && self < 500) : string(self).matches('^(one|all|head|[0-4]?[0-9]?[0-9])$')").message("placement must be one, all, head, or the number of a rank from 0 to 499"))]
     pub placement: Option<IntOrString>,
     /// Longest time of one attempt; then the whole process group gets SIGTERM and, after
     /// `terminationGracePeriod`, SIGKILL. None when left out.
@@ -112,8 +112,10 @@ pub struct TaskSpec {
     /// again, a new attempt starts. May be changed at any time. Default false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspend: Option<bool>,
-    /// Delete the Task this long after it ended. Never when left out: a GitOps tool would
-    /// create it again, and it would run again.
+    /// Delete the Task, its logs and its results this long after its end was recorded. Never when
+    /// left out: a GitOps tool would create it again, and it would run again. May be changed at any
+    /// time. Once the Task has ended, a longer time counts at once, and so does taking it away; a
+    /// shorter time, or a first one, is noticed within about an hour.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 315_360_000))]
     pub ttl_seconds_after_finished: Option<u32>,

@@ -25,7 +25,7 @@ pub struct Config {
     pub pod_network: PodNetwork,
     /// How long the Lease lasts without renewal.
     pub lease_duration: Duration,
-    /// Pools reconciled at the same time, and orders and returns under way at one account;
+    /// A quarter of the Pools reconciled at the same time, and orders and returns under way at one account;
     /// Machines are reconciled sixteen times as many.
     pub concurrency: u16,
 }

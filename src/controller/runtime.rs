@@ -51,6 +51,12 @@ use crate::{
     wake::{Changed, Feed, Wakeups},
 };
 
+/// Objects of one page of a first list. Users write them, or what stands in them: one may have
+/// more than a MiB, and a page is in memory twice while it is read.
+const PAGE: u32 = 50;
+/// Offers are small and many, and ours.
+const PAGE_OF_OFFERS: u32 = 500;
+
 /// What `main.rs` brings.
 pub struct Parts {
     /// Client of the API server; what it writes passes the fence.
@@ -404,6 +410,7 @@ fn watch_all(
         client,
         pools_writer,
         metrics,
+        PAGE,
         Arc::default(),
         move |seen: Seen<'_, Pool>| {
             seen.each(|pool| told.tell(&Changed::Pool(key_of(pool))));
@@ -414,6 +421,7 @@ fn watch_all(
         client,
         machines_writer,
         metrics,
+        PAGE,
         unreadable.clone(),
         move |seen: Seen<'_, Machine>| {
             match &seen {
@@ -436,6 +444,7 @@ fn watch_all(
         client,
         providers_writer,
         metrics,
+        PAGE,
         Arc::default(),
         move |seen: Seen<'_, ProviderObject>| {
             seen.each(|provider| told.tell(&Changed::Provider(provider.name_any())));
@@ -446,6 +455,7 @@ fn watch_all(
         client,
         offers_writer,
         metrics,
+        PAGE_OF_OFFERS,
         Arc::default(),
         move |seen: Seen<'_, Offer>| {
             match &seen {
@@ -506,6 +516,7 @@ fn watch<K>(
     client: &Client,
     mut writer: Writer<K>,
     metrics: &Arc<Metrics>,
+    page: u32,
     unreadable: Arc<Unreadable>,
     tell: impl Fn(Seen<'_, K>) + Send + 'static,
 ) -> impl Future<Output = ()> + Send + 'static
@@ -517,7 +528,8 @@ where
     let kind = K::kind(&()).into_owned();
     async move {
         let cache: Cache<K> = writer.as_reader();
-        let stream = watcher::watcher(api, watcher::Config::default()).default_backoff();
+        let config = watcher::Config::default().page_size(page);
+        let stream = watcher::watcher(api, config).default_backoff();
         pin_mut!(stream);
         while let Some(event) = stream.next().await {
             let event = match event {
@@ -601,7 +613,41 @@ fn readable<K: Resource<DynamicType = ()>>(
 
 #[cfg(test)]
 mod tests {
+    use std::{convert::Infallible, future::pending};
+
+    use axum::http::{Request, Response};
+    use kube::client::Body;
+
     use super::*;
+
+    #[tokio::test]
+    async fn what_users_write_is_listed_in_small_pages() {
+        let (asked_tx, mut asked_rx) = mpsc::channel(1);
+        let server = tower::service_fn(move |request: Request<Body>| {
+            let (asked_tx, address) = (asked_tx.clone(), request.uri().to_string());
+            async move {
+                let _ = asked_tx.send(address).await;
+                pending::<Result<Response<Body>, Infallible>>().await
+            }
+        });
+        let (client, metrics) = (Client::new(server, "n"), Arc::default());
+        let (_pools, writer) = store::<Pool>();
+        let watched = watch(
+            &client,
+            writer,
+            &metrics,
+            PAGE,
+            Arc::default(),
+            |_: Seen<'_, Pool>| {},
+        );
+        tokio::select! {
+            () = watched => panic!("a watch does not end"),
+            asked = asked_rx.recv() => {
+                let asked = asked.unwrap();
+                assert!(asked.contains("/pools?") && asked.ends_with("limit=50"), "{asked}");
+            }
+        }
+    }
 
     #[test]
     fn a_malformed_object_is_skipped_and_the_next_is_read() {

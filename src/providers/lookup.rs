@@ -19,7 +19,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 use skyward_core::{
     Accepted, Capabilities, Deletion, ErrorKind, Leftover, MachineRef, Mark, Offer, Order, PoolScope,
-    Provider, ProviderError, ProviderMachine, Scope,
+    Provider, ProviderError, ProviderMachine, Scope, provider::Marking,
 };
 use tokio::{sync::Semaphore, time::Instant};
 
@@ -113,23 +113,26 @@ impl<S: Service> LookUp<S> {
     }
 
     /// A machine, gone ones too. What the list does not show is asked for by its id, where
-    /// that is known: lists may be behind. An id that is somebody else's is not ours.
+    /// that is known: lists may be behind, or leave out what carries the mark. An id that is
+    /// somebody else's is not ours.
     async fn look(&self, machine: &MachineRef) -> Result<Option<S::Machine>, ProviderError> {
         let ours = |found: &S::Machine| found.mark().is_some_and(|mark| mark.is(&machine.mark));
         let machines = self.machines().await?;
-        let found = match &machine.id {
+        let Some(id) = &machine.id else {
             // One that is gone hides none that is there.
-            None => {
-                let mut all: Vec<_> = machines.iter().filter(|found| ours(found)).collect();
-                all.sort_by_key(|found| found.gone());
-                all.first().copied().cloned()
-            }
-            Some(id) => match machines.iter().find(|found| found.id() == *id) {
-                Some(found) => Some(found.clone()),
-                None => self.service.machine(id).await?,
-            },
+            let mut all: Vec<_> = machines.iter().filter(|found| ours(found)).collect();
+            all.sort_by_key(|found| found.gone());
+            return Ok(all.first().copied().cloned());
         };
-        Ok(found.filter(ours))
+        let listed = machines.iter().find(|found| found.id() == *id).cloned();
+        let found = match listed {
+            Some(found) if !is_nobodys(&found) => Some(found),
+            listed => self.service.machine(id).await?.or(listed),
+        };
+        match found {
+            Some(found) if is_nobodys(&found) => Err(nobodys(S::CAPABILITIES.marking, id)),
+            found => Ok(found.filter(ours)),
+        }
     }
 
     async fn order(&self, order: &Order) -> Result<Accepted, ProviderError> {
@@ -154,6 +157,29 @@ impl<S: Service> LookUp<S> {
         left.sort();
         Ok(left)
     }
+}
+
+/// Whether a machine exists and does not say whose it is.
+fn is_nobodys(machine: &impl Listed) -> bool {
+    machine.mark().is_none() && !machine.gone()
+}
+
+/// A machine on record that does not say whose it is. It is there, so it is not gone (P6): it
+/// would be replaced, forgotten, and billed for ever. It may be somebody else's by now, so it
+/// is not ended either. Only people know.
+fn nobodys(marking: Marking, id: &str) -> ProviderError {
+    let mark = match marking {
+        Marking::Tags => "tags",
+        Marking::Environment => "environment",
+        Marking::Name => "label",
+    };
+    ProviderError::new(
+        ErrorKind::Transient,
+        "tell whose the machine is",
+        format!(
+            "{id} exists, but its {mark} does not say that it is ours, so it is neither replaced nor deleted. Restore its {mark}, as the page of the provider has it, or delete {id} in the console of the cloud"
+        ),
+    )
 }
 
 /// What is not found needs no end.
@@ -248,6 +274,10 @@ fn no_capacity(message: String) -> ProviderError {
     ProviderError::new(ErrorKind::NoCapacity, "create the instance", message)
 }
 
+/// How long what was made is remembered: longer than any order takes, so that none is left
+/// whose list is older.
+const MADE: Duration = Duration::from_mins(10);
+
 /// Makes what the machines of a Pool share, such as its key: one at a time, so that a Pool of
 /// many machines that are ordered at once has one.
 pub struct Maker {
@@ -286,6 +316,7 @@ impl Maker {
         }
         let id = making.await?;
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        made.retain(|_, (at, _)| at.elapsed() < MADE);
         made.insert(name, (Instant::now(), id.clone()));
         Ok(id)
     }

@@ -38,7 +38,7 @@ const HANDSHAKE: Duration = Duration::from_secs(15);
 /// Time for a channel to open.
 const OPEN: Duration = Duration::from_secs(10);
 /// Time for the last output to arrive after the exit status.
-const DRAIN: Duration = Duration::from_millis(250);
+const DRAIN: Duration = Duration::from_secs(2);
 /// Pause between signs of life on a silent connection; three without an answer end it.
 const KEEPALIVE: Duration = Duration::from_secs(15);
 

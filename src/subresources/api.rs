@@ -32,8 +32,9 @@ use crate::{
     tasks::Tasks,
 };
 
-/// Most streams that one user may hold open.
-const STREAMS_PER_USER: usize = 32;
+/// Most streams that one user may hold open, of 1024 that the leader has. A log that is followed
+/// has one for each rank.
+const STREAMS_PER_USER: usize = 256;
 
 /// What the handlers use.
 #[derive(Clone)]
@@ -204,10 +205,10 @@ async fn read_log(
     Path((namespace, name)): Route,
     query: Result<Pairs, axum::extract::rejection::QueryRejection>,
 ) -> Result<Response, Failure> {
-    let (reading, task, permit) = admit(&shared, &user, namespace, name, "log").await?;
+    let (reading, task, mut permit) = admit(&shared, &user, namespace, name, "log").await?;
     let Query(query) = query.map_err(|error| Failure::bad_request(error.to_string()))?;
     let options = LogOptions::parse(&query, Timestamp::now()).map_err(Failure::bad_request)?;
-    let chunks = log::open(reading, task, options).await?;
+    let chunks = log::open(reading, task, options, &mut permit).await?;
     Ok(answer(chunks, "text/plain; charset=utf-8", permit))
 }
 

@@ -19,6 +19,7 @@ use tokio::{
 
 use crate::{
     data::{DataError, Run, Runs, run_id},
+    limits::Permit,
     options::{Format, LogOptions},
     reading::{Now, Reading, attempt, describe, pause, phase, ranks},
     records::{Decoder, Record, frame, frame_attempt, frame_notice, frame_position},
@@ -42,6 +43,7 @@ pub(crate) async fn open(
     reading: Reading,
     task: Task,
     options: LogOptions,
+    permit: &mut Permit,
 ) -> Result<BoxStream<'static, io::Result<Bytes>>, Failure> {
     let last = attempt(&task);
     let name = &reading.name;
@@ -79,6 +81,12 @@ pub(crate) async fn open(
         if options.follow && options.rank.is_none() && ranks.len() > MAX_FOLLOWED {
             return Err(Failure::bad_request(format!(
                 "Task {name:?} has {} ranks, and at most {MAX_FOLLOWED} can be followed at once: choose one with rank=N (kubectl skyward logs --rank N)",
+                ranks.len()
+            )));
+        }
+        if options.follow && options.rank.is_none() && !permit.widen(ranks.len()) {
+            return Err(Failure::too_many(format!(
+                "Task {name:?} has {} ranks, and with the logs that you have open that is more than you may follow at once: close some, or choose one with rank=N (kubectl skyward logs --rank N)",
                 ranks.len()
             )));
         }

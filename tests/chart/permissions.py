@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """Compares what the chart grants with what the operator asked for.
 
-    tests/chart/permissions.py AUDIT.LOG
+    tests/chart/permissions.py AUDIT.LOG...
 
-AUDIT.LOG is what the API server of the local cluster wrote while the end-to-end tests
-ran (hack/cluster/audit.yaml). It fails when the operator was refused something, and when
+That is what the API server of the local cluster wrote while the end-to-end tests ran
+(hack/cluster/audit.yaml), in more than one file when they ran long. It fails when the operator was refused something, and when
 something is granted that nobody asked for and RARE does not explain. helm and kubectl are
 taken from SKYWARD_BIN_DIR or the path; kubectl needs KUBECONFIG to read the chart's YAML.
 """
 
+import fileinput
 import json
 import os
 import pathlib
@@ -86,10 +87,10 @@ def granted(objects):
     return grants
 
 
-def asked(log):
+def asked(logs):
     """What our accounts asked for, and what they were refused."""
     uses, refusals = {}, {}
-    with open(log, encoding="utf-8", errors="replace") as lines:
+    with fileinput.input(logs, encoding="utf-8", errors="replace") as lines:
         for line in lines:
             try:
                 event = json.loads(line)
@@ -109,11 +110,12 @@ def asked(log):
 
 
 def main():
-    if len(sys.argv) != 2 or not pathlib.Path(sys.argv[1]).is_file():
+    logs = sys.argv[1:]
+    if not logs or not all(pathlib.Path(log).is_file() for log in logs):
         sys.exit(__doc__)
-    uses, refusals = asked(sys.argv[1])
+    uses, refusals = asked(logs)
     if not uses:
-        sys.exit(f"{sys.argv[1]} has no request of the operator; run the end-to-end tests first")
+        sys.exit(f"{', '.join(logs)}: no request of the operator; run the end-to-end tests first")
     problems = []
     for key, uri in sorted(refusals.items(), key=str):
         # Granted before and refused now: the chart was being uninstalled, roles first.

@@ -82,6 +82,7 @@ accepts "a hostPath" "${HOST[@]}"
 accepts "a claim" --set store.existingClaim=mine
 accepts "a StorageClass" --set store.storageClass=fast --set store.size=1Ti
 accepts "the default StorageClass" --set store.storageClass=default
+accepts "a store that the cluster is not asked for" --set store.existingClaim=mine --set store.check=false
 accepts "providers" "${HOST[@]}" --set providers.local.container.imagePullPolicy=Never
 accepts "everything optional" "${HOST[@]}" --set networkPolicy.enabled=true --set metrics.serviceMonitor.enabled=true \
   --set subresources.enabled=false --set rbac.aggregate=false --set crds.hook=false --set controller.podNetwork=port-forward \
@@ -95,6 +96,7 @@ refuses "a Lease too short to be renewed" 'at least 3s' "${HOST[@]}" --set contr
 refuses "a word as duration" 'controller.leaseDuration is "soon"' "${HOST[@]}" --set controller.leaseDuration=soon
 accepts "a long Lease" "${HOST[@]}" --set controller.leaseDuration=2m
 refuses "an interval without unit" 'metrics.serviceMonitor.interval is "30"' "${HOST[@]}" --set-string metrics.serviceMonitor.interval=30
+refuses "a word for yes or no" "/store/check" "${HOST[@]}" --set store.check=maybe
 refuses "an unknown value" "additional properties 'replicas' not allowed" "${HOST[@]}" --set controller.replicas=2
 refuses "an unknown value at the top" "additional properties 'replicaCount' not allowed" "${HOST[@]}" --set replicaCount=2
 refuses "a wrong pull policy" "/image/pullPolicy" "${HOST[@]}" --set image.pullPolicy=Sometimes

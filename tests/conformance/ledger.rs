@@ -117,6 +117,7 @@ impl<'a> Record<'a> {
             provider,
             order: self.order.take(),
             order_not_before: self.order_not_before,
+            queued: None,
             deletion: self.deletion.take(),
             session: self.connected_at.map(|at| SessionState {
                 stage: Stage::Ready,

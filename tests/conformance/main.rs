@@ -8,6 +8,7 @@
 
 mod bids;
 mod ledger;
+mod marks;
 mod overlay;
 mod pages;
 mod prices;

@@ -1,4 +1,4 @@
-//! RunPod's prices on demand, which orders do not carry: an order is compared with the catalogue.
+//! Prices that orders do not carry: an order is compared with the catalogue.
 
 use std::time::Duration;
 
@@ -63,5 +63,24 @@ fn what_has_no_price_any_more_is_not_ordered() {
         assert!(refused.message.contains("any more"), "{refused}");
         assert_eq!(bench.machines(), 0);
         bench.judge("a price that is gone");
+    });
+}
+
+#[test]
+fn what_left_the_spot_market_since_its_offer_was_made_is_not_ordered_there() {
+    in_virtual_time(async || {
+        let bench = Bench::start("verda", None).await;
+        let order = bench.order(Market::Spot, 0).await;
+        bench.sim.world(|world| {
+            for kind in world.types.values_mut() {
+                kind.spot = None;
+            }
+        });
+        bench.pass(Duration::from_mins(6)).await;
+        let refused = bench.provider.create(&order).await.unwrap_err();
+        assert_eq!(refused.kind, ErrorKind::NoCapacity, "{refused}");
+        assert!(refused.message.contains("any more"), "{refused}");
+        assert_eq!(bench.machines(), 0);
+        bench.judge("a spot price that is gone");
     });
 }

@@ -13,7 +13,10 @@ use std::{
     net::{Ipv4Addr, SocketAddr, TcpStream as Blocking},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU16, Ordering},
+    },
 };
 
 use rstest::rstest;
@@ -120,6 +123,17 @@ async fn live(kind: &str, bench: &Bench) {
     bench.judge(kind);
 }
 
+/// A port that nobody else gets until Prism, which takes a while, has bound it: below those
+/// that the kernel gives to connections, and another for each test.
+fn own_port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let begin = 16_000 + u16::try_from(std::process::id() % 90).unwrap() * 10;
+    (0..1000)
+        .map(|_| begin + NEXT.fetch_add(1, Ordering::Relaxed))
+        .find(|port| std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok())
+        .expect("a free port")
+}
+
 /// A Prism of our own, ended with its test.
 struct Prism {
     address: SocketAddr,
@@ -136,9 +150,7 @@ impl Drop for Prism {
 impl Prism {
     /// Starts it and waits until it says that it listens.
     fn start(program: &Path, description: &Path, upstream: SocketAddr) -> Self {
-        let free = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let address = free.local_addr().unwrap();
-        drop(free);
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, own_port()));
         let mut process = Command::new(program)
             .args([
                 "proxy",

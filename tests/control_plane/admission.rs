@@ -233,6 +233,16 @@ const BAD: &[(&str, &str, &str)] = &[
     ),
     (
         "Task",
+        "{pool: p, command: [a], placement: '500'}",
+        "placement must be one, all, head, or the number of a rank from 0 to 499",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], placement: ''}",
+        "placement must be one, all, head, or the number of a rank",
+    ),
+    (
+        "Task",
         "{pool: p, command: [a], placement: everywhere}",
         "spec.placement",
     ),
@@ -330,6 +340,26 @@ const BAD: &[(&str, &str, &str)] = &[
     ),
     (
         "Provider",
+        "{container: {}, allowedNamespaces: {}, limits: {hourlyCost: '$50'}}",
+        r#"limits.hourlyCost must be an amount of USD such as "50""#,
+    ),
+    (
+        "Provider",
+        "{container: {}, allowedNamespaces: {}, limits: {hourlyCostPerNamespace: '-1'}}",
+        "limits.hourlyCostPerNamespace must be an amount of USD",
+    ),
+    (
+        "Provider",
+        "{container: {}, allowedNamespaces: {}, limits: {monthlyCost: '5,000'}}",
+        "limits.monthlyCost must be an amount of USD",
+    ),
+    (
+        "Provider",
+        "{container: {}, allowedNamespaces: {}, limits: {monthlyCostPerNamespace: many}}",
+        "limits.monthlyCostPerNamespace must be an amount of USD",
+    ),
+    (
+        "Provider",
         "{vastai: {}, overridable: [diskGB, geolocation], allowedNamespaces: {}}",
         "overridable cannot name geolocation",
     ),
@@ -380,6 +410,7 @@ const GOOD: &[(&str, &str)] = &[
     ),
     ("Task", "{pool: p, command: [a], placement: 3}"),
     ("Task", "{pool: p, command: [a], placement: '3'}"),
+    ("Task", "{pool: p, command: [a], placement: '499'}"),
     (
         "Task",
         "{pool: p, command: [a], placement: all, timeout: 1h, terminationGracePeriod: 0s, priority: -5}",
@@ -395,10 +426,17 @@ const GOOD: &[(&str, &str)] = &[
         "{container: {image: i, imagePullPolicy: Never, imagePullSecrets: [{name: s}], nodeSelector: {a: b}, \
          tolerations: [{key: gpu, operator: Exists}], securityProfile: Restricted, sshUser: worker, \
          resources: {requests: {cpu: 500m, memory: 1Gi}, limits: {cpu: '2'}}, instanceTimeout: 5m}, \
-         allowedNamespaces: {matchLabels: {team: a}}, limits: {machines: 10, machinesPerNamespace: 2}, \
+         allowedNamespaces: {matchLabels: {team: a}}, \
+         limits: {machines: 10, machinesPerNamespace: 2, hourlyCost: '0', monthlyCost: '99.95'}, \
          hostKeyPolicy: Verified, refreshInterval: 1m}",
     ),
     ("Machine", MACHINE),
+    (
+        "Machine",
+        "{pool: p, poolUid: u, slot: 0, attempt: 1, provider: x, offer: o, instanceType: t, market: Spot, \
+         hourlyPrice: '0', token: k, templateHash: h, accelerator: {name: L4, count: 0.125}, \
+         grantedAccelerator: {name: L4, count: 0.125, memoryGB: 3.5, formFactor: PCIe}}",
+    ),
     (
         "Offer",
         "{provider: x, instanceType: t, vcpus: 4, memoryGB: 16, architecture: x86_64, availability: Yes, connected: true}",

@@ -34,7 +34,7 @@ async fn names_of_253_characters_work() -> Result<()> {
 }
 
 #[tokio::test]
-async fn sources_of_128_kib_are_taken_and_longer_ones_refused() -> Result<()> {
+async fn sources_of_128_kib_are_taken_and_arguments_of_more_than_a_mib() -> Result<()> {
     let cluster = cluster().await?;
     let space = cluster.namespace("large").await?;
     let tasks = api(&cluster.client, "Task", &space.name);
@@ -55,10 +55,14 @@ async fn sources_of_128_kib_are_taken_and_longer_ones_refused() -> Result<()> {
         message.len()
     );
 
-    // Any JSON has no bound of ours; then the API server's own holds.
-    let mut huge = object("Task", "t", "{pool: p, function: {source: x, args: [x]}}")?;
-    huge.data["spec"]["function"]["args"] = json!(["x".repeat(4 * 1024 * 1024)]);
-    let message = refusal(&tasks, &huge).await?.unwrap_or_default();
+    // Any JSON has no bound of ours; then those of Kubernetes hold.
+    let with_args = |kib: usize| {
+        let mut task = object("Task", "t", "{pool: p, function: {source: x, args: [x]}}")?;
+        task.data["spec"]["function"]["args"] = json!(["x".repeat(kib * 1024)]);
+        anyhow::Ok(task)
+    };
+    tasks.create(&PostParams::default(), &with_args(1200)?).await?;
+    let message = refusal(&tasks, &with_args(4096)?).await?.unwrap_or_default();
     assert!(message.to_lowercase().contains("too large"), "{message}");
     space.finish().await
 }

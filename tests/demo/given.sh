@@ -54,12 +54,41 @@ for kind in tasks pools machines providers; do
 done
 for name in $(k get crd -o name | grep '\.skyward\.dev$' || true); do k delete "$name" --timeout 60s >/dev/null; done
 
+# recorded UID MADE...: what a demo on this kubeconfig would have written down.
+recorded() {
+  mkdir -p "$SKYWARD_DEMO"
+  cp "$KUBECONFIG_GIVEN" "$SKYWARD_DEMO/kubeconfig"
+  echo given >"$SKYWARD_DEMO/cluster"
+  echo "$1" >"$SKYWARD_DEMO/uid"
+  printf '%s\n' "${@:2}" >"$SKYWARD_DEMO/made"
+}
+
+# --- the record of a demo on another cluster ----------------------------------
+
+recorded another crds namespace release samples
+echo theirs >>"$SKYWARD_DEMO/kubeconfig"
+if make -s demo KUBECONFIG="$KUBECONFIG_GIVEN" REGISTRY=127.0.0.1:1/x >"$WORK/out" 2>&1; then bad "such a record is not taken over" "$WORK/out"; fi
+grep -q "run 'make demo-down' first" "$WORK/out" || bad "one line says what to do" "$WORK/out"
+[ "$(tail -n 1 "$SKYWARD_DEMO/kubeconfig")" = theirs ] || bad "the way to that cluster is kept"
+recorded another crds namespace release samples
+if make -s demo-down >"$WORK/out" 2>&1; then bad "demo-down takes nothing from another cluster than the demo's" "$WORK/out"; fi
+grep -q 'another cluster answers' "$WORK/out" || bad "demo-down says that it is another one" "$WORK/out"
+[ -e "$SKYWARD_DEMO/made" ] || bad "what it made is still on record"
+
+# --- an operator that no demo installed ---------------------------------------
+
+rm -rf "$SKYWARD_DEMO"
+k create clusterrole skyward-controller --verb=get --resource=configmaps >/dev/null
+refused=
+make -s demo KUBECONFIG="$KUBECONFIG_GIVEN" REGISTRY=127.0.0.1:1/x >"$WORK/out" 2>&1 || refused=yes
+k delete clusterrole skyward-controller >/dev/null
+[ -n "$refused" ] && grep -q 'installed on this cluster already' "$WORK/out" || bad "one line says that somebody has Skyward there" "$WORK/out"
+[ ! -s "$SKYWARD_DEMO/made" ] || bad "nothing of it counts as made by the demo"
+rm -rf "$SKYWARD_DEMO"
+
 # --- a demo that stopped before Helm ------------------------------------------
 
-mkdir -p "$SKYWARD_DEMO"
-cp "$KUBECONFIG_GIVEN" "$SKYWARD_DEMO/kubeconfig"
-echo given >"$SKYWARD_DEMO/cluster"
-printf '%s\n' crds namespace release >"$SKYWARD_DEMO/made"
+recorded "$(k get namespace kube-system -o 'jsonpath={.metadata.uid}')" crds namespace release
 make -s demo-down >"$WORK/out" 2>&1 || bad "make demo-down after a demo that stopped before Helm" "$WORK/out"
 [ ! -e "$SKYWARD_DEMO" ] || bad "demo-down forgets such a demo" "$WORK/out"
 
@@ -68,9 +97,16 @@ make -s demo-down >"$WORK/out" 2>&1 || bad "make demo-down after a demo that sto
 k create namespace demo-bystander >/dev/null
 k create configmap -n demo-bystander theirs --from-literal=a=b >/dev/null
 
-port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
-"$SKYWARD_BIN_DIR/crane" registry serve --address "127.0.0.1:$port" --disk "$(mkdir "$WORK/registry" && echo "$WORK/registry")" >"$WORK/registry.log" 2>&1 &
+"$SKYWARD_BIN_DIR/crane" registry serve --address 127.0.0.1:0 --disk "$(mkdir "$WORK/registry" && echo "$WORK/registry")" >"$WORK/registry.log" 2>&1 &
 registry=$!
+# It takes a port that is free, and says which.
+port=
+for _ in $(seq 600); do
+  port=$(sed -n 's/.*serving on port //p' "$WORK/registry.log" 2>/dev/null) || true
+  [ -z "$port" ] || break
+  sleep 0.1
+done
+[ -n "$port" ] || bad "the registry says where it listens" "$WORK/registry.log"
 store=$WORK/store
 say "  make demo KUBECONFIG=… REGISTRY=127.0.0.1:$port/skyward"
 make -s demo KUBECONFIG="$KUBECONFIG_GIVEN" REGISTRY="127.0.0.1:$port/skyward" STORE_HOSTPATH="$store" >"$WORK/out" 2>&1 ||

@@ -56,7 +56,7 @@ def run(steps, kubeconfig):
         )
         environment = {**os.environ, "HOME": home}
         answer = subprocess.run(
-            ["bash", "-c", script], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False
+            ["bash", "-c", script], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=900, check=False
         )
     parts = re.split("^" + MARK.replace("%d", r"\d+") + "\n", answer.stdout, flags=re.MULTILINE)
     return [part.splitlines() for part in parts[1:]]
@@ -69,7 +69,7 @@ def shape(lines):
         line = re.sub(r"\b\d{1,3}(\.\d{1,3}){3}\b", "<address>", line)
         line = re.sub(r"port \d+", "port <port>", line)
         line = re.sub(r"-[0-9a-f]{5}-(\d+)-\d+", r"-<pool>-\1-<attempt>", line)
-        line = re.sub(r"(<1s|\b\d+(\.\d+)?m?s)\b", "<time>", line)
+        line = re.sub(r"(<1s|\b\d+m\d+s|\b\d+(\.\d+)?m?s|\b\d+m)\b", "<time>", line)
         line = re.sub(r"^step \d+$", "step <n>", line)
         line = re.sub(r" +", " ", line)
         # The two ranks print at the same time, and a killed run got as far as it got.

@@ -5,12 +5,12 @@
 
 use std::{fs, time::Duration};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 use serde_json::json;
 use skyward_api::{Provider, TaskPhase};
-use skyward_testkit::{Cluster, NODE_IMAGE, OPERATOR_NAMESPACE, PROVIDER, Result, Space};
+use skyward_testkit::{Cluster, NODE_IMAGE, OPERATOR_NAMESPACE, Output, PROVIDER, Result, Space};
 use tokio::sync::Mutex;
 
 /// The operator is one: each story has it to itself.
@@ -120,16 +120,9 @@ async fn roles(space: &Space) -> Result {
         let ask = ["auth", "can-i", verb, what, &sub, "--as", user];
         anyhow::Ok(space.kubectl(&ask).await?.stdout.trim() == "yes")
     };
-    // Roles are joined by a controller, a moment after they are installed.
-    let joined = tokio::time::timeout(Duration::from_secs(30), async {
-        while !may("eddie", "create", "tasks.skyward.dev", "").await? {
-            tokio::time::sleep(Duration::from_millis(200)).await;
-        }
-        anyhow::Ok(())
-    });
-    joined.await.context("`edit` may not create Tasks")??;
     for (user, verb, what, sub, expected) in [
         ("vera", "watch", "pools.skyward.dev", "", true),
+        ("eddie", "create", "tasks.skyward.dev", "", true),
         ("vera", "create", "tasks.skyward.dev", "", false),
         ("vera", "delete", "machines.skyward.dev", "", false),
         ("eddie", "patch", "pools.skyward.dev", "scale", true),
@@ -137,8 +130,15 @@ async fn roles(space: &Space) -> Result {
         ("eddie", "create", "machines.skyward.dev", "", false),
         ("eddie", "patch", "tasks.skyward.dev", "status", false),
     ] {
-        let answer = may(user, verb, what, sub).await?;
-        assert_eq!(answer, expected, "{user}: {verb} {what} {sub}");
+        // Roles are joined by a controller, one by one, a moment after they are installed.
+        let joined = tokio::time::timeout(Duration::from_mins(1), async {
+            while may(user, verb, what, sub).await? != expected {
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+            anyhow::Ok(())
+        });
+        let wrong = || format!("{user}: {verb} {what} {sub} is not {expected}");
+        joined.await.with_context(wrong)??;
     }
     for user in ["vera", "eddie"] {
         for sub in ["log", "result"] {
@@ -166,6 +166,86 @@ async fn shm_size(cluster: &Cluster) -> Result<String> {
         .kubectl(&["get", "crd", "pools.skyward.dev", "-o", path])
         .await?
         .ok()
+}
+
+/// A namespace, and a class of which nobody makes volumes, on a cluster that has no other.
+const PLACES: &str = "chart-places";
+
+#[tokio::test]
+async fn a_place_for_results_that_the_cluster_does_not_have_is_refused_before_the_install() -> Result {
+    // The class is for a while the cluster's default one, which others must not meet.
+    let _turn = TURN.lock().await;
+    let cluster = Cluster::connect().await?;
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": PLACES}});
+    cluster.apply(&namespace.to_string()).await?.ok()?;
+    let story = places(&cluster).await;
+    for kind in ["storageclass", "namespace"] {
+        let delete = ["delete", kind, PLACES, "--ignore-not-found", "--timeout=60s"];
+        cluster.kubectl(&delete).await?.ok()?;
+    }
+    story
+}
+
+/// What Helm says to these values. `--dry-run=server` asks the cluster, as an install does, and
+/// does not mind that the operator is there already.
+async fn rendered(cluster: &Cluster, more: &[&str]) -> Result<Output> {
+    let chart = format!("{}/../../charts/skyward", env!("CARGO_MANIFEST_DIR"));
+    let mut args = vec!["template", "other", chart.as_str(), "-n", PLACES];
+    args.extend_from_slice(more);
+    cluster.helm(&args).await
+}
+
+async fn places(cluster: &Cluster) -> Result {
+    let asked = "--dry-run=server";
+    let class = format!("store.storageClass={PLACES}");
+    let places = [
+        ("store.storageClass=default", "has no default StorageClass"),
+        (class.as_str(), "has no StorageClass \"chart-places\""),
+        ("store.existingClaim=mine", "no PersistentVolumeClaim \"mine\""),
+    ];
+    for (place, words) in places {
+        let refusal = rendered(cluster, &["--set", place, asked]).await?.refused()?;
+        ensure!(refusal.contains(words), "{place}: {refusal}");
+        // Nothing is said to who asks no cluster, or wants none asked.
+        rendered(cluster, &["--set", place]).await?.ok()?;
+        let unchecked = ["--set", place, "--set", "store.check=false", asked];
+        rendered(cluster, &unchecked).await?.ok()?;
+    }
+    let (place, words) = places[0];
+    let chart = format!("{}/../../charts/skyward", env!("CARGO_MANIFEST_DIR"));
+    let install = ["install", "other", &chart, "-n", PLACES, "--set", place, asked];
+    let refusal = cluster.helm(&install).await?.refused()?;
+    ensure!(refusal.contains(words), "an install: {refusal}");
+
+    let default = json!({"storageclass.kubernetes.io/is-default-class": "true"});
+    let class = json!({"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass",
+        "metadata": {"name": PLACES, "annotations": default},
+        "provisioner": "kubernetes.io/no-provisioner", "volumeBindingMode": "WaitForFirstConsumer"});
+    cluster.apply(&class.to_string()).await?.ok()?;
+    claim(cluster, "mine").await?;
+    for (place, _) in places {
+        rendered(cluster, &["--set", place, asked]).await?.ok()?;
+    }
+
+    // Helm cannot go on where it may not ask, so there is a way round it.
+    let nobody = ["--set", place, asked, "--kube-as-user", "nobody"];
+    let refusal = rendered(cluster, &nobody).await?.refused()?;
+    ensure!(refusal.contains("forbidden"), "{refusal}");
+    let unchecked = [&nobody[..], &["--set", "store.check=false"]].concat();
+    rendered(cluster, &unchecked).await?.ok()?;
+
+    // An upgrade, or an install after an uninstall, goes on with the claim that is there.
+    claim(cluster, "skyward-store").await?;
+    cluster.kubectl(&["delete", "storageclass", PLACES]).await?.ok()?;
+    rendered(cluster, &["--set", place, asked]).await?.ok()?;
+    Ok(())
+}
+
+async fn claim(cluster: &Cluster, name: &str) -> Result {
+    let claim = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim",
+        "metadata": {"name": name, "namespace": PLACES},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}});
+    cluster.apply(&claim.to_string()).await?.ok().map(drop)
 }
 
 /// A volume for the claim of `config/default`, on a cluster without StorageClasses.
@@ -201,6 +281,10 @@ fn kustomization(folder: &std::path::Path) -> Result {
 async fn config_default_brings_the_operator_without_helm_and_takes_it_away() -> Result {
     let _turn = TURN.lock().await;
     let cluster = Cluster::connect().await?;
+    // What it needs is there before anything is taken away.
+    let folder = std::env::temp_dir().join(format!("skyward-kustomize-{}", std::process::id()));
+    fs::create_dir_all(&folder)?;
+    kustomization(&folder)?;
     let uninstall = [
         "uninstall",
         "skyward",
@@ -215,13 +299,10 @@ async fn config_default_brings_the_operator_without_helm_and_takes_it_away() -> 
         "namespace",
         OPERATOR_NAMESPACE,
         "--ignore-not-found",
-        "--timeout=60s",
+        "--timeout=300s",
     ];
     cluster.kubectl(&all).await?.ok()?;
 
-    let folder = std::env::temp_dir().join(format!("skyward-kustomize-{}", std::process::id()));
-    fs::create_dir_all(&folder)?;
-    kustomization(&folder)?;
     let path = folder.display().to_string();
     // A task of its own, so that a failed assertion leaves nothing that Helm stumbles over.
     let story = {
@@ -230,17 +311,17 @@ async fn config_default_brings_the_operator_without_helm_and_takes_it_away() -> 
     };
     // As its kustomization.yaml says: first what users made.
     cluster
-        .kubectl(&["delete", "providers.skyward.dev", "--all", "--timeout=60s"])
+        .kubectl(&["delete", "providers.skyward.dev", "--all", "--timeout=300s"])
         .await?
         .ok()?;
     cluster
-        .kubectl(&["delete", "-k", &path, "--timeout=120s"])
+        .kubectl(&["delete", "-k", &path, "--timeout=300s"])
         .await?
         .ok()?;
     fs::remove_dir_all(&folder)?;
     story??;
     let namespaces: Api<Namespace> = Api::all(cluster.client.clone());
-    let left = tokio::time::timeout(Duration::from_secs(60), async {
+    let left = tokio::time::timeout(Duration::from_mins(5), async {
         while namespaces.get_opt(OPERATOR_NAMESPACE).await?.is_some() {
             tokio::time::sleep(Duration::from_millis(200)).await;
         }

@@ -8,17 +8,18 @@ use std::{
     panic::AssertUnwindSafe,
     path::{Path, PathBuf},
     process::Stdio,
+    sync::atomic::{AtomicU16, Ordering},
     time::Duration,
 };
 
 use anyhow::{Context as _, bail};
 use futures::FutureExt as _;
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::Api;
+use kube::{Api, ResourceExt as _};
 use serde_json::json;
 use skyward_api::{Machine, TaskPhase};
 use skyward_testkit::{
-    Cluster, NODE_IMAGE, OPERATOR_NAMESPACE, Result, kill_controller, wait_controller_replaced,
+    Cluster, NODE_IMAGE, OPERATOR_NAMESPACE, PATIENCE, Result, kill_controller, wait_controller_replaced,
 };
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
@@ -95,7 +96,7 @@ async fn who_follows_a_log_gets_each_line_once_whatever_befalls_the_operator() -
     let mut lines = BufReader::new(follower.stdout.take().context("its output")?).lines();
     let mut seen: Vec<String> = Vec::new();
     let mut used_before = String::new();
-    let limit = Instant::now() + Duration::from_secs(180);
+    let limit = Instant::now() + Duration::from_secs(600);
     while let Some(line) = tokio::time::timeout_at(limit, lines.next_line()).await?? {
         seen.push(line);
         match seen.len() {
@@ -129,14 +130,19 @@ async fn who_follows_a_log_gets_each_line_once_whatever_befalls_the_operator() -
     assert_eq!((first_wrong, seen.len()), (None, 900), "{complaints}");
     assert!(ended.success(), "{complaints}");
 
-    until("the aggregated API serves the new certificate", 60, async || {
-        let new = certificate(&cluster).await.unwrap_or_default();
-        let log = operator(&cluster, &["logs", "-l", LOGS_API, "--tail=-1"]).await?;
-        let taken = log
-            .matches("certificates and the front proxy's authority are in use")
-            .count();
-        Ok((!new.is_empty() && new != used_before && taken >= 2).then_some(()))
-    })
+    until(
+        "the aggregated API serves the new certificate",
+        PATIENCE,
+        async || {
+            let new = certificate(&cluster).await.unwrap_or_default();
+            let log = operator(&cluster, &["logs", "-l", LOGS_API, "--tail=-1"]).await;
+            let log = log.unwrap_or_default();
+            let taken = log
+                .matches("certificates and the front proxy's authority are in use")
+                .count();
+            Ok((!new.is_empty() && new != used_before && taken >= 2).then_some(()))
+        },
+    )
     .await?;
     let path = format!(
         "/apis/subresources.skyward.dev/v1alpha1/namespaces/{}/tasks/count/log?tailLines=1",
@@ -156,7 +162,7 @@ struct Controller {
 
 impl Controller {
     async fn start(cluster: &Cluster, folder: &Path, name: &str, namespace: &str) -> Result<Self> {
-        let (probes, data) = (free_port()?, free_port()?);
+        let (probes, data) = (own_port()?, own_port()?);
         let log = folder.join(format!("{name}.log"));
         let agent = std::env::var("SKYWARD_AGENT").context("SKYWARD_AGENT is not set; run `make test`")?;
         let agents = folder.join("agents").join(std::env::consts::ARCH);
@@ -166,7 +172,7 @@ impl Controller {
         }
         let process = Command::new(program("skyward")?)
             .args(["controller", "--namespace", namespace, "--identity", name])
-            .args(["--lease-duration", "3s", "--log-format", "pretty"])
+            .args(["--lease-duration", "10s", "--log-format", "pretty"])
             .args(["--pod-ip", &this_machine(cluster).await?])
             .args(["--metrics-address", &format!("127.0.0.1:{probes}")])
             .args(["--data-address", &format!("0.0.0.0:{data}")])
@@ -198,7 +204,7 @@ impl Controller {
 
     /// Waits until the probe answers that, with those words.
     async fn wait_ready(&self, code: u16, words: &str) -> Result {
-        until(&format!("{code} {words}"), 60, async || {
+        until(&format!("{code} {words}"), PATIENCE, async || {
             let answer = self.ready().await;
             Ok(answer
                 .filter(|(is, text)| *is == code && text.contains(words))
@@ -238,8 +244,17 @@ async fn this_machine(cluster: &Cluster) -> Result<String> {
     Ok(host.rsplit_once(':').map_or(host, |(host, _)| host).to_owned())
 }
 
-fn free_port() -> Result<u16> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+/// A port that nobody else gets before the process binds it: below those that the kernel
+/// gives to connections.
+fn own_port() -> Result<u16> {
+    static NEXT: AtomicU16 = AtomicU16::new(17_000);
+    loop {
+        let port = NEXT.fetch_add(1, Ordering::Relaxed);
+        anyhow::ensure!(port < 18_000, "no port is free");
+        if TcpListener::bind(("0.0.0.0", port)).is_ok() {
+            return Ok(port);
+        }
+    }
 }
 
 async fn holder(cluster: &Cluster) -> Result<String> {
@@ -263,7 +278,7 @@ async fn outside_of_the_cluster_a_paused_leader_is_followed_and_a_second_install
     // A failed assertion must not keep the operator from coming back.
     let story = AssertUnwindSafe(outside(&cluster, &folder)).catch_unwind().await;
     operator(&cluster, &["scale", DEPLOYMENT, "--replicas=1"]).await?;
-    operator(&cluster, &["rollout", "status", DEPLOYMENT, "--timeout=120s"]).await?;
+    operator(&cluster, &["rollout", "status", DEPLOYMENT, "--timeout=300s"]).await?;
     fs::remove_dir_all(&folder)?;
     story.unwrap_or_else(|failure| std::panic::resume_unwind(failure))
 }
@@ -272,7 +287,7 @@ async fn outside(cluster: &Cluster, folder: &Path) -> Result {
     let label = "app.kubernetes.io/component=controller";
     operator(
         cluster,
-        &["wait", "--for=delete", "pod", "-l", label, "--timeout=60s"],
+        &["wait", "--for=delete", "pod", "-l", label, "--timeout=300s"],
     )
     .await?;
     let space = cluster.namespace("outside").await?;
@@ -302,20 +317,23 @@ async fn outside(cluster: &Cluster, folder: &Path) -> Result {
     stranger.wait_ready(503, &why).await?;
 
     // The leader stands still for longer than its Lease lasts, in the middle of a run.
-    let source = "sleep 8; echo attempt $SKYWARD_ATTEMPT";
+    let source = "while [ ! -e /tmp/go ]; do sleep 0.1; done; echo attempt $SKYWARD_ATTEMPT";
     space
         .task("through", "p", json!({"script": {"source": source}}))
         .await?;
     space.task_phase("through", TaskPhase::Running).await?;
     first.signal("-STOP")?;
-    until("the second leads", 30, async || {
+    until("the second leads", PATIENCE, async || {
         Ok((holder(cluster).await? == "outside-2").then_some(()))
     })
     .await?;
+    let machine = space.ready_machines("p").await?.remove(0).name_any();
+    let open = ["exec", &machine, "--", "touch", "/tmp/go"];
+    space.kubectl(&open).await?.ok()?;
     // The other installation let it come first.
     stranger.wait_ready(503, &why).await?;
     stranger.signal("-TERM")?;
-    assert_eq!(stranger.ended(20).await?, Some(0), "{}", stranger.said());
+    assert_eq!(stranger.ended(60).await?, Some(0), "{}", stranger.said());
     assert!(
         !stranger.said().contains("this process leads"),
         "{}",
@@ -328,9 +346,17 @@ async fn outside(cluster: &Cluster, folder: &Path) -> Result {
         (Some(TaskPhase::Succeeded), 1),
         "{done:#?}\n{said}"
     );
-    let before = space.kubectl(&["get", "skyward", "-o", "yaml"]).await?.ok()?;
+    // The new leader has still to write what it found.
+    let mut last = String::new();
+    let before = until("nothing changes any more", PATIENCE, async || {
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let now = space.kubectl(&["get", "skyward", "-o", "yaml"]).await?.ok()?;
+        let still = std::mem::replace(&mut last, now.clone()) == now;
+        Ok(still.then_some(now))
+    })
+    .await?;
     first.signal("-CONT")?;
-    assert_eq!(first.ended(10).await?, Some(1), "{}", first.said());
+    assert_eq!(first.ended(60).await?, Some(1), "{}", first.said());
     let said = first.said();
     assert!(said.contains("stood still"), "{said}");
     let after = space.kubectl(&["get", "skyward", "-o", "yaml"]).await?.ok()?;
@@ -340,7 +366,7 @@ async fn outside(cluster: &Cluster, folder: &Path) -> Result {
 
     space.finish().await?;
     second.signal("-TERM")?;
-    assert_eq!(second.ended(20).await?, Some(0), "{}", second.said());
+    assert_eq!(second.ended(60).await?, Some(0), "{}", second.said());
     assert_eq!(holder(cluster).await?, "", "the Lease is released");
     Ok(())
 }

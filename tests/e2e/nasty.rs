@@ -153,7 +153,7 @@ async fn a_task_that_fills_the_agents_own_disk_is_told_so() -> Result {
 
 #[tokio::test]
 async fn a_new_controller_gets_the_result_from_a_machine_whose_disk_is_full() -> Result {
-    let _turn = crate::crash::KILLING.lock().await;
+    let _turn = crate::crash::KILLING.write().await;
     let space = story("full-kill").await?;
     pool_with_a_small_disk(&space).await?;
     let script = "head -c 300000000 /dev/zero > fill; sleep 20; exit 3";

@@ -14,7 +14,7 @@ use kube::ResourceExt as _;
 use serde_json::json;
 use skyward_api::{Machine, Pool, Task, TaskPhase};
 use skyward_testkit::{
-    Cluster, OPERATOR_NAMESPACE, Result, Space, controller_pid, kill_controller, pids_in_pod,
+    Cluster, OPERATOR_NAMESPACE, PATIENCE, Result, Space, controller_pid, kill_controller, pids_in_pod,
 };
 use tokio::sync::Mutex;
 
@@ -73,7 +73,7 @@ async fn scaled(cluster: &Cluster, replicas: &str) -> Result {
             "pod",
             "-l",
             "app.kubernetes.io/component=controller",
-            "--timeout=60s",
+            "--timeout=300s",
         ];
         operator(cluster, &wait).await.map(drop)
     } else {
@@ -82,14 +82,25 @@ async fn scaled(cluster: &Cluster, replicas: &str) -> Result {
 }
 
 async fn rolled_out(cluster: &Cluster) -> Result {
-    operator(cluster, &["rollout", "status", DEPLOYMENT, "--timeout=120s"])
+    operator(cluster, &["rollout", "status", DEPLOYMENT, "--timeout=300s"])
         .await
         .map(drop)
 }
 
 async fn one_machine(space: &Space, pool: &str) -> Result<(Machine, Pod)> {
     space.pool_ready(pool).await?;
-    let machine = space.ready_machines(pool).await?.remove(0);
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(PATIENCE);
+    // A Pool may call itself Ready for a moment longer than its machine is.
+    let machine = loop {
+        if let Some(machine) = space.ready_machines(pool).await?.pop() {
+            break machine;
+        }
+        anyhow::ensure!(
+            tokio::time::Instant::now() < deadline,
+            "no machine of \"{pool}\" is Ready"
+        );
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    };
     let pod = space.api::<Pod>().get(&machine.name_any()).await?;
     Ok((machine, pod))
 }
@@ -132,7 +143,7 @@ async fn an_idle_machine_whose_controller_is_away_stops_itself_and_a_busy_one_go
             .unwrap_or_default()
     };
     space
-        .wait(&pod.name_any(), "ended by itself", 100, |pod: &Pod| {
+        .wait(&pod.name_any(), "ended by itself", PATIENCE, |pod: &Pod| {
             phase(pod) == "Succeeded"
         })
         .await?;
@@ -150,6 +161,7 @@ async fn an_idle_machine_whose_controller_is_away_stops_itself_and_a_busy_one_go
         "what ended meanwhile is collected: {done:#?}"
     );
     assert!(done.results[0].log_tail.contains("passed"), "{done:#?}");
+    space.wait_gone::<Machine>(&machine.name_any(), PATIENCE).await?;
     let (other, _) = one_machine(&space, "idle").await?;
     assert_ne!(other.uid(), machine.uid(), "the stopped machine is replaced");
     space.finish().await
@@ -167,7 +179,8 @@ fn agent_of(pod: &Pod) -> String {
 
 /// Waits until the agent of a machine is another one.
 async fn agent_replaced(pod: &Pod, old: &str) -> Result<String> {
-    for _ in 0..600 {
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(PATIENCE);
+    while tokio::time::Instant::now() < deadline {
         let now = agent_of(pod);
         if !now.is_empty() && now != old {
             return Ok(now);

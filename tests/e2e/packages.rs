@@ -67,7 +67,7 @@ def main():
         .task("look", "p", json!({"function": {"source": source}}))
         .await?;
     let done = space
-        .task_ended_within("look", 240)
+        .task_ended_within("look", 480)
         .await?
         .status
         .unwrap_or_default();

@@ -4,13 +4,13 @@ use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::{Api, ResourceExt as _, api::ListParams};
 use serde_json::json;
 use skyward_api::{Machine, Pool, PoolPhase, Provider, TaskPhase};
-use skyward_testkit::{OPERATOR_NAMESPACE, PROVIDER, Result, Space};
+use skyward_testkit::{OPERATOR_NAMESPACE, PATIENCE, PROVIDER, Result, Space};
 
 use crate::story;
 
 async fn phase(space: &Space, name: &str, wanted: PoolPhase) -> Result<Pool> {
     space
-        .wait(name, &format!("{wanted:?}"), 120, |p: &Pool| {
+        .wait(name, &format!("{wanted:?}"), PATIENCE, |p: &Pool| {
             p.status.as_ref().and_then(|s| s.phase) == Some(wanted)
         })
         .await
@@ -43,7 +43,7 @@ async fn a_pool_grows_shrinks_turns_off_and_leaves_nothing() -> Result {
     let uid = pool.uid().unwrap_or_default();
     space.kubectl(&["scale", "pool/p", "--replicas=3"]).await?.ok()?;
     space
-        .wait("p", "3/3", 120, |p: &Pool| {
+        .wait("p", "3/3", PATIENCE, |p: &Pool| {
             p.status.as_ref().is_some_and(|s| s.ready_summary == "3/3")
         })
         .await?;
@@ -55,7 +55,7 @@ async fn a_pool_grows_shrinks_turns_off_and_leaves_nothing() -> Result {
     let busy = space.task_phase("busy", TaskPhase::Running).await?;
     space.kubectl(&["scale", "pool/p", "--replicas=1"]).await?.ok()?;
     space
-        .wait("p", "1/1", 120, |p: &Pool| {
+        .wait("p", "1/1", PATIENCE, |p: &Pool| {
             p.status
                 .as_ref()
                 .is_some_and(|s| s.ready_summary == "1/1" && s.machines == 1)
@@ -79,7 +79,7 @@ async fn a_pool_grows_shrinks_turns_off_and_leaves_nothing() -> Result {
     space.kubectl(&["scale", "pool/p", "--replicas=0"]).await?.ok()?;
     phase(&space, "p", PoolPhase::Off).await?;
     space
-        .kubectl(&["delete", "pool", "p", "--timeout=100s"])
+        .kubectl(&["delete", "pool", "p", "--timeout=300s"])
         .await?
         .ok()?;
     nothing_left(&space, &uid).await?;
@@ -92,7 +92,7 @@ async fn a_pool_can_be_deleted_at_any_time() -> Result {
     // while it is created
     space.pool("creating", 3, json!({})).await?;
     space
-        .kubectl(&["delete", "pool", "creating", "--timeout=100s"])
+        .kubectl(&["delete", "pool", "creating", "--timeout=300s"])
         .await?
         .ok()?;
     assert_eq!(space.count::<Machine>().await?, 0);
@@ -105,12 +105,12 @@ async fn a_pool_can_be_deleted_at_any_time() -> Result {
         )
         .await?;
     space
-        .wait("booting", "has a machine under way", 60, |p: &Pool| {
+        .wait("booting", "has a machine under way", PATIENCE, |p: &Pool| {
             p.status.as_ref().is_some_and(|s| s.machines == 1)
         })
         .await?;
     space
-        .kubectl(&["delete", "pool", "booting", "--timeout=100s"])
+        .kubectl(&["delete", "pool", "booting", "--timeout=300s"])
         .await?
         .ok()?;
     assert_eq!(space.count::<Machine>().await?, 0);
@@ -135,7 +135,7 @@ async fn a_pool_can_be_deleted_at_any_time() -> Result {
         .await?;
     space.task_phase("runs", TaskPhase::Running).await?;
     space
-        .kubectl(&["delete", "pool", "busy", "--timeout=100s"])
+        .kubectl(&["delete", "pool", "busy", "--timeout=300s"])
         .await?
         .ok()?;
     for name in ["runs", "waits"] {
@@ -301,7 +301,7 @@ async fn providers_admit_namespaces_and_say_what_is_wrong_with_images() -> Resul
 
     for pool in ["stranger", "absent", "bare", "plain", "limited"] {
         space
-            .kubectl(&["delete", "pool", pool, "--timeout=100s"])
+            .kubectl(&["delete", "pool", pool, "--timeout=300s"])
             .await?
             .ok()?;
     }
@@ -309,7 +309,7 @@ async fn providers_admit_namespaces_and_say_what_is_wrong_with_images() -> Resul
     for name in [closed, absent, bare, plain, limited] {
         space
             .cluster
-            .kubectl(&["delete", "provider.skyward.dev", &name, "--timeout=60s"])
+            .kubectl(&["delete", "provider.skyward.dev", &name, "--timeout=300s"])
             .await?
             .ok()?;
         assert!(providers.get_opt(&name).await?.is_none());
@@ -338,7 +338,7 @@ async fn restricted_pod_security_is_enough_for_a_restricted_provider() -> Result
     assert_eq!(done.phase, Some(TaskPhase::Succeeded), "{done:#?}");
     assert_ne!(done.results[0].log_tail.trim(), "0");
     space
-        .kubectl(&["delete", "pool", "p", "--timeout=100s"])
+        .kubectl(&["delete", "pool", "p", "--timeout=300s"])
         .await?
         .ok()?;
     space
@@ -358,9 +358,11 @@ async fn a_pool_says_that_a_quota_refuses_its_machines_and_goes_on_when_it_is_ra
         "spec": {"hard": {"count/machines.skyward.dev": "0"}},
     });
     space.cluster.apply(&quota.to_string()).await?.ok()?;
+    // Each new controller tries once more.
+    let turn = crate::crash::KILLING.read().await;
     space.pool("p", 1, json!({})).await?;
     let told = space
-        .wait("p", "exceeded quota", 60, |pool: &Pool| {
+        .wait("p", "exceeded quota", PATIENCE, |pool: &Pool| {
             let status = pool.status.as_ref();
             status.is_some_and(|status| {
                 let mut conditions = status.conditions.iter();
@@ -370,6 +372,7 @@ async fn a_pool_says_that_a_quota_refuses_its_machines_and_goes_on_when_it_is_ra
         .await?;
     let tries = told.status.unwrap_or_default().last_attempt;
     assert!(tries <= 3, "{tries} tries within moments");
+    drop(turn);
     space.kubectl(&["delete", "resourcequota", "none"]).await?.ok()?;
     space.pool_ready("p").await?;
     space.finish().await

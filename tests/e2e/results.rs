@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use kube::ResourceExt as _;
 use serde_json::json;
 use skyward_api::{Task, TaskPhase};
-use skyward_testkit::{Result, Space};
+use skyward_testkit::{PATIENCE, Result, Space};
 use tokio::time::{Duration, Instant};
 
 use crate::story;
@@ -16,7 +16,7 @@ fn stored(task: &Task) -> Result<PathBuf> {
 }
 
 async fn gone(folder: &Path) -> bool {
-    let deadline = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + Duration::from_secs(PATIENCE);
     while folder.exists() && Instant::now() < deadline {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
@@ -74,18 +74,44 @@ async fn a_result_of_50_mb_is_kept_and_one_above_the_limit_refused() -> Result {
 async fn an_expired_task_goes_with_its_logs_and_results() -> Result {
     let space = story("ttl").await?;
     space.pool("p", 1, json!({})).await?;
+    space.pool_ready("p").await?;
+    // Who is killed between the end of the Task and that of its files leaves them to a later sweep.
+    let _turn = crate::crash::KILLING.read().await;
     let source = "def main():\n    print('x' * 1000)\n    return 'y' * 10_000\n";
     space
         .task(
             "brief",
             "p",
-            json!({"ttlSecondsAfterFinished": 2, "function": {"source": source}}),
+            json!({"ttlSecondsAfterFinished": 10, "function": {"source": source}}),
         )
         .await?;
     let brief = space.task_ended("brief").await?;
     let folder = stored(&brief)?;
     assert!(folder.exists(), "log and result are kept until then");
-    space.wait_gone::<Task>("brief", 30).await?;
+    space.wait_gone::<Task>("brief", PATIENCE).await?;
     assert!(gone(&folder).await, "{} stayed", folder.display());
+    space.finish().await
+}
+
+#[tokio::test]
+async fn an_ended_task_whose_ttl_is_taken_back_stays() -> Result {
+    let space = story("ttl-back").await?;
+    space.pool("p", 1, json!({})).await?;
+    space.pool_ready("p").await?;
+    let of = |ttl: u32| json!({"command": ["echo", "hi"], "ttlSecondsAfterFinished": ttl});
+    space.task("kept", "p", of(20)).await?;
+    let kept = space.task_ended("kept").await?;
+    let stay = r#"{"spec":{"ttlSecondsAfterFinished":null}}"#;
+    space
+        .kubectl(&["patch", "task", "kept", "--type=merge", "-p", stay])
+        .await?
+        .ok()?;
+    // It ends later: when it goes, the other one's time has passed.
+    space.task("brief", "p", of(20)).await?;
+    space.task_ended("brief").await?;
+    space.wait_gone::<Task>("brief", PATIENCE).await?;
+    let there = space.api::<Task>().get("kept").await?;
+    assert_eq!(there.uid(), kept.uid());
+    assert!(stored(&kept)?.exists(), "its log is kept");
     space.finish().await
 }

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use serde_json::{Value, json};
 use skyward_api::{Task, TaskPhase, TaskStatus};
-use skyward_testkit::{Result, Space};
+use skyward_testkit::{PATIENCE, Result, Space};
 
 use crate::story;
 
@@ -296,7 +296,7 @@ async fn timeout_ends_the_whole_process_group_with_a_grace() -> Result {
     space.pool("p", 1, json!({"worker": {"concurrency": 4}})).await?;
     space.pool_ready("p").await?;
     let polite =
-        json!({"timeout": "1s", "script": {"source": "trap 'echo bye; exit 3' TERM; sleep 600 & wait"}});
+        json!({"timeout": "5s", "script": {"source": "trap 'echo bye; exit 3' TERM; sleep 600 & wait"}});
     let done = status(run(&space, "polite", polite).await?);
     assert_eq!(done.reason, "TimedOut", "{done:#?}");
     assert!(
@@ -374,7 +374,8 @@ async fn deleting_a_task_stops_it_and_suspending_holds_it() -> Result {
 }
 
 async fn wait_process(space: &Space, pod: &str, text: &str, present: bool) -> Result {
-    for _ in 0..100 {
+    let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(PATIENCE);
+    while tokio::time::Instant::now() < deadline {
         let list = space
             .kubectl(&["exec", pod, "--", "ps", "-eo", "args"])
             .await?
@@ -391,11 +392,7 @@ async fn wait_process(space: &Space, pod: &str, text: &str, present: bool) -> Re
 async fn kubectl_wait_and_columns_serve_a_person() -> Result {
     let space = story("columns").await?;
     space
-        .task(
-            "early",
-            "later",
-            json!({"command": ["echo", "hi"], "ttlSecondsAfterFinished": 3}),
-        )
+        .task("early", "later", json!({"command": ["echo", "hi"]}))
         .await?;
     let message = space
         .condition::<Task>("early", "Scheduled", "PoolNotFound")
@@ -403,7 +400,7 @@ async fn kubectl_wait_and_columns_serve_a_person() -> Result {
     assert!(message.contains("later"), "{message}");
     space.pool("later", 1, json!({})).await?;
     space
-        .kubectl(&["wait", "--for=condition=Complete", "task/early", "--timeout=90s"])
+        .kubectl(&["wait", "--for=condition=Complete", "task/early", "--timeout=300s"])
         .await?
         .ok()?;
     let table = space.kubectl(&["get", "tasks,pools,machines"]).await?.ok()?;
@@ -420,6 +417,9 @@ async fn kubectl_wait_and_columns_serve_a_person() -> Result {
     ] {
         assert!(table.contains(word), "{word} is missing in\n{table}");
     }
-    space.wait_gone::<Task>("early", 30).await?;
+    // One of its own, since a table of what goes in a moment is a matter of luck.
+    let brief = json!({"command": ["true"], "ttlSecondsAfterFinished": 1});
+    space.task("brief", "later", brief).await?;
+    space.wait_gone::<Task>("brief", PATIENCE).await?;
     space.finish().await
 }

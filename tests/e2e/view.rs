@@ -1,9 +1,10 @@
 //! What a person sees of it with kubectl, and what a Task sees of itself.
 
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
+use kube::ResourceExt as _;
 use serde_json::{Value, json};
 use skyward_api::{Pool, Task, TaskPhase};
-use skyward_testkit::{Result, Space};
+use skyward_testkit::{PATIENCE, PROVIDER, Result, Space};
 
 use crate::story;
 
@@ -35,29 +36,31 @@ async fn columns_short_names_wait_and_watch_serve_a_person() -> Result {
         assert!(all.contains(short), "{short} is missing in\n{all}");
     }
 
-    // `-w` shows each transition as it happens.
+    // `-w` shows each transition as it happens: the Task ends when it was seen to run.
+    let machine = space.ready_machines("p").await?.remove(0).name_any();
     let script = format!(
-        "seen=$(mktemp); kubectl -n {} get tasks -w --no-headers >$seen & watch=$!
+        "seen=$(mktemp); kubectl -n {name} get tasks -w --no-headers >$seen & watch=$!
+        until grep -q 'watched.*Running' $seen; do sleep 0.2; done
+        until kubectl -n {name} exec {machine} -- touch /tmp/go; do sleep 1; done
         until grep -q 'watched.*Succeeded' $seen; do sleep 0.2; done
         kill $watch; cat $seen; rm $seen",
-        space.name
+        name = space.name
     );
-    let args = ["30", "sh", "-c", &script];
+    let args = ["300", "sh", "-c", &script];
     let watch = space
         .cluster
-        .run("timeout", &args, None, std::time::Duration::from_secs(40));
+        .run("timeout", &args, None, std::time::Duration::from_secs(310));
     let run = async {
-        space
-            .task("watched", "p", json!({"command": ["sleep", "2"]}))
-            .await?;
+        let gated = json!({"script": {"source": "while [ ! -e /tmp/go ]; do sleep 0.1; done"}});
+        space.task("watched", "p", gated).await?;
         space.task("fails", "p", json!({"command": ["false"]})).await?;
-        let wait = ["wait", "--for=condition=Failed", "task/fails", "--timeout=60s"];
+        let wait = ["wait", "--for=condition=Failed", "task/fails", "--timeout=300s"];
         space.kubectl(&wait).await?.ok()?;
         let wait = [
             "wait",
             "--for=condition=Complete",
             "task/watched",
-            "--timeout=60s",
+            "--timeout=300s",
         ];
         space.kubectl(&wait).await?.ok()
     };
@@ -72,11 +75,11 @@ async fn columns_short_names_wait_and_watch_serve_a_person() -> Result {
         "wait",
         "--for=jsonpath={.status.phase}=Ready",
         "pool/p",
-        "--timeout=10s",
+        "--timeout=60s",
     ];
     space.kubectl(&wait).await?.ok()?;
     space
-        .kubectl(&["wait", "--for=condition=Ready", "pool/p", "--timeout=10s"])
+        .kubectl(&["wait", "--for=condition=Ready", "pool/p", "--timeout=60s"])
         .await?
         .ok()?;
 
@@ -99,6 +102,32 @@ async fn columns_short_names_wait_and_watch_serve_a_person() -> Result {
         ),
     ] {
         assert_eq!(header(&space, &[what]).await?, columns, "{what}");
+    }
+    // Written with candidates alone it shows as much as one that names its Provider.
+    let candidates = json!([
+        {"provider": PROVIDER, "accelerator": {"name": "A100-80GB"}},
+        {"provider": PROVIDER, "accelerator": {"name": "H100", "count": 8}},
+    ]);
+    let either = json!({"apiVersion": "skyward.dev/v1alpha1", "kind": "Pool", "metadata": {"name": "either"},
+        "spec": {"candidates": candidates, "nodes": {"desired": 0}}});
+    space.create_json(either).await?;
+    let off = [
+        "wait",
+        "--for=jsonpath={.status.phase}=Off",
+        "pool/either",
+        "--timeout=20s",
+    ];
+    space.kubectl(&off).await?.ok()?;
+    for (pool, expected) in [
+        ("either", format!("either {PROVIDER} A100,H100 0/0 0 Off")),
+        ("p", format!("p {PROVIDER} 1/1 0 Ready")),
+    ] {
+        let row = space
+            .kubectl(&["get", "pool", pool, "--no-headers"])
+            .await?
+            .ok()?;
+        let words: Vec<&str> = row.split_whitespace().collect();
+        assert!(words.join(" ").starts_with(&expected), "{row}");
     }
     let wide = header(&space, &["machines.skyward.dev", "-o", "wide"]).await?;
     assert!(wide.contains("ADDRESS") && wide.contains("ID"), "{wide}");
@@ -150,7 +179,7 @@ async fn an_autoscaler_of_kubernetes_scales_a_pool() -> Result {
                 "minReplicas": 2, "maxReplicas": 3}}))
         .await?;
     space
-        .wait("p", "2/2", 90, |p: &Pool| {
+        .wait("p", "2/2", PATIENCE, |p: &Pool| {
             p.status.as_ref().is_some_and(|s| s.ready_summary == "2/2")
         })
         .await?;
@@ -162,7 +191,9 @@ async fn an_autoscaler_of_kubernetes_scales_a_pool() -> Result {
     let judged = |autoscaler: &HorizontalPodAutoscaler| {
         conditions(autoscaler).iter().any(|c| c.type_ == "ScalingActive")
     };
-    let autoscaler = space.wait("p", "judged by its selector", 60, judged).await?;
+    let autoscaler = space
+        .wait("p", "judged by its selector", PATIENCE, judged)
+        .await?;
     let able = conditions(&autoscaler);
     assert!(
         able.iter()
@@ -202,11 +233,11 @@ async fn names_of_253_characters_work_to_the_end() -> Result {
     let scale = format!("pool/{pool}");
     space.kubectl(&["scale", &scale, "--replicas=2"]).await?.ok()?;
     space
-        .wait(&pool, "2/2", 60, |p: &Pool| {
+        .wait(&pool, "2/2", PATIENCE, |p: &Pool| {
             p.status.as_ref().is_some_and(|s| s.ready_summary == "2/2")
         })
         .await?;
-    space.kubectl(&["delete", &scale, "--timeout=100s"]).await?.ok()?;
+    space.kubectl(&["delete", &scale, "--timeout=300s"]).await?.ok()?;
     space.finish().await
 }
 

@@ -77,7 +77,7 @@ impl Cluster {
 
     /// Runs `kubectl` with these arguments.
     pub async fn kubectl(&self, args: &[&str]) -> Result<Output> {
-        self.run("kubectl", args, None, Duration::from_secs(180)).await
+        self.run("kubectl", args, None, Duration::from_secs(330)).await
     }
 
     /// Runs `helm` with these arguments.
@@ -91,7 +91,7 @@ impl Cluster {
             "kubectl",
             &["apply", "-f", "-"],
             Some(yaml),
-            Duration::from_secs(60),
+            Duration::from_secs(180),
         )
         .await
     }

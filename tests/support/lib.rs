@@ -22,7 +22,7 @@ pub use install::{NODE_IMAGE, OPERATOR_NAMESPACE, PROVIDER, install, install_wit
 pub use process::{
     Memory, controller_memory, controller_pid, kill_controller, pids_in_pod, wait_controller_replaced,
 };
-pub use space::Space;
+pub use space::{PATIENCE, Space};
 
 /// What a test may end with.
 pub type Result<T = ()> = anyhow::Result<T>;

@@ -3,12 +3,12 @@
 
 use std::{fs, time::Duration};
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, Client, ResourceExt as _, api::ListParams};
 use tokio::time::Instant;
 
-use crate::{OPERATOR_NAMESPACE, Result};
+use crate::{OPERATOR_NAMESPACE, PATIENCE, Result};
 
 /// Processes of a Pod whose command line contains the text, as pids of the node.
 pub fn pids_in_pod(uid: &str, text: &str) -> Vec<u32> {
@@ -55,19 +55,31 @@ pub async fn controller_pid(client: &Client) -> Result<u32> {
 
 /// Ends the controller with SIGKILL, as a crash would.
 pub async fn kill_controller(client: &Client) -> Result<u32> {
-    let pid = controller_pid(client).await?;
-    let status = std::process::Command::new("kill")
-        .args(["-9", &pid.to_string()])
-        .status()?;
-    if !status.success() {
-        bail!("kill -9 {pid} failed");
+    let deadline = Instant::now() + Duration::from_secs(120);
+    loop {
+        let found = match controller_pid(client).await {
+            Ok(pid) if end(pid)? => return Ok(pid),
+            Ok(pid) => anyhow!("kill -9 {pid} failed"),
+            Err(error) => error,
+        };
+        // It may be between two lives: one that has lost its Lease ends by itself.
+        if Instant::now() >= deadline {
+            return Err(found);
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    Ok(pid)
+}
+
+/// Whether the process was there to be ended.
+fn end(pid: u32) -> Result<bool> {
+    let pid = pid.to_string();
+    let status = std::process::Command::new("kill").args(["-9", &pid]).status()?;
+    Ok(status.success())
 }
 
 /// Waits until another controller process than `old` runs; returns its pid.
 pub async fn wait_controller_replaced(client: &Client, old: u32) -> Result<u32> {
-    let deadline = Instant::now() + Duration::from_secs(120);
+    let deadline = Instant::now() + Duration::from_secs(PATIENCE);
     while Instant::now() < deadline {
         if let Ok(pid) = controller_pid(client).await
             && pid != old
@@ -76,7 +88,7 @@ pub async fn wait_controller_replaced(client: &Client, old: u32) -> Result<u32> 
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    bail!("no new controller process within 120 s of the old one's end")
+    bail!("no new controller process within {PATIENCE} s of the old one's end")
 }
 
 /// Resident memory of a process, in bytes.

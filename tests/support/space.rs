@@ -19,6 +19,10 @@ use tokio::time::Instant;
 
 use crate::{Cluster, Output, Result, cleanup};
 
+/// Longest wait for what a story makes, in seconds. Other stories kill the controller twenty
+/// times meanwhile, and all of it shares two processors: what is late is not wrong.
+pub const PATIENCE: u64 = 300;
+
 /// One story's namespace. A story that ends otherwise than by [`Space::finish`] has
 /// failed: then it is looked at and deleted by the destructor.
 pub struct Space {
@@ -53,7 +57,7 @@ impl Space {
             finished: false,
         };
         space
-            .wait::<ServiceAccount>("default", "exists", 30, |_| true)
+            .wait::<ServiceAccount>("default", "exists", PATIENCE, |_| true)
             .await?;
         Ok(space)
     }
@@ -78,7 +82,7 @@ impl Space {
     pub async fn apply(&self, yaml: &str) -> Result<Output> {
         let args = ["-n", self.name.as_str(), "apply", "-f", "-"];
         self.cluster
-            .run("kubectl", &args, Some(yaml), Duration::from_secs(60))
+            .run("kubectl", &args, Some(yaml), Duration::from_secs(180))
             .await
     }
 
@@ -118,7 +122,7 @@ impl Space {
 
     /// Waits until the Pool is Ready.
     pub async fn pool_ready(&self, name: &str) -> Result<Pool> {
-        self.wait(name, "Ready", 120, |p: &Pool| {
+        self.wait(name, "Ready", PATIENCE, |p: &Pool| {
             p.status.as_ref().is_some_and(|s| {
                 skyward_api::condition::is_true(&s.conditions, "Ready")
                     && s.observed_generation == p.metadata.generation
@@ -129,7 +133,7 @@ impl Space {
 
     /// Waits until the Task ended, either way.
     pub async fn task_ended(&self, name: &str) -> Result<Task> {
-        self.task_ended_within(name, 120).await
+        self.task_ended_within(name, PATIENCE).await
     }
 
     /// Waits until the Task ended, either way.
@@ -145,7 +149,7 @@ impl Space {
 
     /// Waits until the Task is in that phase.
     pub async fn task_phase(&self, name: &str, phase: skyward_api::TaskPhase) -> Result<Task> {
-        self.wait(name, phase.as_str(), 120, |t: &Task| {
+        self.wait(name, phase.as_str(), PATIENCE, |t: &Task| {
             t.status.as_ref().and_then(|s| s.phase) == Some(phase)
         })
         .await
@@ -164,7 +168,7 @@ impl Space {
         <K as Resource>::DynamicType: Default,
     {
         let mut message = String::new();
-        self.wait(name, &format!("{type_}/{reason}"), 120, |object: &K| {
+        self.wait(name, &format!("{type_}/{reason}"), PATIENCE, |object: &K| {
             let value = serde_json::to_value(object).unwrap_or_default();
             let conditions = value["status"]["conditions"]
                 .as_array()
@@ -196,6 +200,27 @@ impl Space {
             .collect();
         machines.sort_by_key(|m| m.spec.slot);
         Ok(machines)
+    }
+
+    /// Waits until the namespace has Events with these reasons: they are written soon after
+    /// what they tell of, not with it.
+    pub async fn told(&self, reasons: &[&str]) -> Result {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        loop {
+            let events = self.kubectl(&["get", "events"]).await?.ok()?;
+            let missing: Vec<&str> = reasons
+                .iter()
+                .copied()
+                .filter(|reason| !events.contains(reason))
+                .collect();
+            if missing.is_empty() {
+                return Ok(());
+            }
+            if Instant::now() >= deadline {
+                bail!("no Event tells of {missing:?}:\n{events}");
+            }
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
     }
 
     /// Waits, by a watch, until an object fulfils a predicate.
@@ -259,9 +284,11 @@ impl Space {
         let deadline = Instant::now() + Duration::from_secs(seconds);
         let mut last = None;
         while Instant::now() < deadline {
-            match self.api::<K>().get_opt(name).await? {
-                None => return Ok(()),
-                Some(object) => last = Some(object),
+            // An API server that is busy refuses now and then: what it says at last counts.
+            match self.api::<K>().get_opt(name).await {
+                Ok(None) => return Ok(()),
+                Ok(Some(object)) => last = Some(Ok(object)),
+                Err(error) => last = Some(Err(error)),
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
@@ -290,11 +317,11 @@ impl Space {
     pub async fn finish(mut self) -> Result {
         let namespaces: Api<Namespace> = Api::all(self.cluster.client.clone());
         namespaces.delete(&self.name, &DeleteParams::default()).await?;
-        let deadline = Instant::now() + Duration::from_secs(120);
+        let deadline = Instant::now() + Duration::from_secs(PATIENCE);
         while Instant::now() < deadline {
-            if namespaces.get_opt(&self.name).await?.is_none() {
+            if matches!(namespaces.get_opt(&self.name).await, Ok(None)) {
                 let ours = format!("{}={}", cleanup::STORY, self.name);
-                let delete = ["delete", "providers.skyward.dev", "-l", &ours, "--timeout=60s"];
+                let delete = ["delete", "providers.skyward.dev", "-l", &ours, "--timeout=300s"];
                 self.cluster.kubectl(&delete).await?.ok()?;
                 self.finished = true;
                 return Ok(());
@@ -307,7 +334,7 @@ impl Space {
             .map(|n| (n.name_any(), n.status))
             .context("it is gone after all")?;
         bail!(
-            "namespace \"{}\" was not gone 120 s after its deletion: {status:?}\n{}",
+            "namespace \"{}\" was not gone {PATIENCE} s after its deletion: {status:?}\n{}",
             self.name,
             left.stdout
         )

@@ -80,3 +80,50 @@ seccompProfile:
 {{- fail "logs and results have one place: set only one of store.storageClass, store.existingClaim and store.hostPath" -}}
 {{- end -}}
 {{- end }}
+
+{{/* The cluster has what the volume is made from, or one line says what to do. `helm template` and a
+dry run of the client ask no cluster: a list is then without items. A refused question ends Helm, and
+no template can prevent that; store.check=false asks nothing. */}}
+{{- define "skyward.checkVolume" -}}
+{{- $namespace := .Release.Namespace -}}
+{{- $claim := .Values.store.existingClaim -}}
+{{- $class := .Values.store.storageClass -}}
+{{- if and .Values.store.check $claim -}}
+{{- $claims := lookup "v1" "PersistentVolumeClaim" $namespace "" -}}
+{{- $found := not (hasKey $claims "items") -}}
+{{- range $claims.items -}}
+{{- if eq .metadata.name $claim }}{{ $found = true }}{{ end -}}
+{{- end -}}
+{{- if not $found -}}
+{{- fail (printf "there is no PersistentVolumeClaim %q (store.existingClaim) in the namespace %q: make it first" $claim $namespace) -}}
+{{- end -}}
+{{- end -}}
+{{- /* A claim that an earlier release left is taken over as it is. */ -}}
+{{- if and .Values.store.check $class (not (lookup "v1" "PersistentVolumeClaim" $namespace "skyward-store")) -}}
+{{- $named := ternary "" $class (eq $class "default") -}}
+{{- $classes := lookup "storage.k8s.io/v1" "StorageClass" "" "" -}}
+{{- $found := not (hasKey $classes "items") -}}
+{{- range $classes.items -}}
+{{- if $named -}}
+{{- if eq .metadata.name $named }}{{ $found = true }}{{ end -}}
+{{- else -}}
+{{- $annotations := .metadata.annotations | default dict -}}
+{{- range list "storageclass.kubernetes.io/is-default-class" "storageclass.beta.kubernetes.io/is-default-class" -}}
+{{- if eq (get $annotations .) "true" }}{{ $found = true }}{{ end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if not $found -}}
+{{- /* Volumes made by hand need no StorageClass, only its name, or none. */ -}}
+{{- range (lookup "v1" "PersistentVolume" "" "").items -}}
+{{- $for := .spec.claimRef | default (dict "namespace" $namespace "name" "skyward-store") -}}
+{{- if and (eq (.spec.storageClassName | default "") $named) (eq $for.namespace $namespace) (eq $for.name "skyward-store") -}}
+{{- $found = true -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if not $found -}}
+{{- fail (printf "this cluster has no %s (store.storageClass=%s): name one that 'kubectl get storageclass' lists, or set store.existingClaim or, on a cluster of one node, store.hostPath" (ternary (printf "StorageClass %q" $class) "default StorageClass" (ne $named "")) $class) -}}
+{{- end -}}
+{{- end -}}
+{{- end }}

@@ -503,7 +503,7 @@ mod tests {
                     tokio::task::yield_now().await;
                 }
             };
-            tokio::time::timeout(Duration::from_secs(10), seen)
+            tokio::time::timeout(Duration::from_mins(1), seen)
                 .await
                 .expect("it came");
         }

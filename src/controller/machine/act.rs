@@ -233,7 +233,10 @@ async fn place_order(
         waits: seen.waits,
     };
     let order = order(&seen.machine, &pool.spec, parts);
-    let _turn = account.turn().await.ok_or(Error::NoTurn)?;
+    let Some(_turn) = account.turn().await else {
+        memory.waits_for_its_turn(None, Timestamp::now());
+        return Err(Error::NoTurn);
+    };
     let answer = match timeout(PROVIDER_DEADLINE, account.provider.create(&order)).await {
         Ok(answer) => answer.map(|accepted| accepted.id),
         Err(_) => Err(ProviderError::new(

@@ -51,6 +51,8 @@ pub struct Observed {
     pub order: Option<Result<String, ProviderError>>,
     /// Not to be ordered again before.
     pub order_not_before: Option<Timestamp>,
+    /// Its order waits for its turn, or did.
+    pub queued: Option<Queued>,
     /// What the deletion met, when it was just tried.
     pub deletion: Option<Result<Deletion, ProviderError>>,
     /// Its session.
@@ -136,7 +138,7 @@ pub enum Answer {
 /// Waits of the Pool, with defaults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waits {
-    /// From the order to an address.
+    /// From the acceptance of its order to an address.
     pub provision: Duration,
     /// From the address to SSH.
     pub ssh: Duration,
@@ -204,6 +206,8 @@ pub struct Memory {
     pub off_since: Option<Timestamp>,
     /// Not to be ordered again before.
     pub order_not_before: Option<Timestamp>,
+    /// Its order waits for its turn, or did.
+    pub queued: Option<Queued>,
     /// When it was last seen that it did not run yet.
     pub starting_at: Option<Timestamp>,
     /// When an order was last sent that may have been accepted.
@@ -216,21 +220,52 @@ pub struct Memory {
 
 impl Memory {
     /// Of a record that was there when this process began to lead: the leader before may
-    /// have ordered it in its last moment.
+    /// have ordered it in its last moment, or have been told to wait.
     pub fn inherited(leads_since: Timestamp) -> Self {
         Self {
             sent_at: Some(leads_since),
+            queued: Some(Queued {
+                since: leads_since,
+                until: leads_since,
+            }),
             ..Self::default()
+        }
+    }
+
+    /// Remembers that others come first, for so long if somebody said that.
+    pub fn waits_for_its_turn(&mut self, wait: Option<Duration>, now: Timestamp) {
+        self.queued = Some(Queued {
+            since: self.queued.map_or(now, |queued| queued.since),
+            until: wait.map_or(now, |wait| after(now, wait)),
+        });
+    }
+
+    /// Remembers what an order, or a look before it, met if that is that others come first.
+    fn heard(&mut self, error: &ProviderError, now: Timestamp) {
+        if let ErrorKind::RateLimited(wait) = &error.kind {
+            self.waits_for_its_turn(*wait, now);
         }
     }
 
     /// Remembers what an order met. Only a plain refusal is certain to have had no effect.
     pub fn ordered(&mut self, answer: &Result<String, ProviderError>, now: Timestamp) {
+        if let Err(error) = answer {
+            self.heard(error, now);
+        }
         let refused = |error: &ProviderError| error.kind != ErrorKind::Indeterminate;
         if !answer.as_ref().is_err_and(refused) {
             self.sent_at = Some(now);
         }
     }
+}
+
+/// An order that waits for its turn, because its cloud takes only so many calls in a minute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Queued {
+    /// Since when.
+    pub since: Timestamp,
+    /// Until when it was last told to wait; when it was told, where nobody said how long.
+    pub until: Timestamp,
 }
 
 /// What a session was made from; the same again needs no look at Secrets.
@@ -281,7 +316,12 @@ pub async fn observe(
     let answer = match client.as_ref().filter(|_| facts.is_asked_about()) {
         None => Answer::Unknown(None),
         Some(client) => match timeout(DEADLINE, client.get(&facts.reference(&context.cluster))).await {
-            Ok(answer) => Answer::of(answer),
+            Ok(answer) => {
+                if let Err(error) = &answer {
+                    memory.heard(error, Timestamp::now());
+                }
+                Answer::of(answer)
+            }
             Err(_) => Answer::Unknown(Some("the provider did not answer in time".to_owned())),
         },
     };
@@ -389,6 +429,7 @@ impl Looked<'_> {
             provider,
             order: outcomes.order,
             order_not_before: memory.order_not_before,
+            queued: memory.queued,
             deletion: outcomes.deletion,
             session,
             disconnected_since: memory.disconnected_since,

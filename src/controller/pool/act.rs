@@ -14,14 +14,14 @@ use kube::{
 };
 use skyward_api::{Machine, Pool, labels, machine::MachineSpec, pool::PoolStatus};
 use skyward_core::{Deletion, ErrorKind, PoolScope, ProviderError};
-use tokio::time::timeout;
+use tokio::{sync::Semaphore, time::timeout};
 
 use super::{
     fleet::{Limits, Reserved},
     observe::Observed,
     plan::{Action, Plan, Why},
 };
-use crate::{board::Key, context::Context, keys, machine::FINISH_RUNS};
+use crate::{board::Key, context::Context, events::reason, keys, machine::FINISH_RUNS};
 
 /// Why acting stopped. The next plan starts from what is then.
 #[derive(Debug, thiserror::Error)]
@@ -66,11 +66,23 @@ impl Error {
 
 /// Machines created or deleted at the same time, for one Pool.
 const CONCURRENT: usize = 16;
+/// The same for all Pools, however many have machines to order at once: the API server turns
+/// away who asks for too much.
+static WRITES: Semaphore = Semaphore::const_new(512);
 /// Longest wait for one answer.
 const DEADLINE: Duration = Duration::from_secs(15);
 
 /// Longest wait for one answer of a provider.
 const PROVIDER_DEADLINE: Duration = Duration::from_mins(1);
+
+/// Events that compare the status with what it was: once it is written, no later plan tells
+/// them, also if an action of this one fails.
+const NEWS_OF_STATUS: &[&str] = &[
+    reason::COST_FINAL,
+    reason::POOL_PROVISIONED,
+    reason::POOL_READY,
+    reason::POOL_STALLED,
+];
 
 /// Carries out; answers with the Pool as it was last written, if it was.
 pub async fn act(
@@ -105,9 +117,16 @@ pub async fn act(
             }
         }
     }
-    actions(context, pool, seen, plan, &orders, &mut written).await?;
     let about = pool.object_ref(&());
-    for event in &plan.events {
+    let (news, rest): (Vec<_>, Vec<_>) = plan
+        .events
+        .iter()
+        .partition(|event| NEWS_OF_STATUS.contains(&event.reason));
+    for event in news {
+        context.events.publish(&about, event.clone());
+    }
+    actions(context, pool, seen, plan, &orders, &mut written).await?;
+    for event in rest {
         context.events.publish(&about, event.clone());
     }
     Ok(written)
@@ -220,10 +239,10 @@ async fn actions(
     let mut effects: Vec<BoxFuture<'_, Result<(), Error>>> =
         Vec::with_capacity(deletions.len() + orders.len());
     for (name, uid, why, finish) in deletions {
-        effects.push(delete_machine(context, seen, name, uid, why, finish).boxed());
+        effects.push(in_turn(delete_machine(context, seen, name, uid, why, finish)).boxed());
     }
     for (name, spec) in orders.iter().filter(|_| no_key.is_none()) {
-        effects.push(create_machine(context, pool, seen, name, spec).boxed());
+        effects.push(in_turn(create_machine(context, pool, seen, name, spec)).boxed());
     }
     // All are tried, whatever one of them meets.
     let results: Vec<Result<(), Error>> = stream::iter(effects).buffer_unordered(CONCURRENT).collect().await;
@@ -231,6 +250,13 @@ async fn actions(
         Some(error) => Err(error),
         None => results.into_iter().collect(),
     }
+}
+
+/// Does it when its turn among those of all Pools has come.
+async fn in_turn<T>(effect: impl Future<Output = T>) -> T {
+    // Never closed, so there is no error.
+    let _turn = WRITES.acquire().await;
+    effect.await
 }
 
 /// Returns what the machines of a Pool shared at a provider. What is still in use is an

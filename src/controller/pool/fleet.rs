@@ -20,7 +20,7 @@ use skyward_api::{
 };
 use tokio::time::Instant;
 
-use super::observe::is_refused;
+use super::{observe::is_refused, template};
 use crate::{board::Key, money};
 
 /// The Machines of all Pools.
@@ -48,6 +48,8 @@ pub struct Reserved {
     pub place: Place,
     /// On which market.
     pub market: Market,
+    /// Name of its accelerator; `""` without one.
+    pub accelerator: String,
     /// USD per hour, as much as it may come to cost.
     pub hourly: Decimal,
     /// Since when.
@@ -66,6 +68,9 @@ impl Reserved {
                 region: spec.region.clone(),
             },
             market: spec.market,
+            accelerator: template::accelerator(spec)
+                .map(|some| some.name)
+                .unwrap_or_default(),
             hourly: most_hourly(spec),
             since: Instant::now(),
         }
@@ -328,6 +333,7 @@ mod tests {
                 region: String::new(),
             },
             market: Market::OnDemand,
+            accelerator: String::new(),
             hourly: Decimal::TWO,
             since: Instant::now(),
         };

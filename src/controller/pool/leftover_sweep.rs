@@ -14,9 +14,9 @@ use std::{
 use jiff::Timestamp;
 use kube::ResourceExt;
 use skyward_core::{Leftover, PoolScope, Scope};
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
-use super::plan::elapsed;
+use super::{accounts, plan::elapsed};
 use crate::context::{Account, Context};
 
 /// Time between two looks; an account's lists of keys and groups change rarely.
@@ -60,20 +60,31 @@ pub(crate) fn plan(
 
 /// Sweeps until shutdown.
 pub(super) async fn run(context: Context) {
-    let mut memories: BTreeMap<String, Sightings> = BTreeMap::new();
-    loop {
-        let mut again = EVERY;
-        let accounts = context.providers.all();
-        memories.retain(|provider, _| accounts.contains_key(provider));
-        for (name, account) in accounts {
-            let sightings = memories.entry(name.clone()).or_default();
-            again = again.min(sweep(&context, &name, &account, sightings).await);
-        }
-        tokio::select! {
-            () = sleep(again) => {}
-            () = context.shutdown.cancelled() => return,
-        }
+    let context = &context;
+    let sweeps = accounts::each(
+        || accounts::names(&context.providers),
+        context.providers.subscribe(),
+        |name| keep_swept(context, name),
+    );
+    tokio::select! {
+        () = sweeps => {}
+        () = context.shutdown.cancelled() => {}
     }
+}
+
+/// Sweeps one account until it is gone.
+async fn keep_swept(context: &Context, name: String) -> String {
+    let mut sightings = Sightings::new();
+    // One that was just connected has its machines to tell of first.
+    let mut again = EVERY;
+    while let Some(account) = context.providers.get(&name) {
+        accounts::pause(&context.providers, &name, &account.origin, again).await;
+        again = match context.providers.get(&name) {
+            Some(account) => sweep(context, &name, &account, &mut sightings).await,
+            None => break,
+        };
+    }
+    name
 }
 
 /// Regions of a Provider in which Pools that exist have ordered.

@@ -6,6 +6,7 @@
 //! [`key_sweep`] keys of Pools that are gone.
 //! This file only says when a Pool is looked at.
 
+mod accounts;
 pub mod act;
 pub mod choice;
 pub mod fleet;
@@ -59,6 +60,9 @@ use crate::{
     wake::{Changed, Failures, Wakeups},
 };
 
+/// A Pool that goes waits for its clouds, up to minutes where one does not answer: this many for
+/// each that is reconciled, or those that go would hold up the others.
+const PER_SLOT: u16 = 4;
 /// Most plans in a row for one Pool before others get their turn.
 const ROUNDS: usize = 6;
 /// The next look after a plan that no plan should be like.
@@ -165,7 +169,7 @@ pub async fn run(context: Context) {
         shared.clone(),
         context.caches.pools.clone(),
         queue,
-        controller::Config::default().concurrency(concurrency),
+        controller::Config::default().concurrency(concurrency.saturating_mul(PER_SLOT)),
     )
     .for_each(|outcome| {
         if let Err(kube::runtime::controller::Error::ObjectNotFound(object)) = outcome {

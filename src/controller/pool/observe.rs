@@ -31,7 +31,7 @@ use super::{
     choice::Catalogue,
     fleet::{Limits, Reserved, Used},
     references::{ReferenceCheck, missing_references, named_references},
-    template::template_hashes,
+    template::{self, template_hashes},
 };
 use crate::{
     board::{Key, PoolLoad},
@@ -173,6 +173,8 @@ pub struct MachineFacts {
     pub refused: bool,
     /// On which market.
     pub market: Market,
+    /// Name of its accelerator; `""` without one.
+    pub accelerator: String,
     /// Reason and message of its condition Ready, when that is not True.
     pub concern: Option<(String, String)>,
 }
@@ -383,6 +385,7 @@ pub(crate) fn reserved_facts(name: String, reserved: Reserved) -> MachineFacts {
         bill: None,
         refused: false,
         market: reserved.market,
+        accelerator: reserved.accelerator,
         concern: None,
     }
 }
@@ -432,6 +435,9 @@ pub fn machine_facts(machine: &Machine, hashes: &[String], load: Option<&PoolLoa
         },
         refused: is_refused(status),
         market: machine.spec.market,
+        accelerator: template::accelerator(&machine.spec)
+            .map(|some| some.name)
+            .unwrap_or_default(),
         concern: ready_condition
             .filter(|c| c.status != "True")
             .map(|c| (c.reason.clone(), c.message.clone())),
@@ -555,6 +561,19 @@ pub fn providers_of(pool: &PoolFacts) -> BTreeSet<String> {
     named.chain(used).collect()
 }
 
+/// Those it ordered from: that is on record before an order is. One that is only named is asked
+/// as well, for a status can be edited, but it may not hold a Pool that goes.
+pub fn ordered_from(pool: &PoolFacts, provider: &str) -> bool {
+    let mut places = pool.status.places.iter();
+    places.any(|place| place.provider == provider)
+}
+
+/// Longest wait for a list where it ordered.
+const ORDERED: Duration = Duration::from_secs(30);
+/// Longest wait for one that is asked only to be sure: others of the Pool's clouds wait behind
+/// it, in each look.
+const NAMED: Duration = Duration::from_secs(5);
+
 async fn leftovers(context: &Context, pool: &PoolFacts) -> Leftovers {
     let mut machines = Vec::new();
     let mut asked = false;
@@ -563,27 +582,10 @@ async fn leftovers(context: &Context, pool: &PoolFacts) -> Leftovers {
             continue;
         }
         asked = true;
-        let Some(account) = context.providers.get(&name) else {
-            return Leftovers::Unknown(format!("Provider \"{name}\" is not ready"));
-        };
-        let scope = Scope {
-            cluster: context.cluster.clone(),
-            pool_uid: Some(pool.uid.clone()),
-            regions: regions_at(pool, &name),
-        };
-        match timeout(Duration::from_secs(30), account.provider.list(&scope)).await {
-            Ok(Ok(listed)) => machines.extend(listed.into_iter().map(|machine| {
-                let reference = MachineRef {
-                    id: Some(machine.id),
-                    mark: machine.mark,
-                    region: machine.rental.region.unwrap_or_default(),
-                };
-                (name.clone(), reference)
-            })),
-            Ok(Err(error)) => return Leftovers::Unknown(format!("Provider \"{name}\": {error}")),
-            Err(_) => {
-                return Leftovers::Unknown(format!("Provider \"{name}\" did not list its machines in time"));
-            }
+        match listed(context, pool, &name).await {
+            Ok(listed) => machines.extend(listed),
+            Err(why) if ordered_from(pool, &name) => return Leftovers::Unknown(why),
+            Err(_) => {}
         }
     }
     if asked {
@@ -591,6 +593,39 @@ async fn leftovers(context: &Context, pool: &PoolFacts) -> Leftovers {
     } else {
         Leftovers::NoProvider
     }
+}
+
+/// What is left of a Pool at one Provider.
+async fn listed(
+    context: &Context,
+    pool: &PoolFacts,
+    name: &str,
+) -> Result<Vec<(String, MachineRef)>, String> {
+    let account = context
+        .providers
+        .get(name)
+        .ok_or_else(|| format!("Provider \"{name}\" is not ready"))?;
+    let scope = Scope {
+        cluster: context.cluster.clone(),
+        pool_uid: Some(pool.uid.clone()),
+        regions: regions_at(pool, name),
+    };
+    let deadline = if ordered_from(pool, name) { ORDERED } else { NAMED };
+    let listed = timeout(deadline, account.provider.list(&scope))
+        .await
+        .map_err(|_| format!("Provider \"{name}\" did not list its machines in time"))?
+        .map_err(|error| format!("Provider \"{name}\": {error}"))?;
+    Ok(listed
+        .into_iter()
+        .map(|machine| {
+            let reference = MachineRef {
+                id: Some(machine.id),
+                mark: machine.mark,
+                region: machine.rental.region.unwrap_or_default(),
+            };
+            (name.to_owned(), reference)
+        })
+        .collect())
 }
 
 /// Regions of a Provider in which the Pool ordered.

@@ -17,9 +17,9 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{Resource, ResourceExt, runtime::reflector::ObjectRef};
 use skyward_api::{Machine, MachinePhase, Provider as ProviderObject};
 use skyward_core::{MachineRef, ProviderMachine, ProviderPhase, Scope};
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
-use super::{leftover_sweep, plan::elapsed};
+use super::{accounts, leftover_sweep, plan::elapsed};
 use crate::{
     context::{Account, Context},
     events::{self, EventSpec},
@@ -33,8 +33,8 @@ const LEAST_SETTLE: Duration = Duration::from_secs(5);
 /// Longest wait for a provider's list, and for a deletion to be accepted.
 const DEADLINE: Duration = Duration::from_mins(1);
 
-/// Accounts swept at the same time: one that answers slowly must not hold up the others.
-const ACCOUNTS: usize = 8;
+/// Orphans of one account that are deleted at the same time.
+const AT_ONCE: usize = 8;
 
 /// When each orphan of one Provider was first seen, by the provider's id.
 pub(crate) type Sightings = BTreeMap<String, Timestamp>;
@@ -95,44 +95,28 @@ pub(crate) fn plan(
 
 /// Sweeps until shutdown.
 pub(super) async fn run(context: Context) {
-    let mut memories: BTreeMap<String, Memory> = BTreeMap::new();
-    let mut accounts = context.providers.subscribe();
-    loop {
-        let again = tokio::select! {
-            again = sweep(&context, &mut memories) => again,
-            () = context.shutdown.cancelled() => return,
-        };
-        tokio::select! {
-            () = sleep(again) => {}
-            // A new account may have orphans from before.
-            changed = accounts.changed() => {
-                if changed.is_err() {
-                    return;
-                }
-            }
-            () = context.shutdown.cancelled() => return,
-        }
+    let context = &context;
+    let sweeps = accounts::each(
+        || accounts::names(&context.providers),
+        context.providers.subscribe(),
+        |name| keep_swept(context, name),
+    );
+    tokio::select! {
+        () = sweeps => {}
+        () = context.shutdown.cancelled() => {}
     }
 }
 
-/// One sweep over all accounts; answers when the next is due.
-async fn sweep(context: &Context, memories: &mut BTreeMap<String, Memory>) -> Duration {
-    let accounts = context.providers.all();
-    memories.retain(|provider, _| accounts.contains_key(provider));
-    let swept = accounts.into_iter().map(|(name, account)| {
-        let memory = memories.remove(&name).unwrap_or_default();
-        async move {
-            let (memory, again) = sweep_account(context, &name, &account, memory).await;
-            (name, memory, again)
-        }
-    });
-    let swept: Vec<_> = stream::iter(swept).buffer_unordered(ACCOUNTS).collect().await;
-    let mut again = EVERY;
-    for (name, memory, due) in swept {
-        again = again.min(due);
-        memories.insert(name, memory);
+/// Sweeps one account until it is gone.
+async fn keep_swept(context: &Context, name: String) -> String {
+    let mut memory = Memory::default();
+    while let Some(account) = context.providers.get(&name) {
+        let again;
+        (memory, again) = sweep_account(context, &name, &account, memory).await;
+        // Another account may have orphans from before.
+        accounts::pause(&context.providers, &name, &account.origin, again).await;
     }
-    again
+    name
 }
 
 async fn sweep_account(
@@ -201,9 +185,11 @@ async fn sweep_account(
         again = again.min(settle + Duration::from_millis(500));
     }
     let is_clean = plan.watch.is_empty() && plan.delete.is_empty();
-    for machine in plan.delete {
-        delete_orphan(context, name, &account.provider, machine).await;
-    }
+    stream::iter(plan.delete)
+        .for_each_concurrent(AT_ONCE, |machine| {
+            delete_orphan(context, name, &account.provider, machine)
+        })
+        .await;
     if is_gone && is_clean && context.fleet.used(name, "").total == 0 {
         // Its Provider was removed by force; its last machine is gone since, and not merely
         // its last record.

@@ -3,11 +3,13 @@
 use rust_decimal::Decimal;
 use skyward_api::{
     machine::{MachineSpec, Market},
+    offer::OfferedAccelerator,
     pool::PoolSpec,
 };
+use skyward_core::accelerator::canonical;
 
 use super::{
-    choice::{Choice, Wish, wishes},
+    choice::{Choice, Wish, wish::filled, wishes},
     observe::{PoolFacts, ProviderFacts},
 };
 use crate::keys::short_digest;
@@ -87,6 +89,7 @@ pub fn machine_spec(
         billing_step_seconds: Some(provider.billing_step_seconds.max(1)),
         billing_minimum_seconds: Some(provider.billing_minimum_seconds),
         accelerator: wish.accelerator.clone(),
+        granted_accelerator: granted(provider, choice),
         vcpus: wish.vcpus,
         memory_gb: wish.memory_gb,
         disk_gb: wish.disk_gb,
@@ -95,6 +98,36 @@ pub fn machine_spec(
         token: format!("{}-{slot}-{attempt}", pool.uid),
         template_hash: wish.template.clone(),
     }
+}
+
+/// The accelerators that the machine will have. Who rents it gets all that the Offer has, which
+/// may be more than was asked for; a Pod gets what it asks for, of those that its node has.
+fn granted(provider: &ProviderFacts, choice: &Choice<'_>) -> Option<OfferedAccelerator> {
+    let offered = choice.offer.spec().accelerator.as_ref()?;
+    let count = if provider.own_nodes {
+        choice.wish.accelerator.as_ref()?.count.unwrap_or(1.0)
+    } else {
+        offered.count
+    };
+    Some(OfferedAccelerator {
+        name: choice.offer.accelerator.clone(),
+        count,
+        ..offered.clone()
+    })
+}
+
+/// The accelerators that a machine has. Records that older versions made say only what the
+/// Pool asked for.
+pub fn accelerator(record: &MachineSpec) -> Option<OfferedAccelerator> {
+    record.granted_accelerator.clone().or_else(|| {
+        let asked = filled(record.accelerator.as_ref()?);
+        Some(OfferedAccelerator {
+            name: canonical(&asked.name),
+            count: asked.count.unwrap_or(1.0),
+            memory_gb: asked.memory_gb.map(f64::from),
+            form_factor: asked.form_factor,
+        })
+    })
 }
 
 /// What the user is willing to pay. A price on demand is as it was read, but for

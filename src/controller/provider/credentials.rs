@@ -32,7 +32,6 @@ pub(super) async fn read(
         return Ok(Read::default());
     };
     let name = &reference.name;
-    let failed = |kind, message: String| ProviderError::new(kind, "read the credentials", message);
     let api: Api<SecretObject> = Api::namespaced(client.clone(), namespace);
     let secret = match timeout(DEADLINE, api.get_opt(name)).await {
         Ok(Ok(Some(secret))) => secret,
@@ -60,6 +59,16 @@ pub(super) async fn read(
             ));
         }
     };
+    of_secret(name, namespace, secret)
+}
+
+fn failed(kind: ErrorKind, message: String) -> ProviderError {
+    ProviderError::new(kind, "read the credentials", message)
+}
+
+/// What is in the Secret. One without keys was not filled yet, or was emptied to revoke them:
+/// it is not the same as none, with which some clouds take the operator's own identity.
+fn of_secret(name: &str, namespace: &str, secret: SecretObject) -> Result<Read, ProviderError> {
     let version = rotation::version(&secret);
     let mut keys = Vec::new();
     for (key, value) in secret.data.unwrap_or_default() {
@@ -72,8 +81,62 @@ pub(super) async fn read(
         // A trailing line feed is what `echo` leaves; no credential has one.
         keys.push((key, Secret::new(text.trim_end_matches(['\r', '\n']))));
     }
+    if keys.is_empty() {
+        return Err(failed(
+            ErrorKind::Credentials,
+            format!(
+                "Secret \"{name}\" in namespace \"{namespace}\" is empty; write the keys into it that the page of the provider names, or leave credentialsSecretRef out where none are needed"
+            ),
+        ));
+    }
     Ok(Read {
         credentials: Credentials::new(keys),
         version,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn of(data: &Value) -> Result<Read, ProviderError> {
+        let secret = json!({
+            "apiVersion": "v1", "kind": "Secret", "data": data,
+            "metadata": { "name": "keys", "uid": "u", "resourceVersion": "7" },
+        });
+        of_secret("keys", "operator", serde_json::from_value(secret).unwrap())
+    }
+
+    #[test]
+    fn a_secret_without_keys_is_not_the_same_as_no_secret() {
+        for empty in [json!({}), Value::Null] {
+            let error = of(&empty).unwrap_err();
+            assert_eq!(error.kind, ErrorKind::Credentials);
+            assert!(
+                error
+                    .message
+                    .contains("Secret \"keys\" in namespace \"operator\" is empty"),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn which_keys_there_must_be_says_the_provider() {
+        // "x" and a line feed.
+        let read = of(&json!({ "UNKNOWN": "eAo=" })).unwrap();
+        assert_eq!(read.version, "u/7");
+        assert_eq!(read.credentials.get("UNKNOWN").map(Secret::expose), Some("x"));
+        let error = read.credentials.require("TOKEN").unwrap_err();
+        assert!(error.message.contains("has no key TOKEN"), "{error}");
+    }
+
+    #[test]
+    fn what_is_no_text_is_named_by_its_key() {
+        let error = of(&json!({ "TOKEN": "/w==" })).unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Credentials);
+        assert!(error.message.contains("key TOKEN of Secret"), "{error}");
+    }
 }

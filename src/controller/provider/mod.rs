@@ -48,10 +48,16 @@ use departure::{Left, Owners};
 use plan::{Answer, Memory, Observed, Plan};
 use rotation::Rotated;
 
-/// Providers looked at at the same time.
-const CONCURRENCY: u16 = 8;
-/// Offers written at the same time.
+/// Providers looked at at the same time. They wait for their clouds most of the time, and those
+/// that do not answer, a minute for each question, must not hold up the others: as many teams
+/// may have an account at a cloud that is down. Each that answers takes some MB for what it
+/// offers, so there is an end to it.
+const CONCURRENCY: u16 = 64;
+/// Offers of one Provider written at the same time.
 const WRITES: usize = 16;
+/// Offers of all Providers written at the same time, however many of them answer at once, as
+/// when the process begins: the API server turns away who asks for too much.
+const ALL_WRITES: usize = 128;
 /// Longest wait for an account and everything it offers.
 const CALL_DEADLINE: Duration = Duration::from_mins(1);
 /// Longest wait for the API server.
@@ -91,6 +97,8 @@ struct Controller {
     /// they are used when it is on record that they are.
     taking_over: Mutex<BTreeMap<String, (String, Account)>>,
     newest: Newest<ProviderObject>,
+    /// Offers that are being written.
+    writes: Semaphore,
 }
 
 /// Runs until shutdown.
@@ -108,6 +116,7 @@ pub async fn run(context: Context) {
         failures: Failures::default(),
         taking_over: Mutex::default(),
         newest: Newest::default(),
+        writes: Semaphore::new(ALL_WRITES),
     });
     let noting = controller.clone();
     let rotated = rotation::watch(context.client.clone(), &context.config.namespace)
@@ -564,6 +573,8 @@ impl Controller {
     }
 
     async fn apply_offer(&self, offer: Offer) -> Result<(), Error> {
+        // Never closed, so there is no error.
+        let _turn = self.writes.acquire().await;
         let api: Api<Offer> = Api::all(self.context.client.clone());
         self.context.metrics.api_write("Offer");
         let name = offer.name_any();
@@ -576,6 +587,8 @@ impl Controller {
     }
 
     async fn delete_offer(&self, name: String) -> Result<(), Error> {
+        // Never closed, so there is no error.
+        let _turn = self.writes.acquire().await;
         let api: Api<Offer> = Api::all(self.context.client.clone());
         self.context.metrics.api_write("Offer");
         let deleted = call("delete an Offer", async {

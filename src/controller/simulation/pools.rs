@@ -29,7 +29,7 @@ use crate::{
         fleet::{Limits, Reserved},
         observe::{
             self, AccountFacts, Leftovers, NamespaceFacts, Observed, ProviderFacts, machine_facts,
-            pool_facts, providers_of, regions_at, reserved_facts,
+            ordered_from, pool_facts, providers_of, regions_at, reserved_facts,
         },
         plan::{Action, Next, Plan, audit::audit, plan},
         template::template_hashes,
@@ -208,7 +208,10 @@ impl World {
             }
             asked = true;
             if !self.process.clients.contains_key(&name) {
-                return Leftovers::Unknown(format!("Provider \"{name}\" is not ready"));
+                if ordered_from(pool, &name) {
+                    return Leftovers::Unknown(format!("Provider \"{name}\" is not ready"));
+                }
+                continue;
             }
             let scope = Scope {
                 cluster: "cluster".into(),
@@ -224,7 +227,8 @@ impl World {
                     };
                     (name.clone(), reference)
                 })),
-                Err(error) => return Leftovers::Unknown(error.to_string()),
+                Err(error) if ordered_from(pool, &name) => return Leftovers::Unknown(error.to_string()),
+                Err(_) => {}
             }
         }
         if asked {

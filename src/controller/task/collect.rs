@@ -35,7 +35,7 @@ const TURN_TIME: Duration = Duration::from_secs(20);
 const STORE_DEADLINE: Duration = Duration::from_mins(1);
 /// Longest wait for a whole result, from its machine into the store.
 const RESULT_DEADLINE: Duration = Duration::from_mins(30);
-/// Shown instead of a log tail that may hold values of a Secret that cannot be read.
+/// Shown instead of words of the work's that may hold values of a Secret that cannot be read.
 const WITHHELD: &str = "[not shown: the Secrets it may hold cannot be read now; see kubectl skyward logs]";
 
 /// Copies what a running run has printed so far. What goes wrong is tried again soon.
@@ -268,11 +268,13 @@ fn summary(finished: &Finished, too_large: bool, secrets: Option<&[String]>) -> 
             "the return value has {} bytes; at most {RESULT_LIMIT} are kept",
             finished.result_bytes
         )
-    } else if reason == reason::SUCCEEDED {
-        String::new()
     } else {
         let text = tail::harmless(&finished.message);
-        secrets.map_or_else(|| text.clone(), |secrets| tail::masked(&text, secrets))
+        match secrets {
+            Some(secrets) => tail::masked(&text, secrets),
+            None if text.is_empty() || is_in_our_words(finished.ending()) => text,
+            None => WITHHELD.to_owned(),
+        }
     };
     let value = finished.has_result.then(|| inline(&finished.result)).flatten();
     let log_tail = match secrets {
@@ -297,6 +299,22 @@ fn summary(finished: &Finished, too_large: bool, secrets: Option<&[String]>) -> 
             ..RunResult::default()
         },
     }
+}
+
+/// Whether the message of such an end repeats nothing that the work said, as that of an
+/// exception does, or of a full disk.
+const fn is_in_our_words(ending: Ending) -> bool {
+    matches!(
+        ending,
+        Ending::Exited
+            | Ending::Signaled
+            | Ending::TimedOut
+            | Ending::Stopped
+            | Ending::StartFailed
+            | Ending::ShimLost
+            | Ending::ResultTooLarge
+            | Ending::MachineRestarted
+    )
 }
 
 fn reason_of(finished: &Finished) -> &'static str {

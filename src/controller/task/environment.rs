@@ -7,12 +7,9 @@ use serde_json::json;
 use skyward_api::{Task, duration::Duration, task::Interpreter};
 use skyward_remote::protocol::{Command, Function, RunSpec, Script, run_spec::Work};
 
-use crate::{
-    pool::choice::wish::filled,
-    task::{
-        message::{Resolved, StartOrder},
-        model::GRACE,
-    },
+use crate::task::{
+    message::{Resolved, StartOrder},
+    model::GRACE,
 };
 
 /// Largest return value that is kept, in bytes; the Task fails with ResultTooLarge above it.
@@ -88,7 +85,11 @@ impl Coordinates {
         Self {
             rank: order.run.rank,
             total: order.peers.len(),
-            head: order.peers.first().cloned().unwrap_or_default(),
+            head: order
+                .peers
+                .first()
+                .map(|peer| peer.address.clone())
+                .unwrap_or_default(),
             port: port(&order.run.uid, order.run.attempt),
             job: format!("{}-{}", order.run.uid, order.run.attempt),
         }
@@ -125,12 +126,13 @@ fn environment(
             .iter()
             .map(|var| (var.name.clone(), var.value.clone())),
     );
+    let addresses: Vec<&str> = order.peers.iter().map(|peer| peer.address.as_str()).collect();
     let ours = [
         ("SKYWARD_NODE_RANK", place.rank.to_string()),
         ("SKYWARD_NUM_NODES", place.total.to_string()),
         ("SKYWARD_HEAD_ADDR", place.head.clone()),
         ("SKYWARD_HEAD_PORT", place.port.to_string()),
-        ("SKYWARD_PEERS", order.peers.join(",")),
+        ("SKYWARD_PEERS", addresses.join(",")),
         ("SKYWARD_ATTEMPT", order.run.attempt.to_string()),
         ("SKYWARD_TASK", order.name.to_string()),
         ("SKYWARD_POOL", order.pool.name.clone()),
@@ -146,14 +148,17 @@ fn environment(
 
 /// What `skyward.instance_info()` answers.
 fn instance_info(order: &StartOrder, place: &Coordinates) -> String {
-    let accelerator = order.accelerator.as_ref().map(filled);
-    let accelerator = accelerator.as_ref();
-    let count = accelerator.map_or(0.0, |accelerator| accelerator.count.unwrap_or(1.0));
+    let accelerator = order.accelerator.as_ref();
+    let count = accelerator.map_or(0.0, |accelerator| accelerator.count);
+    // Machines of one Pool may have different numbers of them.
+    let total: f64 = order.peers.iter().map(|peer| peer.accelerators).sum();
     let peers: Vec<_> = order
         .peers
         .iter()
         .enumerate()
-        .map(|(node, address)| json!({ "node": node, "private_ip": address, "public_ip": null }))
+        .map(|(node, peer)| {
+            json!({ "node": node, "private_ip": peer.address, "public_ip": peer.public_address })
+        })
         .collect();
     let trainium = |name: &str| name.to_ascii_lowercase().starts_with("trainium");
     json!({
@@ -162,7 +167,7 @@ fn instance_info(order: &StartOrder, place: &Coordinates) -> String {
         "total_nodes": place.total,
         "workers_per_node": 1,
         "accelerators": number(count),
-        "total_accelerators": number(count * place.total as f64),
+        "total_accelerators": number(total),
         "head_addr": place.head,
         "head_port": place.port,
         "job_id": place.job,
@@ -170,7 +175,7 @@ fn instance_info(order: &StartOrder, place: &Coordinates) -> String {
         "accelerator": accelerator.map(|accelerator| json!({
             "type": accelerator.name,
             "count": number(count),
-            "memory_gb": accelerator.memory_gb,
+            "memory_gb": accelerator.memory_gb.map(number),
             "is_trainium": trainium(&accelerator.name),
         })),
         "network": { "interface": null, "bandwidth_gbps": null },
@@ -201,7 +206,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::task::model::{PoolView, RunId};
+    use crate::task::model::{Peer, PoolView, RunId};
 
     fn order(rank: u32, attempt: u32) -> StartOrder {
         let pool: skyward_api::Pool = serde_json::from_value(json!({
@@ -222,8 +227,20 @@ mod tests {
             connection: 1,
             pool: Arc::new(PoolView::of(&pool).unwrap()),
             slot: 4,
-            accelerator: serde_json::from_value(json!({ "name": "H100", "count": 2 })).unwrap(),
-            peers: vec!["10.0.0.1".into(), "10.0.0.2".into()],
+            accelerator: serde_json::from_value(json!({ "name": "H100", "count": 2, "memoryGB": 80 }))
+                .unwrap(),
+            peers: vec![
+                Peer {
+                    address: "10.0.0.1".into(),
+                    public_address: Some("203.0.113.7".into()),
+                    accelerators: 8.0,
+                },
+                Peer {
+                    address: "10.0.0.2".into(),
+                    public_address: None,
+                    accelerators: 2.0,
+                },
+            ],
             task: None,
             resolved: None,
         }
@@ -266,8 +283,21 @@ mod tests {
             (info["node"].as_u64(), info["total_nodes"].as_u64()),
             (Some(1), Some(2))
         );
-        assert_eq!(info["accelerator"]["type"], "H100");
-        assert_eq!(info["total_accelerators"], 4);
+        assert_eq!(
+            info["accelerator"],
+            json!({ "type": "H100", "count": 2, "memory_gb": 80, "is_trainium": false })
+        );
+        assert_eq!(
+            (&info["accelerators"], &info["total_accelerators"]),
+            (&json!(2), &json!(10))
+        );
+        assert_eq!(
+            info["peers"],
+            json!([
+                { "node": 0, "private_ip": "10.0.0.1", "public_ip": "203.0.113.7" },
+                { "node": 1, "private_ip": "10.0.0.2", "public_ip": null },
+            ])
+        );
         assert_eq!(info["is_head"], false);
     }
 

@@ -236,7 +236,11 @@ impl Hands {
                 404 => WriteError::Gone,
                 409 => WriteError::Conflict,
                 400 | 413 | 422 => WriteError::Invalid(answer.message.clone()),
-                _ => WriteError::Unknown(answer.message.clone()),
+                code => {
+                    tracing::warn!(%pool, task = name, code, error = %answer.message,
+                        "a status could not be written");
+                    WriteError::Unknown(answer.message.clone())
+                }
             }),
             Ok(Err(error)) => {
                 tracing::warn!(%pool, task = name, %error, "a status could not be written");

@@ -2,52 +2,96 @@
 //! is swept of Tasks that are gone.
 
 use std::{
-    collections::{BTreeSet, HashSet},
+    collections::{BTreeMap, HashMap, HashSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use jiff::Timestamp;
 use kube::{
-    Api, ResourceExt,
+    Api, Client, ResourceExt,
     api::{DeleteParams, ListParams, Preconditions},
 };
-use skyward_api::Task;
+use skyward_api::{Task, TaskPhase};
+use skyward_store::Store;
 use tokio::{
     sync::Notify,
     time::{MissedTickBehavior, sleep, timeout},
 };
 
-use crate::{context::Context, guard::Guarded, pool::plan::after};
+use crate::{
+    context::Context,
+    guard::Guarded,
+    metrics::Metrics,
+    pool::plan::after,
+    task::{model::Uid, router::PAGE, status},
+};
 
-/// Tasks of one page of a list.
-const PAGE: u32 = 500;
+/// Tasks of one page of a list that shows their metadata alone. Annotations may have 256 KiB.
+const METADATA_PAGE: u32 = 100;
 const DEADLINE: Duration = Duration::from_mins(1);
+/// How often the store is swept, and ended Tasks are looked at, which nobody watches.
 const SWEEP: Duration = Duration::from_hours(1);
+/// What is due later is found by a later look; until then it takes no memory.
+const HORIZON: Duration = Duration::from_hours(2);
 /// What is younger may belong to a Task that a list does not show yet.
 const YOUNG: Duration = Duration::from_mins(10);
 /// Longest sleep while nothing is due.
 const IDLE: Duration = Duration::from_hours(1);
 /// Pause after something that failed.
 const AGAIN: Duration = Duration::from_secs(30);
+/// Pause after somebody changed the Task in between.
+const AT_ONCE: Duration = Duration::from_secs(1);
 
-/// An ended Task with a time to be deleted at. Ordered by that time.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// An ended Task whose time may have come.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Due {
     at: Timestamp,
-    namespace: String,
-    name: String,
-    uid: String,
+    uid: Uid,
+    namespace: Box<str>,
+    name: Box<str>,
 }
 
-/// Ended Tasks with a time to be deleted at: one line for each, however often it is told.
+/// Ended Tasks that may be deleted soon: one line for each, with the time that was told last.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Expiry(Arc<Waiting>);
 
 #[derive(Debug, Default)]
 struct Waiting {
-    due: Mutex<BTreeSet<Due>>,
+    lines: Mutex<Lines>,
     changed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Lines {
+    /// Namespace and name, by time.
+    due: BTreeMap<(Timestamp, Uid), (Box<str>, Box<str>)>,
+    times: HashMap<Uid, Timestamp>,
+}
+
+impl Lines {
+    fn put(&mut self, due: Due) {
+        if let Some(before) = self.times.insert(due.uid.clone(), due.at) {
+            self.due.remove(&(before, due.uid.clone()));
+        }
+        self.due.insert((due.at, due.uid), (due.namespace, due.name));
+    }
+
+    /// When the first one is due.
+    fn first(&self) -> Option<Timestamp> {
+        self.due.first_key_value().map(|((at, _), _)| *at)
+    }
+
+    fn pop(&mut self) -> Option<Due> {
+        let ((at, uid), (namespace, name)) = self.due.pop_first()?;
+        self.times.remove(&uid);
+        Some(Due {
+            at,
+            uid,
+            namespace,
+            name,
+        })
+    }
 }
 
 impl Expiry {
@@ -55,32 +99,34 @@ impl Expiry {
     pub(crate) fn at(&self, namespace: &str, name: &str, uid: &str, at: Timestamp) {
         self.put(Due {
             at,
-            namespace: namespace.to_owned(),
-            name: name.to_owned(),
-            uid: uid.to_owned(),
+            uid: uid.into(),
+            namespace: namespace.into(),
+            name: name.into(),
         });
     }
 
     fn put(&self, due: Due) {
-        self.lock().insert(due);
-        self.0.changed.notify_one();
+        if due.at <= after(Timestamp::now(), HORIZON) {
+            self.lock().put(due);
+            self.0.changed.notify_one();
+        }
     }
 
     /// The next one whose time has come; else how long until then.
     fn next(&self, now: Timestamp) -> Result<Due, Duration> {
-        let mut waiting = self.lock();
-        match waiting.first() {
-            Some(first) if first.at <= now => waiting.pop_first().ok_or(IDLE),
-            Some(first) => {
-                let left = first.at.as_millisecond() - now.as_millisecond();
+        let mut lines = self.lock();
+        match lines.first() {
+            Some(at) if at <= now => lines.pop().ok_or(IDLE),
+            Some(at) => {
+                let left = at.as_millisecond() - now.as_millisecond();
                 Err(Duration::from_millis(u64::try_from(left).unwrap_or_default()).min(IDLE))
             }
             None => Err(IDLE),
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeSet<Due>> {
-        self.0.due.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Lines> {
+        self.0.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -96,8 +142,14 @@ async fn delete_all_due(context: &Context, expiry: &Expiry) {
     loop {
         match expiry.next(Timestamp::now()) {
             Ok(mut due) => {
-                if !delete(context, &due).await {
-                    due.at = Timestamp::now() + AGAIN;
+                let Context {
+                    client,
+                    store,
+                    metrics,
+                    ..
+                } = context;
+                if let Some(at) = delete(client, store, metrics, &due).await {
+                    due.at = at;
                     expiry.put(due);
                 }
             }
@@ -109,43 +161,85 @@ async fn delete_all_due(context: &Context, expiry: &Expiry) {
     }
 }
 
-/// Those that ended while no controller was there; tried until they are known.
+/// Those that ended while no controller was there, those whose time is far, and those that were
+/// given one after their end.
 async fn find_all_expiring(context: &Context, expiry: &Expiry) {
     let mut pause = AGAIN;
-    while let Err(error) = find_expiring(context, expiry).await {
-        tracing::warn!(%error, "ended Tasks could not be listed, so those with a ttl stay for now; it is tried again");
-        sleep(pause).await;
-        pause = (pause * 2).min(SWEEP);
+    loop {
+        match find_expiring(&context.client, expiry).await {
+            Ok(()) => {
+                pause = AGAIN;
+                sleep(SWEEP).await;
+            }
+            Err(error) => {
+                tracing::warn!(%error, "ended Tasks could not be listed, so those with a ttl stay for now; it is tried again");
+                sleep(pause).await;
+                pause = (pause * 2).min(SWEEP);
+            }
+        }
     }
 }
 
-/// Whether it is gone.
-async fn delete(context: &Context, due: &Due) -> bool {
-    let api: Api<Task> = Api::namespaced(context.client.clone(), &due.namespace);
+/// When an ended Task is to be deleted, as it says now; `None`: never.
+fn time_of(task: &Task) -> Option<Timestamp> {
+    let ttl = task.spec.ttl_seconds_after_finished?;
+    let status = task.status.as_ref()?;
+    // Who writes into a status may begin an ended Task anew.
+    if !status.phase.is_some_and(TaskPhase::is_finished) {
+        return None;
+    }
+    let created = task.metadata.creation_timestamp.as_ref().map(|time| time.0);
+    let end = status::recorded_end(status).or(created)?;
+    Some(after(end, Duration::from_secs(u64::from(ttl))))
+}
+
+/// Deletes it if it still is to be deleted. When to look at it again; `None`: it is gone, or stays.
+async fn delete(client: &Client, store: &Store, metrics: &Metrics, due: &Due) -> Option<Timestamp> {
+    let again = |pause| Some(after(Timestamp::now(), pause));
+    let tasks: Api<Guarded<Task>> = Api::namespaced(client.clone(), &due.namespace);
+    // What it was told after its end counts: to stay, for example.
+    let task = match timeout(DEADLINE, tasks.get_opt(&due.name)).await {
+        Ok(Ok(task)) => task.and_then(|task| task.0.ok())?,
+        Ok(Err(error)) => {
+            tracing::warn!(task = %due.name, %error, "an expired Task could not be read");
+            return again(AGAIN);
+        }
+        Err(_) => return again(AGAIN),
+    };
+    if task.metadata.uid.as_deref() != Some(&*due.uid) {
+        // Another one of that name.
+        return None;
+    }
+    let at = time_of(&task)?;
+    if at > Timestamp::now() {
+        return Some(at);
+    }
+    let api: Api<Task> = Api::namespaced(client.clone(), &due.namespace);
     let params = DeleteParams::background().preconditions(Preconditions {
-        uid: Some(due.uid.clone()),
-        resource_version: None,
+        uid: task.metadata.uid,
+        resource_version: task.metadata.resource_version,
     });
-    context.metrics.api_write("Task");
+    metrics.api_write("Task");
     match timeout(DEADLINE, api.delete(&due.name, &params)).await {
         Ok(Ok(_)) => {
-            if let Err(error) = context.store.delete_task(&due.uid).await {
+            if let Err(error) = store.delete_task(&due.uid).await {
                 tracing::warn!(uid = %due.uid, %error, "logs and results of an expired Task stay for now");
             }
-            true
+            None
         }
-        // 409: another Task of that name has taken its place.
-        Ok(Err(kube::Error::Api(status))) if status.code == 404 || status.code == 409 => true,
+        Ok(Err(kube::Error::Api(answer))) if answer.code == 404 => None,
+        Ok(Err(kube::Error::Api(answer))) if answer.code == 409 => again(AT_ONCE),
         Ok(Err(error)) => {
             tracing::warn!(task = %due.name, %error, "an expired Task could not be deleted");
-            false
+            again(AGAIN)
         }
-        Err(_) => false,
+        Err(_) => again(AGAIN),
     }
 }
 
-async fn find_expiring(context: &Context, expiry: &Expiry) -> Result<(), String> {
-    let api: Api<Guarded<Task>> = Api::all(context.client.clone());
+/// Looks at all ended Tasks, a page at a time, and keeps a line of those that go soon.
+async fn find_expiring(client: &Client, expiry: &Expiry) -> Result<(), String> {
+    let api: Api<Guarded<Task>> = Api::all(client.clone());
     for phase in ["Succeeded", "Failed"] {
         let mut params = ListParams::default()
             .limit(PAGE)
@@ -156,23 +250,14 @@ async fn find_expiring(context: &Context, expiry: &Expiry) -> Result<(), String>
                 .map_err(|_| "the API server does not answer".to_owned())?
                 .map_err(|error| error.to_string())?;
             for task in page.items.iter().filter_map(|task| task.0.as_ref().ok()) {
-                let Some(ttl) = task.spec.ttl_seconds_after_finished else {
-                    continue;
-                };
-                let end = task
-                    .status
-                    .as_ref()
-                    .and_then(|status| status.finished_at.as_ref());
-                let (Some(namespace), Some(uid)) = (task.namespace(), task.uid()) else {
-                    continue;
-                };
-                let end = end.map_or_else(Timestamp::now, |time| time.0);
-                expiry.at(
-                    &namespace,
-                    &task.name_any(),
-                    &uid,
-                    after(end, Duration::from_secs(u64::from(ttl))),
-                );
+                let metadata = &task.metadata;
+                if let Some(at) = time_of(task)
+                    && let Some(namespace) = &metadata.namespace
+                    && let Some(name) = &metadata.name
+                    && let Some(uid) = &metadata.uid
+                {
+                    expiry.at(namespace, name, uid, at);
+                }
             }
             match page.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => params.continue_token = Some(token),
@@ -218,7 +303,7 @@ async fn sweep_once(context: &Context) -> Result<usize, String> {
     }
     let api: Api<Task> = Api::all(context.client.clone());
     let mut there: HashSet<String> = HashSet::new();
-    let mut params = ListParams::default().limit(PAGE);
+    let mut params = ListParams::default().limit(METADATA_PAGE);
     loop {
         let page = timeout(DEADLINE, api.list_metadata(&params))
             .await
@@ -251,21 +336,4 @@ pub(crate) async fn run(context: Context, expiry: Expiry) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ended_tasks_come_when_their_time_has_come_and_once_however_often_they_are_told() {
-        let expiry = Expiry::default();
-        let at = |second| Timestamp::from_second(second).unwrap();
-        expiry.at("n", "later", "b", at(20));
-        for _ in 0..3 {
-            expiry.at("n", "sooner", "a", at(10));
-        }
-        assert_eq!(expiry.next(at(4)), Err(Duration::from_secs(6)));
-        assert_eq!(expiry.next(at(10)).unwrap().uid, "a");
-        assert_eq!(expiry.next(at(10)), Err(Duration::from_secs(10)));
-        assert_eq!(expiry.next(at(30)).unwrap().uid, "b");
-        assert_eq!(expiry.next(at(30)), Err(IDLE));
-    }
-}
+mod tests;

@@ -8,10 +8,7 @@ use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use skyward_api::{
-    Task, TaskStatus,
-    condition::reason,
-    shared::{Accelerator, EnvFrom},
-    task::RunResult,
+    Task, TaskStatus, condition::reason, offer::OfferedAccelerator, shared::EnvFrom, task::RunResult,
 };
 use skyward_remote::{
     AgentError,
@@ -22,7 +19,7 @@ use crate::{
     events::EventSpec,
     task::{
         live::LiveRun,
-        model::{Entry, MachineView, Place, PoolView, RunId, Uid},
+        model::{Entry, MachineView, Peer, Place, PoolView, RunId, Uid},
         status::Why,
     },
 };
@@ -312,10 +309,10 @@ pub(crate) struct StartOrder {
     pub(crate) pool: Arc<PoolView>,
     /// Slot of its machine.
     pub(crate) slot: u32,
-    /// What its machine was ordered to have.
-    pub(crate) accelerator: Option<Accelerator>,
-    /// Addresses of the machines of all ranks.
-    pub(crate) peers: Vec<String>,
+    /// What its machine has.
+    pub(crate) accelerator: Option<OfferedAccelerator>,
+    /// The machines of all ranks.
+    pub(crate) peers: Vec<Peer>,
     /// The object, if it was just written; else it is read.
     pub(crate) task: Option<Arc<Task>>,
     /// What was read from Secrets and ConfigMaps, if that was just done.

@@ -3,7 +3,7 @@
 //! Objects are kept only while they matter and without what nobody asks for again: a
 //! Task's source is read back from the answer to the placement write.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, net::IpAddr, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use k8s_openapi::{api::core::v1::ObjectReference, apimachinery::pkg::apis::meta::v1::Condition};
@@ -11,11 +11,12 @@ use kube::{Resource, ResourceExt};
 use skyward_api::{
     Machine, MachinePhase, Pool, Task, TaskPhase, TaskStatus,
     condition::{self, reason},
-    shared::{Accelerator, EnvFrom, EnvVar},
+    offer::OfferedAccelerator,
+    shared::{EnvFrom, EnvVar},
     task::Placement,
 };
 
-use crate::machine::FINISH_RUNS;
+use crate::{machine::FINISH_RUNS, pool::template};
 
 /// UID of a Task.
 pub(crate) type Uid = Arc<str>;
@@ -230,6 +231,35 @@ impl PoolView {
     }
 }
 
+/// The machine of a rank, as the others are told of it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Peer {
+    /// By which other machines of the Pool reach it.
+    pub(crate) address: String,
+    /// Its address on the internet, where it is known to have one.
+    pub(crate) public_address: Option<String>,
+    /// How many accelerators it has.
+    pub(crate) accelerators: f64,
+}
+
+/// Whether this is an address of the internet, and neither one of a network of its own nor a
+/// name, behind which another machine may stand.
+fn is_public(address: &str) -> bool {
+    let Ok(address) = address.parse::<IpAddr>() else {
+        return false;
+    };
+    match address.to_canonical() {
+        IpAddr::V4(v4) => {
+            let [first, second, ..] = v4.octets();
+            // What providers give out behind their own translation (RFC 6598).
+            let shared = first == 100 && (64..128).contains(&second);
+            !(v4.is_private() || v4.is_loopback() || v4.is_link_local() || v4.is_unspecified() || shared)
+        }
+        // The internet has 2000::/3.
+        IpAddr::V6(v6) => v6.segments()[0] >> 13 == 1,
+    }
+}
+
 /// What a dispatcher needs of a Machine.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct MachineView {
@@ -246,8 +276,10 @@ pub(crate) struct MachineView {
     pub(crate) reclaim_at: Option<Timestamp>,
     /// By which other machines of the Pool reach it.
     pub(crate) address: String,
-    /// What it was ordered to have: candidates of a Pool differ in that.
-    pub(crate) accelerator: Option<Accelerator>,
+    /// Its address on the internet, where it is known to have one.
+    pub(crate) public_address: Option<String>,
+    /// What it has: machines of one Pool differ in that.
+    pub(crate) accelerator: Option<OfferedAccelerator>,
     /// The connection to its agent.
     pub(crate) connection: Option<u64>,
 }
@@ -262,13 +294,10 @@ impl MachineView {
             .and_then(|status| status.reclaim_at.as_ref())
             .map(|at| at.0);
         let phase = status.and_then(|status| status.phase).unwrap_or_default();
-        let address = status.map_or("", |status| {
-            if status.private_address.is_empty() {
-                &status.address
-            } else {
-                &status.private_address
-            }
-        });
+        // The one that SSH dials. Where a cloud has no private ones, it is the only one.
+        let dialled = status.map_or("", |status| &status.address);
+        let private = status.map_or("", |status| &status.private_address);
+        let address = if private.is_empty() { dialled } else { private };
         Some(Self {
             place: Place {
                 slot: machine.spec.slot,
@@ -284,9 +313,19 @@ impl MachineView {
             ending: deleting && (reclaim_at.is_some() || !finish_runs),
             reclaim_at,
             address: address.to_owned(),
-            accelerator: machine.spec.accelerator.clone(),
+            public_address: is_public(dialled).then(|| dialled.to_owned()),
+            accelerator: template::accelerator(&machine.spec),
             connection,
         })
+    }
+
+    /// What the machines of a run are told of this one.
+    pub(crate) fn peer(&self) -> Peer {
+        Peer {
+            address: self.address.clone(),
+            public_address: self.public_address.clone(),
+            accelerators: self.accelerator.as_ref().map_or(0.0, |some| some.count),
+        }
     }
 
     /// How long a run that is asked to end has, of the time that it may take: what it says
@@ -307,7 +346,8 @@ impl MachineView {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use rstest::rstest;
+    use serde_json::{Value, json};
 
     use super::*;
 
@@ -324,23 +364,75 @@ mod tests {
         }
     }
 
+    fn view(metadata: Value, more: Value, status: Value) -> MachineView {
+        let mut spec = json!({
+            "pool": "p", "poolUid": "u", "slot": 0, "attempt": 1, "provider": "a", "offer": "o", "instanceType": "x",
+            "market": "Spot", "hourlyPrice": "1", "token": "t", "templateHash": "h"
+        });
+        if let (Some(spec), Value::Object(more)) = (spec.as_object_mut(), more) {
+            spec.extend(more);
+        }
+        let machine: Machine = serde_json::from_value(json!({
+            "apiVersion": "skyward.dev/v1alpha1", "kind": "Machine",
+            "metadata": metadata, "spec": spec, "status": status,
+        }))
+        .unwrap();
+        MachineView::of(&machine, None).unwrap()
+    }
+
     fn going(finishes: bool, reclaimed: bool) -> MachineView {
         let annotations = if finishes {
             json!({ FINISH_RUNS: "true" })
         } else {
             json!({})
         };
-        let machine: Machine = serde_json::from_value(json!({
-            "apiVersion": "skyward.dev/v1alpha1", "kind": "Machine",
-            "metadata": { "name": "m", "deletionTimestamp": "2026-01-01T00:00:00Z", "annotations": annotations },
-            "spec": {
-                "pool": "p", "poolUid": "u", "slot": 0, "attempt": 1, "provider": "a", "offer": "o", "instanceType": "x",
-                "market": "Spot", "hourlyPrice": "1", "token": "t", "templateHash": "h"
-            },
-            "status": { "reclaimAt": reclaimed.then_some("2026-01-01T00:02:00Z") }
-        }))
-        .unwrap();
-        MachineView::of(&machine, None).unwrap()
+        view(
+            json!({ "name": "m", "deletionTimestamp": "2026-01-01T00:00:00Z", "annotations": annotations }),
+            json!({}),
+            json!({ "reclaimAt": reclaimed.then_some("2026-01-01T00:02:00Z") }),
+        )
+    }
+
+    #[test]
+    fn a_machine_has_what_it_was_granted_and_what_was_asked_for_where_the_record_is_old() {
+        let has = |spec: Value| view(json!({ "name": "m" }), spec, json!({}));
+        let granted = has(json!({
+            "accelerator": { "name": "L4", "count": 1 },
+            "grantedAccelerator": { "name": "L4", "count": 4, "memoryGB": 24 },
+        }));
+        assert!((granted.peer().accelerators - 4.0).abs() < 1e-9, "{granted:?}");
+        assert_eq!(granted.accelerator.unwrap().memory_gb, Some(24.0));
+        let part = has(json!({ "grantedAccelerator": { "name": "L4", "count": 0.125, "memoryGB": 3 } }));
+        assert!((part.peer().accelerators - 0.125).abs() < 1e-9, "{part:?}");
+        let old = has(json!({ "accelerator": { "name": "H100:8", "memoryGB": 80 } }));
+        let old = old.accelerator.unwrap();
+        assert_eq!((old.name.as_str(), old.memory_gb), ("H100", Some(80.0)));
+        assert!((old.count - 8.0).abs() < 1e-9, "{old:?}");
+        let none = has(json!({}));
+        assert_eq!((none.peer(), none.accelerator), (Peer::default(), None));
+    }
+
+    #[rstest]
+    #[case::at_a_cloud("203.0.113.7", "10.0.0.7", "10.0.0.7", Some("203.0.113.7"))]
+    #[case::the_only_one("203.0.113.7", "", "203.0.113.7", Some("203.0.113.7"))]
+    #[case::twice_the_same("203.0.113.7", "203.0.113.7", "203.0.113.7", Some("203.0.113.7"))]
+    #[case::a_pod("10.244.1.7", "10.244.1.7", "10.244.1.7", None)]
+    #[case::behind_its_provider("100.64.0.7", "", "100.64.0.7", None)]
+    #[case::a_proxy("ssh5.vast.ai", "172.17.0.2", "172.17.0.2", None)]
+    #[case::version_6("2a01:db8::7", "fd00::7", "fd00::7", Some("2a01:db8::7"))]
+    #[case::not_known_yet("", "", "", None)]
+    fn the_address_on_the_internet_is_told_beside_that_of_the_neighbours(
+        #[case] dialled: &str,
+        #[case] private: &str,
+        #[case] address: &str,
+        #[case] public: Option<&str>,
+    ) {
+        let status = json!({ "address": dialled, "privateAddress": private });
+        let peer = view(json!({ "name": "m" }), json!({}), status).peer();
+        assert_eq!(
+            (peer.address.as_str(), peer.public_address.as_deref()),
+            (address, public)
+        );
     }
 
     #[test]

@@ -27,18 +27,23 @@ use crate::{
     wake::{Changed, Wakeups},
 };
 
+/// Whole Tasks of one page of a list. Each may have more than a MiB, whoever made it, and a
+/// page is in memory twice while it is read.
+pub(crate) const PAGE: u32 = 50;
 /// Tasks that have not ended.
 const ACTIVE: &str = "status.phase!=Succeeded,status.phase!=Failed";
 /// How often dispatchers of Pools that are gone are looked for.
 const PRUNE: Duration = Duration::from_secs(30);
 
+fn active() -> watcher::Config {
+    watcher::Config::default().fields(ACTIVE).page_size(PAGE)
+}
+
 /// Routes until shutdown.
 pub(crate) async fn run(hands: Arc<Hands>, changes: Arc<Wakeups<Changed>>) {
     let context = hands.context.clone();
     let api: Api<Guarded<Task>> = Api::all(context.client.clone());
-    let mut watch = watcher(api, watcher::Config::default().fields(ACTIVE))
-        .default_backoff()
-        .boxed();
+    let mut watch = watcher(api, active()).default_backoff().boxed();
     let mut router = Router {
         hands,
         dispatchers: HashMap::new(),
@@ -216,4 +221,14 @@ fn uid_of(task: &Guarded<Task>) -> Option<Uid> {
         Err(invalid) => invalid.metadata.uid.as_deref(),
     };
     uid.map(Uid::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_first_list_of_tasks_comes_in_small_pages() {
+        assert_eq!(active().page_size, Some(50));
+    }
 }

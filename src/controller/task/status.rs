@@ -2,7 +2,7 @@
 //! placement, wait, end.
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use serde_json::{Value, json};
 use skyward_api::{
     TaskPhase, TaskStatus,
@@ -249,14 +249,17 @@ pub(crate) fn ended(
         ));
     }
     drafts.push(draft);
-    results.sort_by_key(|(ok, result)| (*ok, result.rank));
-    results.truncate(MAX_RESULTS);
+    // Of all ranks, not only of those that are shown. A machine whose clock is wrong may say
+    // what cannot be.
     let finished_at = results
         .iter()
         .filter_map(|(_, result)| result.finished_at.as_ref())
         .map(|time| time.0)
-        .max();
-    let finished_at = finished_at.unwrap_or(now);
+        .max()
+        .filter(|at| *at <= now && started_at.is_none_or(|started| *at >= started))
+        .unwrap_or(now);
+    results.sort_by_key(|(ok, result)| (*ok, result.rank));
+    results.truncate(MAX_RESULTS);
     let mut results: Vec<RunResult> = results.into_iter().map(|(_, result)| result).collect();
     // A list map by rank reads best in order of rank.
     results.sort_by_key(|result| result.rank);
@@ -283,6 +286,29 @@ pub(crate) fn ended(
     };
     shorten(&mut status);
     status
+}
+
+/// When the end of a Task was recorded: its ttl counts from then. Not from `finishedAt`, which
+/// is by the clocks of its machines, and long ago if no controller was there when it ended.
+pub(crate) fn recorded_end(status: &TaskStatus) -> Option<Timestamp> {
+    let at = |condition: &Condition| condition.last_transition_time.0;
+    [condition::COMPLETE, condition::FAILED]
+        .into_iter()
+        .filter_map(|type_| condition::find(&status.conditions, type_))
+        .map(at)
+        .max()
+        // Whoever ended it by hand may have left out the one or the other.
+        .or_else(|| status.finished_at.as_ref().map(|time| time.0))
+        .or_else(|| status.conditions.iter().map(at).max())
+}
+
+/// An end that could not be written for a while is recorded when it is: nobody saw it before.
+pub(crate) fn record_end(status: &mut TaskStatus, now: Timestamp) {
+    for end in &mut status.conditions {
+        if end.type_ == condition::COMPLETE || end.type_ == condition::FAILED {
+            end.last_transition_time = Time(now);
+        }
+    }
 }
 
 fn failure_message(result: &RunResult, failed: usize, total: usize) -> String {

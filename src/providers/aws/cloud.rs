@@ -121,7 +121,7 @@ impl Cloud {
     }
 
     /// Where an API is, if not at AWS's own address: by its own name, or that of them all.
-    fn endpoint(&self, name: &str, region: &str) -> Option<String> {
+    pub(crate) fn endpoint(&self, name: &str, region: &str) -> Option<String> {
         self.endpoints
             .get(name)
             .or_else(|| self.endpoints.get(ALL))

@@ -177,6 +177,14 @@ pub fn token(order: &Order) -> String {
     }
 }
 
+/// The token of an order after so many refusals: EC2 gives a token that it knows the answer
+/// that it gave before. What is refused started nothing, so another one doubles nothing. It is
+/// the same each time it is made, so an order whose answer is lost finds its machine.
+pub fn next_token(token: &str, refusals: u32) -> String {
+    let next = format!("{token}-again-{refusals}");
+    if next.len() <= 64 { next } else { digest(&next, 32) }
+}
+
 /// The template that an order is started from.
 pub fn template(
     order: &Order,

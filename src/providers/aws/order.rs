@@ -2,6 +2,11 @@
 //! then EC2 Fleet starts it. Everything made on the way is tagged as it is made, so a
 //! crash between any two steps leaves nothing that is not found again.
 
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, PoisonError},
+};
+
 use aws_sdk_ec2::{
     config::retry::RetryConfig,
     types::{FleetType, ResourceType, TagSpecification},
@@ -9,7 +14,7 @@ use aws_sdk_ec2::{
 use skyward_core::{ErrorKind, Order, ProviderError};
 
 use crate::{
-    Aws,
+    Aws, RECENT,
     cloud::{Region, call},
     config::{self, Choice},
     errors::{Effect, fleet_error, provider_error},
@@ -19,6 +24,14 @@ use crate::{
     network::{self, Subnet},
     user_data,
 };
+
+/// An order at EC2: where that is, if not at its own address, and the token.
+type Asked = (Option<String>, String);
+
+/// How often fleets answered an order and started nothing. Of the process and not of a client:
+/// a cause is mended by settings and credentials too, and with these the client is another one.
+/// Where it is forgotten, EC2 repeats each of its refusals once.
+static REFUSALS: Mutex<BTreeMap<Asked, u32>> = Mutex::new(BTreeMap::new());
 
 /// What an order is started from.
 pub(crate) struct Prepared {
@@ -172,11 +185,12 @@ impl Aws {
         }
         self.template(order, prepared).await?;
         let fleet = map::fleet(order, &self.provider, choice, &template.name, &subnets);
+        let asked = (self.cloud.endpoint("aws-ec2", &region.name), fleet.token);
         self.remember(&order.mark.machine_uid);
         let answer = region
             .ec2
             .create_fleet()
-            .client_token(fleet.token)
+            .client_token(unused(&asked))
             .r#type(FleetType::Instant)
             .launch_template_configs(fleet.config)
             .target_capacity_specification(fleet.capacity)
@@ -209,13 +223,12 @@ impl Aws {
                 });
             Some((id.clone(), zone))
         });
-        match started {
-            Some(started) => Ok(started),
-            None => {
-                self.refused(order, region, fleet_error("create the instance", answer.errors()))
-                    .await
-            }
+        if let Some(started) = started {
+            return Ok(started);
         }
+        note_refusal(asked);
+        self.refused(order, region, fleet_error("create the instance", answer.errors()))
+            .await
     }
 
     /// What to make of a refusal: an order with the token of an earlier one is answered by
@@ -255,4 +268,22 @@ impl Aws {
         }
         Err(error)
     }
+}
+
+/// The token of an order, or that which follows those that were refused.
+fn unused(asked: &Asked) -> String {
+    let refusals = REFUSALS.lock().unwrap_or_else(PoisonError::into_inner);
+    match refusals.get(asked) {
+        Some(times) => map::next_token(&asked.1, *times),
+        None => asked.1.clone(),
+    }
+}
+
+/// The answer to an order came, and nothing was started.
+fn note_refusal(asked: Asked) {
+    let mut refusals = REFUSALS.lock().unwrap_or_else(PoisonError::into_inner);
+    if refusals.len() >= RECENT {
+        refusals.clear();
+    }
+    *refusals.entry(asked).or_default() += 1;
 }

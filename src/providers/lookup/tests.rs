@@ -1,7 +1,7 @@
 //! The contract over a cloud that is a list in memory.
 
 use serde_json::json;
-use skyward_core::provider::{Idempotency, Marking};
+use skyward_core::provider::Idempotency;
 
 use super::*;
 use crate::fixtures;
@@ -9,7 +9,7 @@ use crate::fixtures;
 #[derive(Clone, Debug)]
 struct Thing {
     id: &'static str,
-    mark: Mark,
+    mark: Option<Mark>,
     gone: bool,
 }
 
@@ -19,7 +19,7 @@ impl Listed for Thing {
     }
 
     fn mark(&self) -> Option<Mark> {
-        Some(self.mark.clone())
+        self.mark.clone()
     }
 
     fn gone(&self) -> bool {
@@ -32,6 +32,8 @@ type Asked = Arc<Mutex<Vec<String>>>;
 
 struct Fake {
     there: Vec<Thing>,
+    /// What a question for one of them answers; its list may show less.
+    by_id: Vec<Thing>,
     left: Vec<Leftover>,
     asked: Asked,
 }
@@ -65,8 +67,8 @@ impl Service for Fake {
         Ok(self.there.clone())
     }
 
-    async fn machine(&self, _id: &str) -> Result<Option<Thing>, ProviderError> {
-        Ok(None)
+    async fn machine(&self, id: &str) -> Result<Option<Thing>, ProviderError> {
+        Ok(self.by_id.iter().find(|thing| thing.id == id).cloned())
     }
 
     fn seen(&self, _machine: &Thing) -> Option<ProviderMachine> {
@@ -94,9 +96,14 @@ impl Service for Fake {
 }
 
 fn connected(there: Vec<Thing>, left: Vec<Leftover>) -> (Arc<dyn Provider>, Asked) {
+    showing(there, Vec::new(), left)
+}
+
+fn showing(there: Vec<Thing>, by_id: Vec<Thing>, left: Vec<Leftover>) -> (Arc<dyn Provider>, Asked) {
     let asked = Asked::default();
     let fake = Fake {
         there,
+        by_id,
         left,
         asked: asked.clone(),
     };
@@ -106,8 +113,16 @@ fn connected(there: Vec<Thing>, left: Vec<Leftover>) -> (Arc<dyn Provider>, Aske
 fn thing(id: &'static str, gone: bool) -> Thing {
     Thing {
         id,
-        mark: fixtures::order().mark,
+        mark: Some(fixtures::order().mark),
         gone,
+    }
+}
+
+/// The machine of the order, as it is on record.
+fn recorded(id: &str) -> MachineRef {
+    MachineRef {
+        id: Some(id.to_owned()),
+        ..MachineRef::of(&fixtures::order())
     }
 }
 
@@ -130,13 +145,55 @@ async fn an_order_has_the_settings_of_its_provider_with_what_its_pool_overrides(
 
 #[tokio::test]
 async fn an_id_that_is_another_machines_by_now_is_left_alone() {
-    let mut another = thing("there", false);
-    another.mark.machine_uid = "another".into();
+    let another = Thing {
+        mark: Some(Mark {
+            machine_uid: "another".into(),
+            ..fixtures::order().mark
+        }),
+        ..thing("there", false)
+    };
     let (provider, asked) = connected(vec![another], Vec::new());
-    let mut machine = MachineRef::of(&fixtures::order());
-    machine.id = Some("there".into());
-    assert_eq!(provider.delete(&machine).await.unwrap(), Deletion::Gone);
+    assert_eq!(provider.delete(&recorded("there")).await.unwrap(), Deletion::Gone);
     assert!(asked.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_machine_on_record_that_lost_its_mark_is_neither_gone_nor_ended() {
+    let nobodys = |gone| Thing {
+        mark: None,
+        ..thing("there", gone)
+    };
+    // However it is found.
+    for (list, by_id) in [
+        (vec![nobodys(false)], vec![nobodys(false)]),
+        (vec![nobodys(false)], Vec::new()),
+        (Vec::new(), vec![nobodys(false)]),
+    ] {
+        let (provider, asked) = showing(list, by_id, Vec::new());
+        for error in [
+            provider.get(&recorded("there")).await.unwrap_err(),
+            provider.delete(&recorded("there")).await.unwrap_err(),
+        ] {
+            assert_eq!(error.kind, ErrorKind::Transient);
+            assert!(error.message.contains("Restore its tags"), "{error}");
+        }
+        assert!(asked.lock().unwrap().is_empty());
+    }
+    // Once it is gone it needs no mark.
+    let (provider, _) = connected(vec![nobodys(true)], Vec::new());
+    assert_eq!(provider.get(&recorded("there")).await.unwrap(), None);
+    assert_eq!(provider.delete(&recorded("there")).await.unwrap(), Deletion::Gone);
+}
+
+#[tokio::test]
+async fn a_list_without_marks_is_no_proof_that_there_are_none() {
+    let listed = Thing {
+        mark: None,
+        ..thing("there", false)
+    };
+    let (provider, asked) = showing(vec![listed], vec![thing("there", false)], Vec::new());
+    assert_eq!(provider.delete(&recorded("there")).await.unwrap(), Deletion::Gone);
+    assert_eq!(*asked.lock().unwrap(), ["end there"]);
 }
 
 #[tokio::test]
@@ -186,4 +243,16 @@ async fn orders_at_the_same_time_make_a_shared_thing_once() {
         (a.unwrap(), b.unwrap(), *made.lock().unwrap()),
         ("id".into(), "id".into(), 1)
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_made_long_ago_is_not_remembered() {
+    let maker = Maker::default();
+    for name in ["one", "two"] {
+        let making = async { Ok("id".to_owned()) };
+        maker.make(name.to_owned(), Instant::now(), making).await.unwrap();
+        tokio::time::advance(MADE).await;
+    }
+    let made = maker.made.lock().unwrap();
+    assert_eq!(made.keys().collect::<Vec<_>>(), ["two"]);
 }

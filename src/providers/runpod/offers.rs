@@ -21,6 +21,10 @@ use crate::wire::dns_label;
 /// is proof enough.
 pub const COUNTS: [u32; 4] = [1, 2, 4, 8];
 
+/// Region of machines in the global network. Those outside do not reach them, so that is
+/// another place.
+const NETWORK: &str = "global-network";
+
 /// What is known of one cloud.
 #[derive(Debug, Default)]
 pub struct Catalogue {
@@ -148,7 +152,7 @@ impl Terms<'_> {
         Offer {
             id: dns_label(&kind.to_string()),
             instance_type: kind.to_string(),
-            region: String::new(),
+            region: if connected { NETWORK } else { "" }.to_owned(),
             accelerators: Some(Accelerators {
                 name: accelerator::canonical(&self.gpu.id),
                 count: f64::from(count),

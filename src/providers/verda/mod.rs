@@ -5,16 +5,13 @@
 
 pub mod client;
 pub mod config;
+mod ended;
 pub mod errors;
 pub mod map;
 pub mod offers;
 pub mod wire;
 
-use std::{
-    collections::BTreeSet,
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeSet, time::Duration};
 
 use async_trait::async_trait;
 use skyward_core::{
@@ -33,6 +30,7 @@ use crate::{
 };
 use client::{Acted, Client};
 use config::Settings;
+use ended::Ended;
 use errors::{Refusal, refusal};
 use wire::{Instance, InstanceType};
 
@@ -73,7 +71,7 @@ impl Kind for VerdaKind {
             keys: Batched::default(),
             scripts: Batched::default(),
             made: Maker::default(),
-            ended: Mutex::default(),
+            ended: Ended::default(),
         };
         lookup::provider(&account.settings, verda)
     }
@@ -108,7 +106,7 @@ struct Verda {
     /// Keys and scripts that were just made.
     made: Maker,
     /// Machines whose end we ordered: their disappearance is no eviction.
-    ended: Mutex<BTreeSet<String>>,
+    ended: Ended,
 }
 
 impl Listed for Instance {
@@ -137,10 +135,13 @@ impl Verda {
             .find(|kind| kind.instance_type == order.instance_type)
             .ok_or_else(|| lookup::not_sold("Verda", order))?;
         let price = match order.market {
-            Market::OnDemand => Some(kind.price_per_hour.0),
-            Market::Spot => kind.spot_price.map(|price| price.0),
+            Market::OnDemand => Some(kind.price_per_hour),
+            Market::Spot => kind.spot_price,
         };
-        lookup::affordable(price, order)?;
+        // 0 is what has no price on this market.
+        let price = price.map(|price| price.0).filter(|price| !price.is_zero());
+        let price = price.ok_or_else(|| lookup::not_sold("Verda", order))?;
+        lookup::affordable(Some(price), order)?;
         Ok(kind.clone())
     }
 
@@ -238,10 +239,7 @@ impl Service for Verda {
     }
 
     async fn end(&self, instance: &Instance) -> Result<Deletion, ProviderError> {
-        self.ended
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(instance.id.clone());
+        self.ended.note(&instance.id);
         if instance.status == "deleting" {
             return Ok(Deletion::InProgress);
         }
@@ -270,8 +268,7 @@ impl Service for Verda {
 
     /// A spot machine that is gone and that we did not end was evicted.
     fn taken_back(&self, instance: &Instance) -> bool {
-        let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
-        instance.is_spot && !ended.contains(&instance.id)
+        instance.is_spot && !self.ended.has(&instance.id)
     }
 
     async fn shared(&self, cluster: &str) -> Result<Vec<Leftover>, ProviderError> {

@@ -102,6 +102,15 @@ async fn ready(sessions: &Sessions, machine: &Machine) {
     .await;
 }
 
+/// Ready over another connection: in between it was not, perhaps too briefly to be seen.
+async fn ready_again(sessions: &Sessions, machine: &Machine, before: u64) {
+    wait(sessions, &machine.spec.machine, |state| {
+        let agent = sessions.agent(&machine.spec.machine);
+        is_ready(state) && agent.is_some_and(|agent| agent.connection != before)
+    })
+    .await;
+}
+
 fn command(id: &str, script: &str) -> RunSpec {
     let work = run_spec::Work::Command(Work {
         argv: ["/bin/sh", "-c", script].map(String::from).to_vec(),
@@ -171,9 +180,9 @@ async fn the_real_agent_runs_a_command_with_the_environment_of_its_machine() {
     agent.forget(vec!["run-1".into()]).await.unwrap();
 
     // Killed with its supervisor: it is started again.
+    let before = agent.connection;
     machine.kill_agent();
-    wait(&sessions, &machine.spec.machine, |state| !is_ready(state)).await;
-    ready(&sessions, &machine).await;
+    ready_again(&sessions, &machine, before).await;
     assert_eq!(run(&sessions, &machine, "run-2", "exit 0").await.0, 0);
     sessions.shutdown().await;
 }
@@ -214,8 +223,7 @@ async fn an_agent_of_another_version_is_replaced_once_it_runs_nothing() {
     assert!(busy.agent_digest != digest && busy.running == 1, "{busy:?}");
 
     std::fs::write(gate, "").unwrap();
-    wait(&sessions, &machine.spec.machine, |state| !is_ready(state)).await;
-    ready(&sessions, &machine).await;
+    ready_again(&sessions, &machine, agent.connection).await;
     let agent = sessions.agent(&machine.spec.machine).unwrap();
     assert_eq!(agent.hello().await.unwrap().agent_digest, digest);
     // It knows what became of the other one's run.

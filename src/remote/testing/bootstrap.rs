@@ -236,7 +236,8 @@ async fn a_failed_step_says_which_and_what_it_said_last_without_secrets() {
 async fn a_step_that_hangs_is_ended_on_the_machine_too() {
     let (sshd, fake) = (Sshd::start(), FakeAgent::new());
     let mut spec = spec(&sshd, "m");
-    spec.bootstrap.step_timeout = std::time::Duration::from_secs(1);
+    // The steps before it have as much.
+    spec.bootstrap.step_timeout = std::time::Duration::from_secs(5);
     let pid = sshd.path("pid");
     spec.bootstrap.shell_vars.insert(
         "A".into(),

@@ -25,7 +25,7 @@ use crate::{
 };
 
 /// Longest wait for anything in a test.
-const SOON: Duration = Duration::from_secs(30);
+const SOON: Duration = Duration::from_mins(2);
 
 /// A session spec for a machine on that server, with an agent's home in its directory.
 fn spec(sshd: &Sshd, name: &str) -> SessionSpec {
@@ -40,7 +40,7 @@ fn spec(sshd: &Sshd, name: &str) -> SessionSpec {
         bootstrap: Spec {
             home: Some(sshd.agent_home()),
             authorized_key: sshd.public_key.clone(),
-            step_timeout: Duration::from_secs(20),
+            step_timeout: Duration::from_mins(1),
             total_timeout: SOON,
             ..Spec::default()
         },

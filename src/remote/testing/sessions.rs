@@ -159,7 +159,8 @@ async fn a_step_that_takes_too_long_on_a_machine_that_was_ready_has_its_whole_ti
     let (sessions, _changed) = sessions(&fake);
     let gate = sshd.path("gate");
     let mut spec = ready_before(&sshd);
-    spec.bootstrap.total_timeout = Duration::from_secs(2);
+    // The steps before it must fit in as well, however busy the machine is.
+    spec.bootstrap.total_timeout = Duration::from_secs(10);
     spec.bootstrap.shell_vars.insert(
         "A".into(),
         format!("while [ ! -e '{}' ]; do sleep 0.05; done", gate.display()),
@@ -342,11 +343,11 @@ async fn the_lease_is_renewed_and_its_times_can_change_without_a_new_connection(
 }
 
 #[tokio::test]
-async fn removal_ends_a_session_within_a_second_wherever_it_is() {
+async fn removal_ends_a_session_at_once_wherever_it_is() {
     let (sshd, fake) = (Sshd::start(), FakeAgent::new());
     let (sessions, _changed) = sessions(&fake);
     let mut hanging = spec(&sshd, "hanging");
-    hanging.bootstrap.shell_vars.insert("A".into(), "sleep 5".into());
+    hanging.bootstrap.shell_vars.insert("A".into(), "sleep 60".into());
     // 192.0.2.0/24 leads nowhere.
     let mut nowhere = spec(&sshd, "nowhere");
     nowhere.endpoint.dial = skyward_core::machine::Dial::Host("192.0.2.1".into(), 22);
@@ -361,8 +362,9 @@ async fn removal_ends_a_session_within_a_second_wherever_it_is() {
     assert!(sessions.state(&hanging.machine).is_none());
     until("the connection is closed", || sshd.connections() == 0).await;
     sessions.shutdown().await;
+    // It waited neither for the step nor for the dial, which takes ten seconds.
     assert!(
-        started.elapsed() < Duration::from_secs(1),
+        started.elapsed() < Duration::from_secs(8),
         "{:?}",
         started.elapsed()
     );
@@ -449,7 +451,7 @@ async fn the_longest_bootstrap_is_bounded_as_a_whole() {
     let mut spec = spec(&sshd, "m");
     spec.bootstrap = bootstrap::Spec {
         shell_vars: [("A".to_owned(), "echo waiting >&2; sleep 60".to_owned())].into(),
-        total_timeout: Duration::from_secs(2),
+        total_timeout: Duration::from_secs(10),
         ..spec.bootstrap
     };
     sessions.ensure(spec.clone());

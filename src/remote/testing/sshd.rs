@@ -16,10 +16,11 @@ use crate::{dial, key, ssh};
 const SSHD: &str = "/usr/sbin/sshd";
 
 /// A port that nobody else gets: below those that the kernel gives to connections, since the
-/// server is stopped and started again on it while other tests connect.
+/// server is stopped and started again on it while other tests connect, and above those of
+/// a local cluster's etcd, which may start meanwhile.
 fn own_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
-    let begin = 20_000 + u16::try_from(std::process::id() % 100).unwrap() * 100;
+    let begin = 24_000 + u16::try_from(std::process::id() % 60).unwrap() * 100;
     (0..10_000)
         .map(|_| begin + NEXT.fetch_add(1, Ordering::Relaxed))
         .find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok())
@@ -116,7 +117,7 @@ impl Sshd {
             .stderr(log)
             .spawn();
         self.process = Some(child.unwrap());
-        let deadline = Instant::now() + Duration::from_secs(10);
+        let deadline = Instant::now() + Duration::from_mins(1);
         while TcpStream::connect(self.address()).is_err() {
             assert!(
                 Instant::now() < deadline,

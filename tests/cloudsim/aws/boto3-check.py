@@ -8,7 +8,11 @@ simulator. Called with the address of the simulator; needs boto3.
 
 import base64
 import json
+import pathlib
+import shutil
+import subprocess
 import sys
+import tempfile
 import time
 
 import boto3
@@ -56,6 +60,24 @@ def check_identity():
     refused("InvalidSignatureException", client("ssm", **wrong).get_parameter, Name="x")
 
 
+def check_role():
+    sts = client("sts")
+    order = {"RoleArn": "arn:aws:iam::123456789012:role/boto", "RoleSessionName": "boto3@check"}
+    taken = sts.assume_role(DurationSeconds=900, Tags=[{"Key": "a", "Value": "b"}], **order)
+    keys = taken["Credentials"]
+    as_role = {
+        "aws_access_key_id": keys["AccessKeyId"],
+        "aws_secret_access_key": keys["SecretAccessKey"],
+        "aws_session_token": keys["SessionToken"],
+    }
+    caller = client("sts", **as_role).get_caller_identity()
+    assert caller["Arn"] == taken["AssumedRoleUser"]["Arn"] == "arn:aws:sts::123456789012:assumed-role/boto/boto3@check"
+    assert client("ec2", **as_role).describe_regions()["Regions"]
+    refused("ValidationError", client("sts", **as_role).assume_role, DurationSeconds=7200, **order)
+    refused("AccessDenied", sts.assume_role, **{**order, "RoleArn": "arn:aws:iam::210987654321:role/boto"})
+    refused("MalformedPolicyDocument", sts.assume_role, Policy="no policy", **order)
+
+
 def check_offers(ec2):
     types = [kind for page in ec2.get_paginator("describe_instance_types").paginate(PaginationConfig={"PageSize": 7}) for kind in page["InstanceTypes"]]
     by_name = {kind["InstanceType"]: kind for kind in types}
@@ -86,8 +108,24 @@ def check_offers(ec2):
     (term,) = product["terms"]["OnDemand"].values()
     (dimension,) = term["priceDimensions"].values()
     assert float(dimension["pricePerUnit"]["USD"]) == 1.006
+    pricing = client("pricing", retries=4)
+    pages = pricing.get_paginator("describe_services").paginate(PaginationConfig={"PageSize": 2})
+    services = {service["ServiceCode"]: service["AttributeNames"] for page in pages for service in page["Services"]}
+    assert len(services) > 2 and "instanceType" in services["AmazonEC2"]
+    pages = pricing.get_paginator("get_attribute_values").paginate(
+        ServiceCode="AmazonEC2", AttributeName="instanceType", PaginationConfig={"PageSize": 9}
+    )
+    assert {value["Value"] for page in pages for value in page["AttributeValues"]} == set(by_name_everywhere())
+    refused("NotFoundException", pricing.describe_services, ServiceCode="AmazonNothing")
+    assert p5["NetworkInfo"]["EfaInfo"]["MaximumEfaInterfaces"] == len(p5["NetworkInfo"]["NetworkCards"]) == 32
     assert ec2.get_spot_placement_scores(InstanceTypes=["g5.xlarge"], TargetCapacity=1)["SpotPlacementScores"]
     refused("InvalidInstanceType", ec2.describe_instance_types, InstanceTypes=["x9.huge"])
+
+
+def by_name_everywhere():
+    for region in ("us-east-1", "us-west-2", "eu-central-1", "ap-northeast-1"):
+        for page in client("ec2", region).get_paginator("describe_instance_types").paginate():
+            yield from (kind["InstanceType"] for kind in page["InstanceTypes"])
 
 
 def find_image():
@@ -112,7 +150,9 @@ def check_network(ec2):
     ec2.authorize_security_group_ingress(GroupId=group, IpPermissions=[ssh, itself])
     refused("InvalidPermission.Duplicate", ec2.authorize_security_group_ingress, GroupId=group, IpPermissions=[ssh])
     (described,) = ec2.describe_security_groups(GroupIds=[group])["SecurityGroups"]
-    assert described["IpPermissions"][0]["FromPort"] == 22
+    open_to_all, among = described["IpPermissions"]
+    assert open_to_all["FromPort"] == 22 and open_to_all["UserIdGroupPairs"] == []
+    assert among["IpRanges"] == [] and among["UserIdGroupPairs"][0]["GroupId"] == group
     return subnets, group
 
 
@@ -123,6 +163,37 @@ def import_key(ec2):
     refused("InvalidKeyPair.Duplicate", ec2.import_key_pair, KeyName="boto", PublicKeyMaterial=line)
     (key,) = ec2.describe_key_pairs(KeyNames=["boto"], IncludePublicKey=True)["KeyPairs"]
     assert key["KeyType"] == "ed25519" and key["PublicKey"].encode() == line
+
+
+def create_keys(ec2):
+    for kind, form, begin in (
+        ("rsa", "pem", "-----BEGIN RSA PRIVATE KEY-----"),
+        ("ed25519", "pem", "-----BEGIN OPENSSH PRIVATE KEY-----"),
+        ("rsa", "ppk", "PuTTY-User-Key-File-2: ssh-rsa"),
+    ):
+        name = f"boto-{kind}-{form}"
+        made = ec2.create_key_pair(KeyName=name, KeyType=kind, KeyFormat=form)
+        assert made["KeyMaterial"].startswith(begin + "\n"), made["KeyMaterial"]
+        refused("InvalidKeyPair.Duplicate", ec2.create_key_pair, KeyName=name)
+        (shown,) = ec2.describe_key_pairs(KeyPairIds=[made["KeyPairId"]], IncludePublicKey=True)["KeyPairs"]
+        assert (shown["KeyName"], shown["KeyType"]) == (name, kind)
+        assert shown["KeyFingerprint"] == made["KeyFingerprint"]
+        if form == "pem":
+            check_private_half(made["KeyMaterial"], shown["PublicKey"])
+        ec2.delete_key_pair(KeyPairId=made["KeyPairId"])
+
+
+def check_private_half(material, line):
+    """OpenSSH, where there is one, reads the file that was handed out, and it is the other half."""
+    if shutil.which("ssh-keygen") is None:
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        file = pathlib.Path(folder, "key")
+        file.touch(mode=0o600)
+        file.write_text(material)
+        told = subprocess.run(["ssh-keygen", "-y", "-P", "", "-f", file], capture_output=True, text=True)
+        assert told.returncode == 0, told.stderr
+        assert told.stdout.split()[:2] == line.split()[:2], (told.stdout, line)
 
 
 def check_instances(ec2, image, subnets, group):
@@ -146,6 +217,9 @@ def check_instances(ec2, image, subnets, group):
     until("running", lambda: all(found["State"]["Name"] == "running" for found in described(InstanceIds=ids)))
     for found in described(Filters=[{"Name": "tag:boto:managed", "Values": ["yes*"]}]):
         assert found["PublicIpAddress"] and found["Tags"] == [{"Key": "boto:managed", "Value": "yes & <no>"}]
+        (interface,) = found["NetworkInterfaces"]
+        assert interface["Association"]["PublicIp"] == found["PublicIpAddress"] and found["PlatformDetails"] == "Linux/UNIX"
+        assert interface["Groups"] == found["SecurityGroups"] == [{"GroupId": group, "GroupName": "boto"}]
     assert len(ec2.describe_instance_status(InstanceIds=ids)["InstanceStatuses"]) == 2
     ec2.create_tags(Resources=ids, Tags=[{"Key": "more", "Value": "1"}])
     assert len(ec2.describe_tags(Filters=[{"Name": "key", "Values": ["more"]}])["Tags"]) == 2
@@ -168,9 +242,9 @@ def check_fleet(ec2, image, subnets, group):
         },
     )["LaunchTemplate"]["LaunchTemplateId"]
 
-    def fleet(kind, count):
+    def fleet(kind, count, how="instant"):
         return ec2.create_fleet(
-            Type="instant",
+            Type=how,
             LaunchTemplateConfigs=[{
                 "LaunchTemplateSpecification": {"LaunchTemplateId": template, "Version": "$Latest"},
                 "Overrides": [{"InstanceType": kind, "SubnetId": subnet["SubnetId"]} for subnet in subnets],
@@ -182,11 +256,19 @@ def check_fleet(ec2, image, subnets, group):
     got = fleet("g6.xlarge", 2)
     (part,) = got["Instances"]
     assert part["Lifecycle"] == "spot" and len(part["InstanceIds"]) == 2 and not got["Errors"]
+    refused("Unsupported", ec2.describe_fleet_instances, FleetId=got["FleetId"])
+    later = fleet("g6.xlarge", 1, "request")["FleetId"]
+    (active,) = ec2.describe_fleet_instances(FleetId=later)["ActiveInstances"]
+    assert active["InstanceHealth"] == "healthy" and active["InstanceType"] == "g6.xlarge"
+    assert [one["FleetId"] for one in ec2.describe_fleets()["Fleets"]] == [later]
+    (gone,) = ec2.delete_fleets(FleetIds=[later], TerminateInstances=True)["SuccessfulFleetDeletions"]
+    assert gone["CurrentFleetState"] == "deleted_terminating"
     nothing = fleet("p6-b200.48xlarge", 1)
     assert not nothing["Instances"] and {error["ErrorCode"] for error in nothing["Errors"]} == {"Unsupported"}
     ec2.delete_launch_template(LaunchTemplateId=template)
     until("seen", lambda: ec2.describe_instances(InstanceIds=part["InstanceIds"]))
-    (request, _) = ec2.describe_spot_instance_requests()["SpotInstanceRequests"]
+    mine = [{"Name": "instance-id", "Values": part["InstanceIds"]}]
+    (request, _) = ec2.describe_spot_instance_requests(Filters=mine)["SpotInstanceRequests"]
     assert request["State"] == "active" and request["Status"]["Code"] == "fulfilled"
     ec2.cancel_spot_instance_requests(SpotInstanceRequestIds=[request["SpotInstanceRequestId"]])
     ec2.terminate_instances(InstanceIds=part["InstanceIds"])
@@ -195,12 +277,14 @@ def check_fleet(ec2, image, subnets, group):
 def main():
     ec2 = client("ec2")
     check_identity()
+    check_role()
     check_offers(ec2)
     image = find_image()
     (described,) = ec2.describe_images(ImageIds=[image])["Images"]
     assert described["RootDeviceName"] == "/dev/sda1"
     subnets, group = check_network(ec2)
     import_key(ec2)
+    create_keys(ec2)
     check_instances(ec2, image, subnets, group)
     check_fleet(ec2, image, subnets, group)
     until("the group is free", lambda: not refused_or_none(ec2.delete_security_group, GroupId=group))

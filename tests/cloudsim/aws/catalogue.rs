@@ -182,6 +182,16 @@ impl InstanceType {
         Decimal::new(self.price * price_level(region), 7).normalize()
     }
 
+    /// How many of its virtual processors share a core.
+    pub fn threads(&self) -> u32 {
+        if self.architecture == "arm64" { 1 } else { 2 }
+    }
+
+    /// Its cores.
+    pub fn cores(&self) -> u32 {
+        self.vcpus.div_ceil(self.threads())
+    }
+
     /// The spot price an hour in a zone when nobody has set another: a stable
     /// part of the on-demand price, different in each zone.
     pub fn usual_spot_price(&self, zone: &str) -> Decimal {

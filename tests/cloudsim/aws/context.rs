@@ -7,8 +7,10 @@ use sha2::{Digest, Sha256};
 
 use super::failure::Failure;
 use super::imds::Sessions;
+use super::service::Service;
 use super::sigv4::hex;
 use super::spot::SpotMarket;
+use super::sts::{Assumed, name_of_caller};
 use crate::core::cloud::Visit;
 
 /// What this AWS remembers besides machines and resources.
@@ -18,6 +20,9 @@ pub struct State {
     pub spot: SpotMarket,
     /// Fleets, by id.
     pub fleets: BTreeMap<String, Value>,
+    /// Rules of the groups that networks have by themselves, by account and group, where
+    /// somebody has changed them.
+    pub default_rules: BTreeMap<(String, String), Value>,
     /// Answers by client token.
     pub tokens: BTreeMap<String, Remembered>,
     /// Actions that an account may not do (`ec2:CreateFleet`).
@@ -26,6 +31,8 @@ pub struct State {
     pub profiles: BTreeSet<String>,
     /// Session tokens of temporary credentials, by access key.
     pub session_tokens: BTreeMap<String, String>,
+    /// The roles that temporary credentials are for, by access key.
+    pub roles: BTreeMap<String, Assumed>,
     /// Tokens of the metadata service.
     pub sessions: Sessions,
 }
@@ -63,15 +70,16 @@ impl Context<'_, '_> {
     /// Fails when the account may not do this.
     pub fn may(&self, action: &str) -> Result<(), Failure> {
         let denied = self.state.denied.get(&self.visit.account);
-        if denied.is_some_and(|actions| actions.contains(action)) {
-            let service = if action.starts_with("ec2:") {
-                super::service::Service::Ec2
-            } else {
-                super::service::Service::Ssm
-            };
-            return Err(Failure::forbidden(service));
+        if !denied.is_some_and(|actions| actions.contains(action)) {
+            return Ok(());
         }
-        Ok(())
+        Err(match action.split_once(':') {
+            Some(("ssm", _)) => Failure::forbidden(Service::Ssm),
+            Some(("pricing", _)) => Failure::forbidden(Service::Pricing),
+            Some(("sts", _)) => Failure::forbidden(Service::Sts),
+            // What a launch needs of other services is refused by EC2 as well.
+            _ => Failure::not_allowed(&name_of_caller(self), action),
+        })
     }
 
     /// The answer that was given to this client token before. The same token with

@@ -6,7 +6,8 @@ use super::context::Context;
 use super::failure::{Failure, Outcome};
 use super::service::{Operation, WEB_IDENTITY};
 use super::{
-    fleet, fleets, groups, images, instances, keys, network, offers, run, spot, sts, tags, templates,
+    fleet, fleets, groups, images, instances, keys, network, offers, price_list, run, spot, sts, tags,
+    templates,
 };
 
 /// Carries an operation out.
@@ -15,6 +16,7 @@ pub fn dispatch(context: &mut Context<'_, '_>, operation: Operation, input: &Val
         "AuthorizeSecurityGroupIngress" => groups::authorize_ingress(context, input),
         "CancelSpotInstanceRequests" => spot::cancel_requests(context, input),
         "CreateFleet" => fleet::create(context, input),
+        "CreateKeyPair" => keys::create(context, input),
         "CreateLaunchTemplate" => templates::create(context, input),
         "CreateSecurityGroup" => groups::create_group(context, input),
         "CreateTags" => tags::create_tags(context, input),
@@ -23,6 +25,7 @@ pub fn dispatch(context: &mut Context<'_, '_>, operation: Operation, input: &Val
         "DeleteLaunchTemplate" => templates::delete(context, input),
         "DeleteSecurityGroup" => groups::delete_group(context, input),
         "DescribeAvailabilityZones" => network::describe_zones(context, input),
+        "DescribeFleetInstances" => fleets::describe_instances(context, input),
         "DescribeFleets" => fleets::describe(context, input),
         "DescribeImages" => images::describe(context, input),
         "DescribeInstanceStatus" => instances::describe_status(context, input),
@@ -46,7 +49,10 @@ pub fn dispatch(context: &mut Context<'_, '_>, operation: Operation, input: &Val
         "GetParameter" => images::get_parameter(context, input),
         "GetParameters" => images::get_parameters(context, input),
         "GetParametersByPath" => images::get_parameters_by_path(context, input),
-        "GetProducts" => offers::get_products(context, input),
+        "DescribeServices" => price_list::describe_services(context, input),
+        "GetAttributeValues" => price_list::get_attribute_values(context, input),
+        "GetProducts" => price_list::get_products(context, input),
+        "AssumeRole" => sts::assume_role(context, input),
         "GetCallerIdentity" => sts::caller_identity(context),
         WEB_IDENTITY => sts::assume_role_with_web_identity(context, input),
         other => Err(Failure::internal(format!("{other} is listed and not written"))),

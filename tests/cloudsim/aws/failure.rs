@@ -68,7 +68,9 @@ impl Failure {
             .collect::<Vec<_>>()
             .join("; ");
         match (service.wire(), problems.first().map(|problem| problem.kind)) {
+            (Wire::Json, _) if service == Service::Pricing => Self::client("InvalidParameterException", text),
             (Wire::Json, _) => Self::client("ValidationException", text),
+            (Wire::Form(Dialect::Query), _) => Self::client("ValidationError", text),
             (_, Some(ProblemKind::Unknown)) => Self::client("UnknownParameter", text),
             (_, Some(ProblemKind::Missing)) => Self::client("MissingParameter", text),
             (_, Some(ProblemKind::Malformed) | None) => Self::client("InvalidParameterValue", text),
@@ -188,6 +190,17 @@ impl Failure {
                 "User is not authorized to perform this operation",
             ),
         }
+    }
+
+    /// An action that is not allowed to whoever asks EC2.
+    pub fn not_allowed(caller: &str, action: &str) -> Self {
+        Self::new(
+            403,
+            "UnauthorizedOperation",
+            format!(
+                "You are not authorized to perform this operation. User: {caller} is not authorized to perform: {action} on resource: * because no identity-based policy allows the {action} action. Encoded authorization failure message: c2ltdWxhdGVk"
+            ),
+        )
     }
 
     /// The answer that says so.

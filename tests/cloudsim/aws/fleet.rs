@@ -1,5 +1,5 @@
-//! `CreateFleet` of the type instant. What cannot be had is told inside an answer
-//! with status 200.
+//! `CreateFleet` of the types instant and request. What an instant one cannot have is told
+//! inside an answer with status 200; what another one has is for `fleets` to tell.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -34,18 +34,13 @@ pub fn create(context: &mut Context<'_, '_>, input: &Value) -> Outcome {
     if let Some(answer) = context.remembered("CreateFleet", token.as_deref(), input)? {
         return Ok(answer);
     }
-    match text(input, "Type") {
-        Some("instant") => {}
-        // The default is a fleet that launches again whatever ends: no test wants that.
-        other => {
-            return Err(Failure::client(
-                "Unsupported",
-                format!(
-                    "the simulator has fleets of the type instant only, not {}",
-                    other.unwrap_or("maintain")
-                ),
-            ));
-        }
+    let kind = text(input, "Type").unwrap_or("maintain");
+    // The default is a fleet that launches again whatever ends: no test wants that.
+    if kind == "maintain" {
+        return Err(Failure::client(
+            "Unsupported",
+            "the simulator has no fleets of the type maintain",
+        ));
     }
     let tags = tags_for(
         input,
@@ -87,20 +82,13 @@ pub fn create(context: &mut Context<'_, '_>, input: &Value) -> Outcome {
         ));
     }
     let rest = total - spot.unwrap_or(0) - on_demand.unwrap_or(0);
-    let parts = [
-        (
-            Market::OnDemand,
-            on_demand.unwrap_or(0) + if usual == "on-demand" { rest } else { 0 },
-        ),
-        (
-            Market::Spot,
-            spot.unwrap_or(0) + if usual == "spot" { rest } else { 0 },
-        ),
-    ];
+    let on_demand = on_demand.unwrap_or(0) + if usual == "on-demand" { rest } else { 0 };
+    let spot = spot.unwrap_or(0) + if usual == "spot" { rest } else { 0 };
     let specs = specifications(context, input)?;
     let fleet = format!("fleet-{}", context.visit.world.chance.uuid());
     let mut instances = Vec::new();
     let mut errors = Vec::new();
+    let parts = [(Market::OnDemand, on_demand), (Market::Spot, spot)];
     for (market, wanted) in parts.into_iter().filter(|(_, wanted)| *wanted > 0) {
         let options = match market {
             Market::Spot => &input["SpotOptions"],
@@ -122,15 +110,25 @@ pub fn create(context: &mut Context<'_, '_>, input: &Value) -> Outcome {
         );
     }
     context.visit.subject.get_or_insert_with(|| fleet.clone());
-    let answer = json!({"FleetId": fleet, "Errors": errors, "Instances": instances});
+    // Only who waits for an instant fleet hears at once what came of it.
+    let answer = if kind == "instant" {
+        json!({"FleetId": fleet, "Errors": errors, "Instances": instances})
+    } else {
+        json!({"FleetId": fleet})
+    };
     let record = json!({
         "account": context.visit.account,
         "region": context.region,
         "created": context.moment(),
         "token": token,
         "tags": tags,
+        "type": kind,
         "total": total,
-        "answer": answer,
+        "onDemand": on_demand,
+        "spot": spot,
+        "usual": usual,
+        "errors": errors,
+        "instances": instances,
     });
     context.state.fleets.insert(fleet, record);
     context.remember("CreateFleet", token.as_deref(), input, &answer);

@@ -1,14 +1,13 @@
 //! Security groups: one that each VPC has, and those that clients make.
 
-use std::net::Ipv4Addr;
-
 use serde_json::{Value, json};
 
 use super::context::{Context, digits};
 use super::failure::{Failure, Outcome};
-use super::input::{self, Pages, filtered, list, needed, page, tag_set, tag_values, tags_for, text, texts};
+use super::input::{Pages, filtered, list, needed, page, tag_set, tag_values, tags_for, text, texts};
 use super::instances;
 use super::network::{default_vpc, other_vpc};
+use super::rules;
 use crate::core::resource::Resource;
 
 /// The kind of security groups among resources.
@@ -62,7 +61,13 @@ pub fn create_group(context: &mut Context<'_, '_>, input: &Value) -> Outcome {
             format!("The vpc ID '{vpc}' does not exist"),
         ));
     }
-    if name.starts_with("sg-") || name == "default" || name.chars().count() > 255 {
+    if name == "default" {
+        return Err(Failure::client(
+            "InvalidGroup.Reserved",
+            "The security group 'default' is reserved",
+        ));
+    }
+    if name.starts_with("sg-") || name.chars().count() > 255 {
         return Err(Failure::value(format!(
             "Value ({name}) for parameter GroupName is invalid."
         )));
@@ -84,7 +89,7 @@ pub fn create_group(context: &mut Context<'_, '_>, input: &Value) -> Outcome {
     group.region.clone_from(&context.region);
     group.tags = tags;
     group.detail = json!({"vpc": vpc, "description": description, "rules": []});
-    let answer = json!({"GroupId": id, "Tags": tag_set(&group.tags)});
+    let answer = json!({"GroupId": id, "SecurityGroupArn": arn(context, &id), "Tags": tag_set(&group.tags)});
     context.visit.subject = Some(id);
     context
         .visit
@@ -93,30 +98,101 @@ pub fn create_group(context: &mut Context<'_, '_>, input: &Value) -> Outcome {
     Ok(answer)
 }
 
-/// `DescribeSecurityGroups`.
-pub fn describe_groups(context: &Context<'_, '_>, input: &Value) -> Outcome {
+/// All groups of the region: those that networks have by themselves come first.
+fn all(context: &Context<'_, '_>) -> Vec<Resource> {
+    let account = &context.visit.account;
     let mut all = Vec::new();
     for vpc in [default_vpc(&context.region), other_vpc(&context.region)] {
         let id = default_group(&vpc);
-        let mut group = context
-            .visit
-            .world
-            .new_resource(&id, GROUP, &context.visit.account, "default");
+        let mut group = context.visit.world.new_resource(&id, GROUP, account, "default");
+        let changed = context.state.default_rules.get(&(account.clone(), id.clone()));
+        let usual =
+            || json!([{"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": id, "UserId": account}]}]);
         group.detail = json!({
             "vpc": vpc,
             "description": "default VPC security group",
-            "rules": [{"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": id, "UserId": context.visit.account}]}],
+            "rules": changed.cloned().unwrap_or_else(usual),
         });
         all.push(group);
     }
     all.extend(groups(context));
+    all
+}
+
+/// The id of the group of this name in a network.
+pub fn by_name(context: &Context<'_, '_>, name: &str, vpc: &str) -> Option<String> {
+    all(context)
+        .into_iter()
+        .find(|group| group.name == name && vpc_of(group) == vpc)
+        .map(|group| group.id)
+}
+
+/// The failure for a group that does not exist.
+pub fn absent(what: &str) -> Failure {
+    Failure::client(
+        "InvalidGroup.NotFound",
+        format!("The security group '{what}' does not exist"),
+    )
+}
+
+const FILTERS: [&str; 20] = [
+    "description",
+    "egress.ip-permission.cidr",
+    "egress.ip-permission.from-port",
+    "egress.ip-permission.group-id",
+    "egress.ip-permission.ipv6-cidr",
+    "egress.ip-permission.protocol",
+    "egress.ip-permission.to-port",
+    "egress.ip-permission.user-id",
+    "group-id",
+    "group-name",
+    "ip-permission.cidr",
+    "ip-permission.from-port",
+    "ip-permission.group-id",
+    "ip-permission.group-name",
+    "ip-permission.ipv6-cidr",
+    "ip-permission.protocol",
+    "ip-permission.to-port",
+    "ip-permission.user-id",
+    "owner-id",
+    "vpc-id",
+];
+
+/// What every group lets out.
+fn egress() -> [Value; 1] {
+    [json!({"IpProtocol": "-1", "IpRanges": [{"CidrIp": "0.0.0.0/0"}]})]
+}
+
+fn filter_values(context: &Context<'_, '_>, group: &Resource, filter: &str) -> Vec<String> {
+    let rules = list(&group.detail, "rules");
+    if let Some(name) = filter.strip_prefix("egress.ip-permission.") {
+        return rules::filter_values(&egress(), name);
+    }
+    match filter.strip_prefix("ip-permission.") {
+        Some("group-name") => rules::filter_values(rules, "group-id")
+            .iter()
+            .filter_map(|id| self::group(context, id))
+            .map(|(name, _)| name)
+            .collect(),
+        Some(name) => rules::filter_values(rules, name),
+        None => match filter {
+            "group-id" => vec![group.id.clone()],
+            "group-name" => vec![group.name.clone()],
+            "vpc-id" => vec![vpc_of(group)],
+            "description" => text(&group.detail, "description")
+                .map(str::to_owned)
+                .into_iter()
+                .collect(),
+            "owner-id" => vec![group.account.clone()],
+            other => tag_values(&group.tags, other),
+        },
+    }
+}
+
+/// `DescribeSecurityGroups`.
+pub fn describe_groups(context: &Context<'_, '_>, input: &Value) -> Outcome {
+    let all = all(context);
     let (ids, names) = (texts(input, "GroupIds"), texts(input, "GroupNames"));
-    let absent = |what: &str| {
-        Failure::client(
-            "InvalidGroup.NotFound",
-            format!("The security group '{what}' does not exist"),
-        )
-    };
     if let Some(unknown) = ids.iter().find(|id| !all.iter().any(|group| group.id == **id)) {
         return Err(absent(unknown));
     }
@@ -133,26 +209,9 @@ pub fn describe_groups(context: &Context<'_, '_>, input: &Value) -> Outcome {
         .filter(|group| ids.is_empty() || ids.contains(&group.id))
         .filter(|group| names.is_empty() || (names.contains(&group.name) && vpc_of(group) == home))
         .collect();
-    let known = ["group-id", "group-name", "vpc-id", "description", "owner-id"];
-    let found = filtered(
-        input,
-        &known,
-        true,
-        all,
-        |group: &Resource, filter| match filter {
-            "group-id" => vec![group.id.clone()],
-            "group-name" => vec![group.name.clone()],
-            "vpc-id" => vec![vpc_of(group)],
-            "description" => vec![
-                group.detail["description"]
-                    .as_str()
-                    .unwrap_or_default()
-                    .to_owned(),
-            ],
-            "owner-id" => vec![group.account.clone()],
-            other => tag_values(&group.tags, other),
-        },
-    )?;
+    let found = filtered(input, &FILTERS, true, all, |group: &Resource, filter| {
+        filter_values(context, group, filter)
+    })?;
     let (found, next) = page(
         input,
         Pages {
@@ -169,11 +228,12 @@ pub fn describe_groups(context: &Context<'_, '_>, input: &Value) -> Outcome {
             json!({
                 "GroupId": group.id,
                 "GroupName": group.name,
+                "SecurityGroupArn": arn(context, &group.id),
                 "Description": group.detail["description"],
                 "VpcId": vpc_of(&group),
                 "OwnerId": group.account,
-                "IpPermissions": group.detail["rules"],
-                "IpPermissionsEgress": [{"IpProtocol": "-1", "IpRanges": [{"CidrIp": "0.0.0.0/0"}]}],
+                "IpPermissions": rules::merged(list(&group.detail, "rules")),
+                "IpPermissionsEgress": rules::merged(&egress()),
                 "Tags": tag_set(&group.tags),
             })
         })
@@ -181,126 +241,49 @@ pub fn describe_groups(context: &Context<'_, '_>, input: &Value) -> Outcome {
     Ok(json!({"SecurityGroups": groups, "NextToken": next}))
 }
 
+fn arn(context: &Context<'_, '_>, id: &str) -> String {
+    format!(
+        "arn:aws:ec2:{}:{}:security-group/{id}",
+        context.region, context.visit.account
+    )
+}
+
 /// `AuthorizeSecurityGroupIngress`.
 pub fn authorize_ingress(context: &mut Context<'_, '_>, input: &Value) -> Outcome {
-    let id = needed(input, "GroupId")?.to_owned();
-    let absent = || {
-        Failure::client(
-            "InvalidGroup.NotFound",
-            format!("The security group '{id}' does not exist"),
-        )
-    };
-    let group = groups(context)
+    let home = default_vpc(&context.region);
+    let (id, name) = (text(input, "GroupId"), text(input, "GroupName"));
+    let named = id
+        .or(name)
+        .ok_or_else(|| Failure::missing("GroupName or GroupId"))?;
+    let group = all(context)
         .into_iter()
-        .find(|group| group.id == id)
-        .ok_or_else(absent)?;
-    let mut permissions = list(input, "IpPermissions").to_vec();
-    if let Some(protocol) = text(input, "IpProtocol") {
-        let mut flat = json!({"IpProtocol": protocol, "IpRanges": [{"CidrIp": text(input, "CidrIp").unwrap_or_default()}]});
-        for port in ["FromPort", "ToPort"] {
-            if let Some(number) = input::int(input, port) {
-                flat[port] = json!(number);
-            }
-        }
-        permissions.push(flat);
-    }
-    if permissions.is_empty() {
-        return Err(Failure::missing("IpPermissions"));
-    }
-    let mut rules = group.detail["rules"].as_array().cloned().unwrap_or_default();
+        .find(|group| match id {
+            Some(id) => group.id == id,
+            None => group.name == named && vpc_of(group) == home,
+        })
+        .ok_or_else(|| absent(named))?;
+    let tags = tags_for(input, "security-group-rule", &["security-group-rule"])?;
+    let mut rules = list(&group.detail, "rules").to_vec();
     let mut added = Vec::new();
-    for permission in &permissions {
-        for rule in single_rules(context, &group, permission)? {
-            if rules.contains(&rule) {
-                return Err(Failure::client(
-                    "InvalidPermission.Duplicate",
-                    format!("the specified rule \"{rule}\" already exists"),
-                ));
-            }
-            rules.push(rule.clone());
+    for permission in rules::permissions(input)? {
+        for rule in rules::single(context, &vpc_of(&group), &permission)? {
+            rules::add(&mut rules, rule.clone())?;
             added.push(rule);
         }
     }
     let described: Vec<Value> = added
         .iter()
-        .map(|rule| {
-            let rule_id = context.id("sgr");
-            json!({
-                "SecurityGroupRuleId": rule_id,
-                "GroupId": id,
-                "GroupOwnerId": context.visit.account,
-                "IsEgress": false,
-                "IpProtocol": rule["IpProtocol"],
-                "FromPort": rule.get("FromPort").cloned().unwrap_or(json!(-1)),
-                "ToPort": rule.get("ToPort").cloned().unwrap_or(json!(-1)),
-                "CidrIpv4": rule["IpRanges"][0]["CidrIp"],
-            })
-        })
+        .map(|rule| rules::described(context, &group.id, rule, &tags))
         .collect();
-    if let Some(group) = context.visit.world.resources.get_mut(&id) {
-        group.detail["rules"] = Value::Array(rules);
+    let rules = Value::Array(rules);
+    if let Some(group) = context.visit.world.resources.get_mut(&group.id) {
+        group.detail["rules"] = rules;
+    } else {
+        let key = (context.visit.account.clone(), group.id.clone());
+        context.state.default_rules.insert(key, rules);
     }
-    context.visit.subject = Some(id);
+    context.visit.subject = Some(group.id);
     Ok(json!({"Return": true, "SecurityGroupRules": described}))
-}
-
-/// A permission with many sources as rules with one source each, checked.
-fn single_rules(
-    context: &Context<'_, '_>,
-    group: &Resource,
-    permission: &Value,
-) -> Result<Vec<Value>, Failure> {
-    let protocol = needed(permission, "IpProtocol")?;
-    let mut base = json!({"IpProtocol": protocol});
-    match protocol {
-        "tcp" | "udp" | "6" | "17" => {
-            for port in ["FromPort", "ToPort"] {
-                let number = input::int(permission, port)
-                    .filter(|number| (0..=65_535).contains(number))
-                    .ok_or_else(|| Failure::value(format!("Invalid value for portRange: {port}")))?;
-                base[port] = json!(number);
-            }
-        }
-        "icmp" | "icmpv6" | "-1" => {}
-        other => {
-            return Err(Failure::value(format!(
-                "Invalid value '{other}' for IP protocol. Unknown protocol."
-            )));
-        }
-    }
-    let mut rules = Vec::new();
-    for range in list(permission, "IpRanges") {
-        let cidr = needed(range, "CidrIp")?;
-        let (address, bits) = cidr.split_once('/').unwrap_or((cidr, ""));
-        if address.parse::<Ipv4Addr>().is_err() || !bits.parse::<u8>().is_ok_and(|bits| bits <= 32) {
-            return Err(Failure::value(format!("CIDR block {cidr} is malformed")));
-        }
-        let mut rule = base.clone();
-        rule["IpRanges"] = json!([{"CidrIp": cidr}]);
-        rules.push(rule);
-    }
-    for range in list(permission, "Ipv6Ranges") {
-        let mut rule = base.clone();
-        rule["Ipv6Ranges"] = json!([{"CidrIpv6": needed(range, "CidrIpv6")?}]);
-        rules.push(rule);
-    }
-    for pair in list(permission, "UserIdGroupPairs") {
-        let source = needed(pair, "GroupId")?;
-        let known = self::group(context, source);
-        if known.is_none_or(|(_, vpc)| vpc != vpc_of(group)) {
-            return Err(Failure::client(
-                "InvalidGroup.NotFound",
-                format!("The security group '{source}' does not exist"),
-            ));
-        }
-        let mut rule = base.clone();
-        rule["UserIdGroupPairs"] = json!([{"GroupId": source, "UserId": context.visit.account}]);
-        rules.push(rule);
-    }
-    if rules.is_empty() {
-        return Err(Failure::value("The permission names no source"));
-    }
-    Ok(rules)
 }
 
 /// `DeleteSecurityGroup`.
@@ -323,18 +306,13 @@ pub fn delete_group(context: &mut Context<'_, '_>, input: &Value) -> Outcome {
             "the specified group: \"default\" name: \"default\" cannot be deleted by a user",
         ));
     }
-    let group = found.ok_or_else(|| {
-        Failure::client(
-            "InvalidGroup.NotFound",
-            format!("The security group '{named}' does not exist"),
-        )
-    })?;
+    let group = found.ok_or_else(|| absent(&named))?;
     let used = context
         .visit
         .world
         .machines_of(&context.visit.account)
         .any(|machine| machine.exists() && instances::groups_of(machine).contains(&group.id));
-    let referred = groups(context).iter().any(|other| {
+    let referred = all(context).iter().any(|other| {
         other.id != group.id
             && list(&other.detail, "rules")
                 .iter()

@@ -208,6 +208,60 @@ fn parameter(context: &Context<'_, '_>, name: &str) -> Option<Value> {
     }))
 }
 
+/// What the service calls those whose images it vouches for.
+const ALIAS: &str = "amazon";
+
+/// Filters by the place in the description that they look at; what no image here has finds
+/// none.
+const FILTERS: [(&str, &str); 28] = [
+    ("architecture", "/Architecture"),
+    (
+        "block-device-mapping.delete-on-termination",
+        "/BlockDeviceMappings/0/Ebs/DeleteOnTermination",
+    ),
+    (
+        "block-device-mapping.device-name",
+        "/BlockDeviceMappings/0/DeviceName",
+    ),
+    (
+        "block-device-mapping.encrypted",
+        "/BlockDeviceMappings/0/Ebs/Encrypted",
+    ),
+    (
+        "block-device-mapping.snapshot-id",
+        "/BlockDeviceMappings/0/Ebs/SnapshotId",
+    ),
+    (
+        "block-device-mapping.volume-size",
+        "/BlockDeviceMappings/0/Ebs/VolumeSize",
+    ),
+    (
+        "block-device-mapping.volume-type",
+        "/BlockDeviceMappings/0/Ebs/VolumeType",
+    ),
+    ("creation-date", "/CreationDate"),
+    ("description", "/Description"),
+    ("ena-support", "/EnaSupport"),
+    ("hypervisor", "/Hypervisor"),
+    ("image-id", "/ImageId"),
+    ("image-type", "/ImageType"),
+    ("is-public", "/Public"),
+    ("kernel-id", "/KernelId"),
+    ("platform", "/Platform"),
+    ("product-code", "/ProductCodes/0/ProductCodeId"),
+    ("manifest-location", "/ImageLocation"),
+    ("name", "/Name"),
+    ("owner-alias", "/ImageOwnerAlias"),
+    ("owner-id", "/OwnerId"),
+    ("platform-details", "/PlatformDetails"),
+    ("ramdisk-id", "/RamdiskId"),
+    ("root-device-name", "/RootDeviceName"),
+    ("root-device-type", "/RootDeviceType"),
+    ("sriov-net-support", "/SriovNetSupport"),
+    ("state", "/State"),
+    ("virtualization-type", "/VirtualizationType"),
+];
+
 /// `DescribeImages`.
 pub fn describe(context: &Context<'_, '_>, input: &Value) -> Outcome {
     let ids = texts(input, "ImageIds");
@@ -215,11 +269,9 @@ pub fn describe(context: &Context<'_, '_>, input: &Value) -> Outcome {
         find(&context.region, id)?;
     }
     let owners = texts(input, "Owners");
+    // Amazon vouches for the others whose images are here.
     let owned = |image: &Image| {
-        owners.is_empty()
-            || owners
-                .iter()
-                .any(|owner| owner == image.owner || (owner == "amazon" && image.owner != "099720109477"))
+        owners.is_empty() || owners.iter().any(|owner| owner == image.owner || owner == ALIAS)
     };
     let all: Vec<&Image> = IMAGES
         .iter()
@@ -227,27 +279,15 @@ pub fn describe(context: &Context<'_, '_>, input: &Value) -> Outcome {
         .filter(|image| ids.is_empty() || ids.contains(&image.id(&context.region)))
         .filter(|image| owned(image))
         .collect();
-    let known = [
-        "architecture",
-        "image-id",
-        "name",
-        "owner-id",
-        "state",
-        "is-public",
-        "root-device-type",
-        "virtualization-type",
-        "platform",
-    ];
-    let found = filtered(input, &known, true, all, |image, filter| match filter {
-        "architecture" => vec![image.architecture.to_owned()],
-        "image-id" => vec![image.id(&context.region)],
-        "name" => vec![image.name.to_owned()],
-        "owner-id" => vec![image.owner.to_owned()],
-        "state" => vec!["available".to_owned()],
-        "is-public" => vec!["true".to_owned()],
-        "root-device-type" => vec!["ebs".to_owned()],
-        "virtualization-type" => vec!["hvm".to_owned()],
-        _ => Vec::new(),
+    let known = FILTERS.map(|(name, _)| name);
+    let found = filtered(input, &known, true, all, |image, filter| {
+        let described = describe_one(image, &context.region);
+        let place = FILTERS.iter().find(|(name, _)| *name == filter);
+        match place.and_then(|(_, place)| described.pointer(place)) {
+            Some(Value::String(text)) => vec![text.clone()],
+            Some(value) => vec![value.to_string()],
+            None => Vec::new(),
+        }
     })?;
     let (found, next) = page(
         input,
@@ -261,29 +301,46 @@ pub fn describe(context: &Context<'_, '_>, input: &Value) -> Outcome {
     )?;
     let images: Vec<Value> = found
         .into_iter()
-        .map(|image| {
-            json!({
-                "ImageId": image.id(&context.region),
-                "Name": image.name,
-                "OwnerId": image.owner,
-                "Architecture": image.architecture,
-                "State": "available",
-                "Public": true,
-                "ImageType": "machine",
-                "CreationDate": "2026-11-01T00:00:00.000Z",
-                "PlatformDetails": "Linux/UNIX",
-                "RootDeviceName": image.root_device,
-                "RootDeviceType": "ebs",
-                "VirtualizationType": "hvm",
-                "Hypervisor": "xen",
-                "EnaSupport": true,
-                "BlockDeviceMappings": [{
-                    "DeviceName": image.root_device,
-                    "Ebs": {"VolumeSize": image.root_size, "VolumeType": "gp3", "DeleteOnTermination": true, "SnapshotId": "snap-0a1b2c3d4e5f60718"},
-                }],
-                "Tags": [],
-            })
-        })
+        .map(|image| describe_one(image, &context.region))
         .collect();
     Ok(json!({"Images": images, "NextToken": next}))
+}
+
+/// An image as answers have it.
+fn describe_one(image: &Image, region: &str) -> Value {
+    json!({
+        "ImageId": image.id(region),
+        "Name": image.name,
+        "Description": image.name,
+        "ImageLocation": format!("amazon/{}", image.name),
+        "ImageOwnerAlias": ALIAS,
+        "OwnerId": image.owner,
+        "Architecture": image.architecture,
+        "State": "available",
+        "Public": true,
+        "ImageType": "machine",
+        "CreationDate": "2026-11-01T00:00:00.000Z",
+        "DeprecationTime": "2028-11-01T00:00:00.000Z",
+        "PlatformDetails": "Linux/UNIX",
+        "UsageOperation": "RunInstances",
+        "ProductCodes": [],
+        "RootDeviceName": image.root_device,
+        "RootDeviceType": "ebs",
+        "VirtualizationType": "hvm",
+        "Hypervisor": "xen",
+        "EnaSupport": true,
+        "SriovNetSupport": "simple",
+        "BlockDeviceMappings": [{
+            "DeviceName": image.root_device,
+            "Ebs": {
+                "VolumeSize": image.root_size,
+                "VolumeType": "gp3",
+                "DeleteOnTermination": true,
+                "SnapshotId": "snap-0a1b2c3d4e5f60718",
+                "Encrypted": false,
+            },
+        }],
+        "PublicSsmParameterName": image.parameter,
+        "Tags": [],
+    })
 }

@@ -15,8 +15,8 @@ use http::Method;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
+use super::described::hostname;
 use super::input::{flag, int, text};
-use super::instances::hostname;
 use crate::core::http::{Answer, Request};
 use crate::core::machine::{Machine, Phase};
 use crate::core::market::Market;

@@ -1,14 +1,15 @@
-//! Key pairs: only public keys that clients bring themselves.
+//! Key pairs: those whose public half a client brings, and those that the service makes.
+
+use std::collections::BTreeMap;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 
 use super::context::{Context, moment};
 use super::failure::{Failure, Outcome};
 use super::input::{filtered, flag, needed, tag_set, tag_values, tags_for, text, texts};
-use super::sigv4::hex;
+use super::pairs::{self, Pair};
 use crate::core::resource::Resource;
 
 /// The kind of key pairs among resources.
@@ -43,19 +44,23 @@ fn not_found(name: &str) -> Failure {
     )
 }
 
-/// `ImportKeyPair`.
-pub fn import(context: &mut Context<'_, '_>, input: &Value) -> Outcome {
+/// The name and the tags of a key pair that is to be.
+fn named(context: &Context<'_, '_>, input: &Value) -> Result<(String, BTreeMap<String, String>), Failure> {
     let name = needed(input, "KeyName")?.to_owned();
     let tags = tags_for(input, KEY_PAIR, &[KEY_PAIR])?;
     if !tags.is_empty() {
         context.may("ec2:CreateTags")?;
     }
-    if name.chars().count() > 255 || !name.is_ascii() {
+    if name.chars().count() > 255 || !name.is_ascii() || name.trim() != name {
         return Err(Failure::value(format!(
             "Value ({name}) for parameter KeyName is invalid"
         )));
     }
-    let (line, kind, fingerprint) = read_material(needed(input, "PublicKeyMaterial")?)?;
+    Ok((name, tags))
+}
+
+/// Whether there may be one more, of this name.
+fn room(context: &Context<'_, '_>, name: &str) -> Result<(), Failure> {
     let existing = keys(context);
     if existing.iter().any(|key| key.name == name) {
         return Err(Failure::client(
@@ -69,11 +74,23 @@ pub fn import(context: &mut Context<'_, '_>, input: &Value) -> Outcome {
             "Maximum of 5000 keypairs reached.",
         ));
     }
+    Ok(())
+}
+
+/// Remembers the public half; answers as both calls do.
+fn add(
+    context: &mut Context<'_, '_>,
+    name: &str,
+    tags: BTreeMap<String, String>,
+    line: &str,
+    kind: &str,
+    fingerprint: &str,
+) -> Value {
     let id = context.id("key");
     let mut key = context
         .visit
         .world
-        .new_resource(&id, KEY_PAIR, &context.visit.account, &name);
+        .new_resource(&id, KEY_PAIR, &context.visit.account, name);
     key.region.clone_from(&context.region);
     key.tags = tags;
     key.detail = json!({"public": line, "type": kind, "fingerprint": fingerprint});
@@ -81,6 +98,34 @@ pub fn import(context: &mut Context<'_, '_>, input: &Value) -> Outcome {
         json!({"KeyName": name, "KeyPairId": id, "KeyFingerprint": fingerprint, "Tags": tag_set(&key.tags)});
     context.visit.subject = Some(id);
     context.visit.world.add_resource(key, rust_decimal::Decimal::ZERO);
+    answer
+}
+
+/// `ImportKeyPair`.
+pub fn import(context: &mut Context<'_, '_>, input: &Value) -> Outcome {
+    let (name, tags) = named(context, input)?;
+    let (line, kind, fingerprint) = read_material(needed(input, "PublicKeyMaterial")?)?;
+    room(context, &name)?;
+    Ok(add(context, &name, tags, &line, kind, &fingerprint))
+}
+
+/// `CreateKeyPair`: the only answer that has the private half.
+pub fn create(context: &mut Context<'_, '_>, input: &Value) -> Outcome {
+    let (name, tags) = named(context, input)?;
+    room(context, &name)?;
+    let pair = match text(input, "KeyType") {
+        Some("ed25519") => Pair::ed25519(&mut context.visit.world.chance),
+        _ => Pair::rsa(),
+    };
+    let failed = || Failure::internal("no key pair could be made");
+    let pair = pair.ok_or_else(failed)?;
+    let material = match text(input, "KeyFormat") {
+        Some("ppk") => pair.ppk(&name).ok_or_else(failed)?,
+        _ => pair.pem(&name),
+    };
+    let line = pair.line(&name);
+    let mut answer = add(context, &name, tags, &line, pair.kind(), &pair.fingerprint());
+    answer["KeyMaterial"] = json!(material);
     Ok(answer)
 }
 
@@ -102,17 +147,16 @@ fn read_material(material: &str) -> Result<(String, &'static str, String), Failu
     let (algorithm, body) = words.next().zip(words.next()).ok_or_else(invalid)?;
     let blob = STANDARD.decode(body).map_err(|_| invalid())?;
     // The blob begins with the length and the name of the algorithm.
-    let named = blob.get(4..4 + algorithm.len()) == Some(algorithm.as_bytes());
-    let digest = Sha256::digest(&blob);
-    match algorithm {
-        "ssh-ed25519" if named => Ok((line.clone(), "ed25519", STANDARD.encode(digest))),
-        // The service takes the MD5 of another encoding; as many digits will do.
-        "ssh-rsa" if named => {
-            let pairs: Vec<String> = digest.iter().take(16).map(|byte| hex(&[*byte])).collect();
-            Ok((line.clone(), "rsa", pairs.join(":")))
-        }
-        _ => Err(invalid()),
+    if blob.get(4..4 + algorithm.len()) != Some(algorithm.as_bytes()) {
+        return Err(invalid());
     }
+    let kind = match algorithm {
+        "ssh-ed25519" => "ed25519",
+        "ssh-rsa" => "rsa",
+        _ => return Err(invalid()),
+    };
+    let fingerprint = pairs::imported(algorithm, &blob).ok_or_else(invalid)?;
+    Ok((line, kind, fingerprint))
 }
 
 /// `DescribeKeyPairs`.

@@ -9,12 +9,15 @@ use rust_decimal::Decimal;
 use serde_json::{Map, Value, json};
 
 use super::catalogue::{self, Device, InstanceType};
-use super::context::Context;
+use super::context::{Context, digits};
+use super::described::hostname;
 use super::failure::Failure;
 use super::images::{self, Image};
-use super::input::{check_tag_count, flag, int, list, needed, read_tags, text, texts};
+use super::input::{check_tag_count, flag, int, list, needed, read_tags, text};
+use super::launch_network::{self, Placed};
 use super::network::{self, Subnet};
-use super::{groups as security_groups, instances, keys, room};
+use super::parts;
+use super::{keys, room};
 use crate::backend::{Boot, SshWay, Start};
 use crate::core::machine::{Mark, NewMachine};
 use crate::core::market::Market;
@@ -41,6 +44,7 @@ pub struct Launch {
     image_id: String,
     key: Option<(String, String)>,
     groups: Vec<String>,
+    interfaces: Vec<Value>,
     /// The subnet, when the request names one.
     pub subnet: Option<Subnet>,
     /// The zone, when the request names one.
@@ -52,6 +56,8 @@ pub struct Launch {
     /// The most that a spot instance may cost an hour.
     pub max_price: Option<Decimal>,
     tags: BTreeMap<String, String>,
+    /// Of what belongs to the machine, by kind.
+    part_tags: BTreeMap<String, BTreeMap<String, String>>,
     volumes: Vec<Value>,
     detail: Map<String, Value>,
 }
@@ -93,13 +99,11 @@ pub fn check(context: &Context<'_, '_>, spec: &Value) -> Result<Launch, Failure>
         Some(name) => Some((name.to_owned(), keys::public_key(context, name)?)),
         None => None,
     };
-    let (subnet, groups, public) = check_network(context, spec)?;
+    let placed = launch_network::check(context, spec)?;
     let (market, max_price, detail) = check_market(context, spec)?;
-    let zone = spec
-        .get("Placement")
-        .and_then(|placement| text(placement, "AvailabilityZone"))
-        .map(str::to_owned);
+    let zone = check_zone(context, spec)?;
     let mut tags = BTreeMap::new();
+    let mut part_tags: BTreeMap<String, BTreeMap<String, String>> = BTreeMap::new();
     for specification in list(spec, "TagSpecifications") {
         let resource = needed(specification, "ResourceType")?;
         if !TAGGABLE.contains(&resource) {
@@ -111,15 +115,26 @@ pub fn check(context: &Context<'_, '_>, spec: &Value) -> Result<Launch, Failure>
         let given = read_tags(specification)?;
         if resource == "instance" {
             tags.extend(given);
+        } else {
+            part_tags.entry(resource.to_owned()).or_default().extend(given);
         }
     }
-    check_tag_count(&tags)?;
+    for all in part_tags.values().chain([&tags]) {
+        check_tag_count(all)?;
+    }
+    let Placed {
+        subnet,
+        groups,
+        interfaces,
+        public,
+    } = placed;
     Ok(Launch {
         kind,
         image,
         image_id,
         key,
         groups,
+        interfaces,
         subnet,
         zone,
         public,
@@ -127,9 +142,26 @@ pub fn check(context: &Context<'_, '_>, spec: &Value) -> Result<Launch, Failure>
         market,
         max_price,
         tags,
+        part_tags,
         volumes: check_volumes(spec, image)?,
         detail,
     })
+}
+
+/// The zone that a launch names, by its name or its id.
+fn check_zone(context: &Context<'_, '_>, spec: &Value) -> Result<Option<String>, Failure> {
+    let placement = &spec["Placement"];
+    let named = |zone: &String| {
+        text(placement, "AvailabilityZone").is_none_or(|name| name == zone)
+            && text(placement, "AvailabilityZoneId").is_none_or(|id| id == network::zone_id(zone))
+    };
+    let Some(asked) = text(placement, "AvailabilityZone").or(text(placement, "AvailabilityZoneId")) else {
+        return Ok(None);
+    };
+    match catalogue::zones(&context.region).into_iter().find(named) {
+        Some(zone) => Ok(Some(zone)),
+        None => Err(Failure::value(format!("Invalid availability zone: [{asked}]"))),
+    }
 }
 
 fn check_user_data(spec: &Value) -> Result<String, Failure> {
@@ -148,84 +180,6 @@ fn check_user_data(spec: &Value) -> Result<String, Failure> {
         )));
     }
     Ok(String::from_utf8_lossy(&bytes).into_owned())
-}
-
-type Placed = (Option<Subnet>, Vec<String>, Option<bool>);
-
-fn check_network(context: &Context<'_, '_>, spec: &Value) -> Result<Placed, Failure> {
-    let interfaces = list(spec, "NetworkInterfaces");
-    let (mut subnet, mut groups) = (
-        text(spec, "SubnetId").map(str::to_owned),
-        texts(spec, "SecurityGroupIds"),
-    );
-    let mut public = None;
-    if let Some(interface) = interfaces.first() {
-        if !groups.is_empty() || !texts(spec, "SecurityGroups").is_empty() {
-            return Err(Failure::combination(
-                "Network interfaces and an instance-level security groups may not be specified on the same request",
-            ));
-        }
-        // Overrides of a fleet say the subnet beside the template's interface; that is
-        // allowed. In one request it is not: `RunInstances` looks for that before.
-        if int(interface, "DeviceIndex") != Some(0) {
-            return Err(Failure::value(
-                "The first network interface must have the device index 0",
-            ));
-        }
-        groups = texts(interface, "Groups");
-        subnet = text(interface, "SubnetId").map(str::to_owned).or(subnet);
-        public = interface.get("AssociatePublicIpAddress").and_then(Value::as_bool);
-    }
-    let subnet = match subnet {
-        None => None,
-        Some(id) => Some(
-            network::subnets(&context.region)
-                .into_iter()
-                .find(|subnet| subnet.id == id)
-                .ok_or_else(|| {
-                    Failure::client(
-                        "InvalidSubnetID.NotFound",
-                        format!("The subnet ID '{id}' does not exist"),
-                    )
-                })?,
-        ),
-    };
-    let vpc = subnet.as_ref().map_or_else(
-        || network::default_vpc(&context.region),
-        |subnet| subnet.vpc.clone(),
-    );
-    if let Some(name) = texts(spec, "SecurityGroups").first() {
-        return Err(Failure::client(
-            "InvalidGroup.NotFound",
-            format!(
-                "The security group '{name}' does not exist in default VPC (names are not simulated: use ids)"
-            ),
-        ));
-    }
-    for id in &groups {
-        match security_groups::group(context, id) {
-            None => {
-                return Err(Failure::client(
-                    "InvalidGroup.NotFound",
-                    format!("The security group '{id}' does not exist"),
-                ));
-            }
-            Some((_, other)) if other != vpc => {
-                return Err(Failure::client(
-                    "InvalidParameter",
-                    format!(
-                        "Security group {id} and subnet {} belong to different networks.",
-                        subnet.map_or_else(|| vpc.clone(), |subnet| subnet.id)
-                    ),
-                ));
-            }
-            Some(_) => {}
-        }
-    }
-    if groups.is_empty() {
-        groups.push(security_groups::default_group(&vpc));
-    }
-    Ok((subnet, groups, public))
 }
 
 /// Market, greatest price, and what else the instance remembers of its order.
@@ -264,6 +218,10 @@ fn check_market(context: &Context<'_, '_>, spec: &Value) -> Result<Bought, Failu
         )));
     }
     detail.insert("interruption".to_owned(), json!(interruption));
+    detail.insert(
+        "spotType".to_owned(),
+        json!(if persistent { "persistent" } else { "one-time" }),
+    );
     let shutdown = text(spec, "InstanceInitiatedShutdownBehavior").unwrap_or("stop");
     detail.insert("shutdown".to_owned(), json!(shutdown));
     let profile = &spec["IamInstanceProfile"];
@@ -387,6 +345,11 @@ pub fn start(
     for volume in &mut volumes {
         volume["id"] = json!(context.id("vol"));
     }
+    let mut interfaces = launch.interfaces.clone();
+    for (index, interface) in interfaces.iter_mut().enumerate() {
+        let id = format!("eni-0{}", digits(&format!("{id} interface {index}"), 16));
+        interface["id"] = json!(id);
+    }
     let gigabytes: i64 = volumes.iter().filter_map(|volume| int(volume, "size")).sum();
     let mut detail = launch.detail.clone();
     let spot_request =
@@ -409,6 +372,7 @@ pub fn start(
         "spotRequest": spot_request,
         "maxPrice": launch.max_price,
         "volumes": volumes,
+        "interfaces": interfaces,
     });
     detail.extend(given.as_object().cloned().unwrap_or_default());
     let mut tags = launch.tags.clone();
@@ -435,7 +399,7 @@ pub fn start(
         disk_price: Decimal::new(gigabytes * VOLUME_MILLIONTHS, 6),
         plan: context.visit.boot.clone(),
         boot: Boot {
-            hostname: instances::hostname(&id),
+            hostname: hostname(&id),
             image: launch.image_id.clone(),
             user: launch.image.user.to_owned(),
             authorized_keys: launch.key.iter().map(|(_, public)| public.clone()).collect(),
@@ -452,6 +416,17 @@ pub fn start(
         detail: Value::Object(detail),
     };
     context.visit.world.create(new);
+    if let Some(machine) = context.visit.world.machines.get_mut(&id) {
+        let own: Vec<(String, &str)> = parts::of(machine)
+            .into_iter()
+            .map(|(part, kind)| (part.to_owned(), kind))
+            .collect();
+        for (part, kind) in own {
+            if let Some(tags) = launch.part_tags.get(kind) {
+                parts::set_tags(machine, &part, tags);
+            }
+        }
+    }
     context.visit.made.push(id.clone());
     context.visit.subject.get_or_insert_with(|| id.clone());
     id

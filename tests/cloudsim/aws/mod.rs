@@ -9,20 +9,26 @@
 //! | --- | --- |
 //! | form in, XML out; names by `queryName`, `locationName`; flat lists | `query`, `xml` |
 //! | what the model does not know is refused and recorded | `query`, `json`, `check` below |
-//! | signatures, clock skew, temporary credentials, permissions | `sigv4`, `access`, `sts` |
+//! | signatures, clock skew, permissions | `sigv4`, `access` |
+//! | temporary credentials of roles, and who has them | `sts` |
 //! | error codes, their status, their form at each service | `failure` |
-//! | regions, zones, default VPC, a private VPC; security groups | `network`, `groups` |
+//! | regions, zones, default VPC, a private VPC | `network` |
+//! | security groups, and their rules as permissions | `groups`, `rules` |
 //! | instance types with GPUs, parts of GPUs, Neuron; where they are carried | `catalogue`, `records`, `offers` |
-//! | the price list as strings, with products nobody wants | `offers` |
+//! | the price list as strings, with products nobody wants; its services and attributes | `price_list` |
 //! | spot prices by zone with their past; requests and their status | `spot` |
 //! | images by SSM parameter; combinations that are missing | `images` |
 //! | key pairs: import, duplicates, deletion of what is not there | `keys` |
+//! | key pairs that the service makes: files, public halves, fingerprints | `pairs` |
 //! | launch templates | `templates` |
-//! | launches: images, architectures, networks, user data, volumes, profiles | `launch` |
+//! | launches: images, architectures, networks, user data, volumes, profiles | `launch`, `launch_network` |
 //! | zones that carry a type, stock, vCPU quotas, prices of a launch | `room` |
 //! | `RunInstances`: client tokens, partial success down to `MinCount` | `run` |
-//! | `CreateFleet`: status 200 with errors inside, partial results, single zone | `fleet`, `fleets` |
-//! | states, reasons, visibility, pages, termination of all or none; tags | `instances`, `tags` |
+//! | `CreateFleet`: status 200 with errors inside, partial results, single zone | `fleet` |
+//! | fleets of the types instant and request, and what each tells | `fleets` |
+//! | visibility, pages, filters, termination of all or none | `instances`, `instance_filters` |
+//! | states, reasons, addresses, network interfaces | `described` |
+//! | tags, of volumes, interfaces and spot requests too | `tags`, `parts` |
 //! | metadata service with tokens, hop limit, spot notices | `imds`, `imds-proxy.py` |
 //! | token buckets by action and region, 503 | `throttle` |
 //! | billing by the second, at least a minute, running time only; stopped ones cost their volumes | `billing` below |
@@ -31,16 +37,17 @@
 //! Amazon's own client for Python judges it in `tests/boto.rs` (`boto3-check.py`).
 //!
 //! What differs from the real thing: a spot instance keeps the price of its launch,
-//! root volumes of running instances are not on the bill, RSA fingerprints are not
-//! MD5, fleets are of the type instant only.
+//! root volumes of running instances are not on the bill, no fleet launches again what
+//! ended, every account has all roles, and RSA keys differ each time, whatever the seed.
 //!
-//! Not here: `DescribeFleetInstances`, `DescribeInstanceAttribute`, `DescribeVolumes` and what
-//! changes volumes (those of an instance are in `DescribeInstances`), `CreateKeyPair`.
+//! Not here: whatever our part of the description does not have, as `DescribeVolumes`,
+//! `StopInstances` or `DescribeRouteTables`.
 
 pub mod access;
 pub mod catalogue;
 pub mod context;
 pub mod controls;
+pub mod described;
 pub mod dispatch;
 pub mod failure;
 pub mod fleet;
@@ -49,16 +56,22 @@ pub mod groups;
 pub mod images;
 pub mod imds;
 pub mod input;
+pub mod instance_filters;
 pub mod instances;
 pub mod json;
 pub mod keys;
 pub mod launch;
+pub mod launch_network;
 pub mod model;
 pub mod network;
 pub mod offers;
+pub mod pairs;
+pub mod parts;
+pub mod price_list;
 pub mod query;
 pub mod records;
 pub mod room;
+pub mod rules;
 pub mod run;
 pub mod service;
 pub mod sigv4;

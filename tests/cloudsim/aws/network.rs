@@ -24,6 +24,27 @@ pub struct Subnet {
     number: usize,
 }
 
+/// How many addresses are left in a subnet.
+const FREE: u32 = 4_091;
+
+impl Subnet {
+    /// Its addresses.
+    fn block(&self) -> String {
+        if self.default {
+            format!("172.31.{}.0/20", self.number * 16)
+        } else {
+            "10.0.0.0/24".to_owned()
+        }
+    }
+
+    fn arn(&self, context: &Context<'_, '_>) -> String {
+        format!(
+            "arn:aws:ec2:{}:{}:subnet/{}",
+            context.region, context.visit.account, self.id
+        )
+    }
+}
+
 /// The default VPC of a region.
 pub fn default_vpc(region: &str) -> String {
     format!("vpc-0{}", digits(&format!("default vpc {region}"), 16))
@@ -111,23 +132,32 @@ pub fn zone_id(zone: &str) -> String {
 
 /// `DescribeAvailabilityZones`.
 pub fn describe_zones(context: &Context<'_, '_>, input: &Value) -> Outcome {
-    let named = texts(input, "ZoneNames");
+    let (names, ids) = (texts(input, "ZoneNames"), texts(input, "ZoneIds"));
     let zones = catalogue::zones(&context.region);
-    if let Some(unknown) = named.iter().find(|name| !zones.contains(name)) {
+    let unknown = names.iter().find(|name| !zones.contains(name));
+    let unknown = unknown.or(ids
+        .iter()
+        .find(|id| !zones.iter().any(|zone| zone_id(zone) == **id)));
+    if let Some(unknown) = unknown {
         return Err(Failure::value(format!("Invalid availability zone: [{unknown}]")));
     }
     let zones = zones
         .into_iter()
-        .filter(|zone| named.is_empty() || named.contains(zone))
+        .filter(|zone| names.is_empty() || names.contains(zone))
+        .filter(|zone| ids.is_empty() || ids.contains(&zone_id(zone)))
         .collect();
     let known = [
-        "zone-name",
-        "zone-id",
-        "state",
-        "region-name",
-        "zone-type",
-        "opt-in-status",
+        "group-long-name",
         "group-name",
+        "message",
+        "opt-in-status",
+        "parent-zone-id",
+        "parent-zone-name",
+        "region-name",
+        "state",
+        "zone-id",
+        "zone-name",
+        "zone-type",
     ];
     let zones = filtered(input, &known, false, zones, |zone: &String, filter| {
         vec![match filter {
@@ -136,7 +166,9 @@ pub fn describe_zones(context: &Context<'_, '_>, input: &Value) -> Outcome {
             "state" => "available".to_owned(),
             "zone-type" => "availability-zone".to_owned(),
             "opt-in-status" => "opt-in-not-required".to_owned(),
-            _ => context.region.clone(),
+            "group-name" | "region-name" => context.region.clone(),
+            // Only zones of other kinds have these.
+            _ => return Vec::new(),
         }]
     })?;
     let zones: Vec<Value> = zones
@@ -158,6 +190,35 @@ pub fn describe_zones(context: &Context<'_, '_>, input: &Value) -> Outcome {
     Ok(json!({"AvailabilityZones": zones}))
 }
 
+const VPC_FILTERS: [&str; 13] = [
+    "cidr",
+    "cidr-block",
+    "cidr-block-association.association-id",
+    "cidr-block-association.cidr-block",
+    "cidr-block-association.state",
+    "cidrBlock",
+    "dhcp-options-id",
+    "dhcpOptionsId",
+    "is-default",
+    "isDefault",
+    "owner-id",
+    "state",
+    "vpc-id",
+];
+
+/// The addresses of a VPC.
+fn block(default: bool) -> &'static str {
+    if default { "172.31.0.0/16" } else { "10.0.0.0/16" }
+}
+
+fn association(vpc: &str) -> String {
+    format!("vpc-cidr-assoc-0{}", digits(&format!("{vpc} addresses"), 16))
+}
+
+fn dhcp_options(region: &str) -> String {
+    format!("dopt-0{}", digits(&format!("dhcp {region}"), 16))
+}
+
 /// `DescribeVpcs`.
 pub fn describe_vpcs(context: &Context<'_, '_>, input: &Value) -> Outcome {
     let all = vec![
@@ -177,13 +238,20 @@ pub fn describe_vpcs(context: &Context<'_, '_>, input: &Value) -> Outcome {
         .collect();
     let found = filtered(
         input,
-        &["vpc-id", "is-default", "isDefault", "state"],
+        &VPC_FILTERS,
         true,
         all,
         |(vpc, default), filter| match filter {
             "vpc-id" => vec![vpc.clone()],
             "is-default" | "isDefault" => vec![default.to_string()],
             "state" => vec!["available".to_owned()],
+            "cidr-block-association.state" => vec!["associated".to_owned()],
+            "cidr" | "cidr-block" | "cidrBlock" | "cidr-block-association.cidr-block" => {
+                vec![block(*default).to_owned()]
+            }
+            "cidr-block-association.association-id" => vec![association(vpc)],
+            "dhcp-options-id" | "dhcpOptionsId" => vec![dhcp_options(&context.region)],
+            "owner-id" => vec![context.visit.account.clone()],
             _ => Vec::new(),
         },
     )?;
@@ -204,7 +272,13 @@ pub fn describe_vpcs(context: &Context<'_, '_>, input: &Value) -> Outcome {
                 "VpcId": vpc,
                 "IsDefault": default,
                 "State": "available",
-                "CidrBlock": if default { "172.31.0.0/16" } else { "10.0.0.0/16" },
+                "CidrBlock": block(default),
+                "CidrBlockAssociationSet": [{
+                    "AssociationId": association(&vpc),
+                    "CidrBlock": block(default),
+                    "CidrBlockState": {"State": "associated"},
+                }],
+                "DhcpOptionsId": dhcp_options(&context.region),
                 "OwnerId": context.visit.account,
                 "InstanceTenancy": "default",
                 "Tags": [],
@@ -213,6 +287,28 @@ pub fn describe_vpcs(context: &Context<'_, '_>, input: &Value) -> Outcome {
         .collect();
     Ok(json!({"Vpcs": vpcs, "NextToken": next}))
 }
+
+const SUBNET_FILTERS: [&str; 19] = [
+    "assign-ipv6-address-on-creation",
+    "availability-zone",
+    "availability-zone-id",
+    "availabilityZone",
+    "availabilityZoneId",
+    "available-ip-address-count",
+    "cidr",
+    "cidr-block",
+    "cidrBlock",
+    "default-for-az",
+    "defaultForAz",
+    "enable-dns64",
+    "ipv6-native",
+    "map-public-ip-on-launch",
+    "owner-id",
+    "state",
+    "subnet-arn",
+    "subnet-id",
+    "vpc-id",
+];
 
 /// `DescribeSubnets`.
 pub fn describe_subnets(context: &Context<'_, '_>, input: &Value) -> Outcome {
@@ -231,24 +327,26 @@ pub fn describe_subnets(context: &Context<'_, '_>, input: &Value) -> Outcome {
         .into_iter()
         .filter(|subnet| named.is_empty() || named.contains(&subnet.id))
         .collect();
-    let known = [
-        "subnet-id",
-        "vpc-id",
-        "availability-zone",
-        "availabilityZone",
-        "default-for-az",
-        "defaultForAz",
-        "map-public-ip-on-launch",
-        "state",
-    ];
-    let found = filtered(input, &known, true, all, |subnet: &Subnet, filter| match filter {
-        "subnet-id" => vec![subnet.id.clone()],
-        "vpc-id" => vec![subnet.vpc.clone()],
-        "availability-zone" | "availabilityZone" => vec![subnet.zone.clone()],
-        "state" => vec!["available".to_owned()],
-        "default-for-az" | "defaultForAz" | "map-public-ip-on-launch" => vec![subnet.default.to_string()],
-        _ => Vec::new(),
-    })?;
+    let found = filtered(
+        input,
+        &SUBNET_FILTERS,
+        true,
+        all,
+        |subnet: &Subnet, filter| match filter {
+            "subnet-id" => vec![subnet.id.clone()],
+            "vpc-id" => vec![subnet.vpc.clone()],
+            "availability-zone" | "availabilityZone" => vec![subnet.zone.clone()],
+            "availability-zone-id" | "availabilityZoneId" => vec![zone_id(&subnet.zone)],
+            "available-ip-address-count" => vec![FREE.to_string()],
+            "cidr" | "cidr-block" | "cidrBlock" => vec![subnet.block()],
+            "owner-id" => vec![context.visit.account.clone()],
+            "state" => vec!["available".to_owned()],
+            "subnet-arn" => vec![subnet.arn(context)],
+            "default-for-az" | "defaultForAz" | "map-public-ip-on-launch" => vec![subnet.default.to_string()],
+            "assign-ipv6-address-on-creation" | "enable-dns64" | "ipv6-native" => vec!["false".to_owned()],
+            _ => Vec::new(),
+        },
+    )?;
     let (found, next) = page(
         input,
         Pages {
@@ -268,14 +366,21 @@ pub fn describe_subnets(context: &Context<'_, '_>, input: &Value) -> Outcome {
                 "AvailabilityZone": subnet.zone,
                 "AvailabilityZoneId": zone_id(&subnet.zone),
                 "State": "available",
-                "CidrBlock": if subnet.default {
-                    format!("172.31.{}.0/20", subnet.number * 16)
-                } else {
-                    "10.0.0.0/24".to_owned()
-                },
-                "AvailableIpAddressCount": 4_091,
+                "CidrBlock": subnet.block(),
+                "SubnetArn": subnet.arn(context),
+                "AvailableIpAddressCount": FREE,
                 "DefaultForAz": subnet.default,
                 "MapPublicIpOnLaunch": subnet.default,
+                "MapCustomerOwnedIpOnLaunch": false,
+                "AssignIpv6AddressOnCreation": false,
+                "Ipv6CidrBlockAssociationSet": [],
+                "Ipv6Native": false,
+                "EnableDns64": false,
+                "PrivateDnsNameOptionsOnLaunch": {
+                    "HostnameType": "ip-name",
+                    "EnableResourceNameDnsARecord": false,
+                    "EnableResourceNameDnsAAAARecord": false,
+                },
                 "OwnerId": context.visit.account,
                 "Tags": [],
             })

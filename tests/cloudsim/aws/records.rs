@@ -5,6 +5,52 @@ use serde_json::{Value, json};
 use super::catalogue::{Device, InstanceType, Quota};
 
 impl InstanceType {
+    /// How many network cards it has, and what one of them does.
+    fn cards(&self) -> (u32, &'static str) {
+        match self.name {
+            "p5.48xlarge" => (32, "100 Gigabit"),
+            "p6-b200.48xlarge" => (8, "400 Gigabit"),
+            // Others say it in their words about the network.
+            _ => self
+                .network
+                .split_once("x ")
+                .and_then(|(count, each)| Some((count.parse().ok()?, each)))
+                .unwrap_or((1, self.network)),
+        }
+    }
+
+    fn network_info(&self) -> Value {
+        let (cards, performance) = self.cards();
+        // The interfaces for fabrics belong to those types that fill a host.
+        let fast = self.vcpus >= 96 && self.quota != Quota::Inf;
+        let each: Vec<Value> = (0..cards)
+            .map(|index| {
+                json!({
+                    "NetworkCardIndex": index,
+                    "NetworkPerformance": performance,
+                    "MaximumNetworkInterfaces": 4,
+                })
+            })
+            .collect();
+        let mut info = json!({
+            "NetworkPerformance": self.network,
+            "MaximumNetworkInterfaces": 4,
+            "MaximumNetworkCards": cards,
+            "DefaultNetworkCardIndex": 0,
+            "NetworkCards": each,
+            "Ipv4AddressesPerInterface": 15,
+            "Ipv6AddressesPerInterface": 15,
+            "Ipv6Supported": true,
+            "EnaSupport": "required",
+            "EfaSupported": fast,
+            "EncryptionInTransitSupported": fast,
+        });
+        if fast {
+            info["EfaInfo"] = json!({"MaximumEfaInterfaces": cards});
+        }
+        info
+    }
+
     /// How the API describes it.
     pub fn describe(&self) -> Value {
         let mut classes = vec!["on-demand"];
@@ -25,11 +71,11 @@ impl InstanceType {
             "BareMetal": false,
             "Hypervisor": if self.name.starts_with("p3.") { "xen" } else { "nitro" },
             "ProcessorInfo": {"SupportedArchitectures": [self.architecture], "SustainedClockSpeedInGhz": 2.5},
-            "VCpuInfo": {"DefaultVCpus": self.vcpus, "DefaultCores": self.vcpus.div_ceil(2), "DefaultThreadsPerCore": 2},
+            "VCpuInfo": {"DefaultVCpus": self.vcpus, "DefaultCores": self.cores(), "DefaultThreadsPerCore": self.threads()},
             "MemoryInfo": {"SizeInMiB": self.memory},
             "InstanceStorageSupported": self.storage > 0,
             "EbsInfo": {"EbsOptimizedSupport": "default", "EncryptionSupport": "supported", "NvmeSupport": "required"},
-            "NetworkInfo": {"NetworkPerformance": self.network, "MaximumNetworkInterfaces": 4, "Ipv6Supported": true, "EnaSupport": "required", "EfaSupported": self.vcpus >= 96},
+            "NetworkInfo": self.network_info(),
             "PlacementGroupInfo": {"SupportedStrategies": ["cluster", "partition", "spread"]},
             "HibernationSupported": false,
             "BurstablePerformanceSupported": burstable,

@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::context::Context;
+use super::described::describe_one;
 use super::failure::{Failure, Outcome};
 use super::input::{client_token, int, list, text};
 use super::launch::{self, Launch, Order};
 use super::network::{self, Subnet};
-use super::{instances, room, templates};
+use super::{room, templates};
 
 /// Most instances of one call.
 const MOST: i64 = 1_000;
@@ -115,7 +116,7 @@ fn reservation_now(context: &Context<'_, '_>, remembered: &Value) -> Value {
         .world
         .machines_of(&context.visit.account)
         .filter(|machine| machine.detail["reservation"] == id)
-        .map(|machine| instances::describe_one(context, machine, machine.phase))
+        .map(|machine| describe_one(context, machine, machine.phase))
         .collect();
     json!({
         "ReservationId": id,

@@ -9,8 +9,11 @@ use serde_json::{Value, json};
 use super::catalogue::{self, InstanceType, TYPES};
 use super::context::{Context, moment};
 use super::failure::{Failure, Outcome};
+use super::groups;
 use super::input::{Pages, filtered, flag, int, page, tag_set, tag_values, text, texts};
+use super::instances::groups_of;
 use super::network::zone_id;
+use super::parts;
 use crate::core::machine::{Cause, Machine, Phase};
 use crate::core::market::Market;
 
@@ -89,7 +92,8 @@ pub fn describe_prices(context: &Context<'_, '_>, input: &Value) -> Outcome {
         .filter(|kind| linux && kind.spot && (named.is_empty() || named.iter().any(|name| name == kind.name)))
     {
         for zone in catalogue::zones(&context.region) {
-            let wanted = text(input, "AvailabilityZone").is_none_or(|wanted| wanted == zone);
+            let wanted = text(input, "AvailabilityZone").is_none_or(|wanted| wanted == zone)
+                && text(input, "AvailabilityZoneId").is_none_or(|wanted| wanted == zone_id(&zone));
             if !wanted || !kind.carried_in(&zone) {
                 continue;
             }
@@ -199,30 +203,51 @@ fn find<'a>(context: &'a Context<'_, '_>, ids: &[String]) -> Result<Vec<(&'a str
         .collect())
 }
 
+/// Filters by the place in the description that they look at; what no request here has
+/// finds none.
+const FILTERS: [(&str, &str); 22] = [
+    ("availability-zone-group", "/AvailabilityZoneGroup"),
+    ("create-time", "/CreateTime"),
+    ("fault-code", "/Fault/Code"),
+    ("fault-message", "/Fault/Message"),
+    ("instance-id", "/InstanceId"),
+    ("launch-group", "/LaunchGroup"),
+    ("launch.group-id", "/LaunchSpecification/SecurityGroups/0/GroupId"),
+    (
+        "launch.group-name",
+        "/LaunchSpecification/SecurityGroups/0/GroupName",
+    ),
+    ("launch.image-id", "/LaunchSpecification/ImageId"),
+    ("launch.instance-type", "/LaunchSpecification/InstanceType"),
+    ("launch.key-name", "/LaunchSpecification/KeyName"),
+    ("launched-availability-zone", "/LaunchedAvailabilityZone"),
+    ("launched-availability-zone-id", "/LaunchedAvailabilityZoneId"),
+    ("network-interface.subnet-id", "/LaunchSpecification/SubnetId"),
+    ("product-description", "/ProductDescription"),
+    ("spot-instance-request-id", "/SpotInstanceRequestId"),
+    ("spot-price", "/SpotPrice"),
+    ("state", "/State"),
+    ("status-code", "/Status/Code"),
+    ("status-message", "/Status/Message"),
+    ("type", "/Type"),
+    ("valid-until", "/ValidUntil"),
+];
+
 /// `DescribeSpotInstanceRequests`.
 pub fn describe_requests(context: &Context<'_, '_>, input: &Value) -> Outcome {
     let found = find(context, &texts(input, "SpotInstanceRequestIds"))?;
-    let known = [
-        "instance-id",
-        "spot-instance-request-id",
-        "state",
-        "status-code",
-        "type",
-    ];
-    let found = filtered(
-        input,
-        &known,
-        true,
-        found,
-        |(request, machine), filter| match filter {
-            "instance-id" => vec![machine.id.clone()],
-            "spot-instance-request-id" => vec![(*request).to_owned()],
-            "state" => vec![request_state(machine).0.to_owned()],
-            "status-code" => vec![request_state(machine).1.to_owned()],
-            "type" => vec!["one-time".to_owned()],
-            other => tag_values(&machine.mark.tags, other),
-        },
-    )?;
+    let known = FILTERS.map(|(name, _)| name);
+    let found = filtered(input, &known, true, found, |(request, machine), filter| {
+        let place = FILTERS.iter().find(|(name, _)| *name == filter);
+        match place {
+            Some((_, place)) => {
+                let described = describe_one(context, request, machine);
+                let value = described.pointer(place).cloned().unwrap_or_default();
+                value.as_str().map(str::to_owned).into_iter().collect()
+            }
+            None => tag_values(&parts::tags_of(machine, request), filter),
+        }
+    })?;
     let (found, next) = page(
         input,
         Pages {
@@ -235,24 +260,45 @@ pub fn describe_requests(context: &Context<'_, '_>, input: &Value) -> Outcome {
     )?;
     let requests: Vec<Value> = found
         .into_iter()
-        .map(|(request, machine)| {
-            let (state, code) = request_state(machine);
-            json!({
-                "SpotInstanceRequestId": request,
-                "InstanceId": machine.id,
-                "State": state,
-                "Status": {"Code": code, "Message": code, "UpdateTime": moment(machine.created())},
-                "Type": "one-time",
-                "SpotPrice": text(&machine.detail, "maxPrice").map_or_else(|| machine.on_demand_price.to_string(), str::to_owned),
-                "CreateTime": moment(machine.created()),
-                "LaunchedAvailabilityZone": machine.region,
-                "ProductDescription": "Linux/UNIX",
-                "InstanceInterruptionBehavior": machine.detail["interruption"],
-                "Tags": tag_set(&BTreeMap::new()),
-            })
-        })
+        .map(|(request, machine)| describe_one(context, request, machine))
         .collect();
     Ok(json!({"SpotInstanceRequests": requests, "NextToken": next}))
+}
+
+/// A request as answers have it.
+fn describe_one(context: &Context<'_, '_>, request: &str, machine: &Machine) -> Value {
+    let (state, code) = request_state(machine);
+    let detail = &machine.detail;
+    let groups: Vec<Value> = groups_of(machine)
+        .into_iter()
+        .map(|id| {
+            let name = groups::group(context, &id).map(|(name, _)| name);
+            json!({"GroupId": id, "GroupName": name})
+        })
+        .collect();
+    json!({
+        "SpotInstanceRequestId": request,
+        "InstanceId": machine.id,
+        "State": state,
+        "Status": {"Code": code, "Message": code, "UpdateTime": moment(machine.created())},
+        "Type": detail["spotType"],
+        "SpotPrice": text(detail, "maxPrice").map_or_else(|| machine.on_demand_price.to_string(), str::to_owned),
+        "CreateTime": moment(machine.created()),
+        "LaunchSpecification": {
+            "ImageId": detail["image"],
+            "InstanceType": machine.instance_type,
+            "KeyName": detail["key"],
+            "SubnetId": detail["subnet"],
+            "SecurityGroups": groups,
+            "Placement": {"AvailabilityZone": machine.region},
+            "Monitoring": {"Enabled": false},
+        },
+        "LaunchedAvailabilityZone": machine.region,
+        "LaunchedAvailabilityZoneId": zone_id(&machine.region),
+        "ProductDescription": "Linux/UNIX",
+        "InstanceInterruptionBehavior": detail["interruption"],
+        "Tags": tag_set(&parts::tags_of(machine, request)),
+    })
 }
 
 /// `CancelSpotInstanceRequests`. The instances go on.

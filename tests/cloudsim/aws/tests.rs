@@ -2,11 +2,14 @@
 
 mod boto;
 mod credentials;
+mod descriptions;
 mod fleets;
+mod keys;
 mod launches;
 mod metadata;
 mod networks;
 mod offers;
+mod roles;
 mod wire;
 
 use std::fmt::Write as _;
@@ -168,20 +171,23 @@ impl Hand {
         }
     }
 
-    /// An EC2 call; parameters as `Name=value` with plain values.
-    fn ec2(&self, action: &str, parameters: &[(&str, &str)]) -> Reply {
-        let mut body = format!("Action={action}&Version=2016-11-15");
+    /// A call by a form; parameters as `Name=value` with plain values.
+    fn form(&self, service: &str, version: &str, action: &str, parameters: &[(&str, &str)]) -> Reply {
+        let mut body = format!("Action={action}&Version={version}");
         for (name, value) in parameters {
             let _ = write!(body, "&{name}={}", escape(value));
         }
         let headers = [("content-type", "application/x-www-form-urlencoded")];
-        self.send(self.signed("ec2", &headers, &body)).expect("an answer")
+        self.send(self.signed(service, &headers, &body))
+            .expect("an answer")
+    }
+
+    fn ec2(&self, action: &str, parameters: &[(&str, &str)]) -> Reply {
+        self.form("ec2", "2016-11-15", action, parameters)
     }
 
     fn sts(&self, action: &str) -> Reply {
-        let body = format!("Action={action}&Version=2011-06-15");
-        let headers = [("content-type", "application/x-www-form-urlencoded")];
-        self.send(self.signed("sts", &headers, &body)).expect("an answer")
+        self.form("sts", "2011-06-15", action, &[])
     }
 
     fn json(&self, service: &str, target: &str, body: &Value) -> Reply {

@@ -1,4 +1,4 @@
-//! The account's SSH keys and registry credentials.
+//! The account's SSH keys.
 
 use serde_json::json;
 
@@ -6,23 +6,6 @@ use super::Runpod;
 use super::wire::{Keys, given};
 use crate::core::cloud::{Refusal, Visit};
 use crate::core::http::Answer;
-
-/// The one registry credential there is.
-pub(super) const REGISTRY: (&str, &str) = ("reg-docker-hub", "docker hub");
-
-pub(super) fn registries() -> Answer {
-    Answer::json(
-        200,
-        &json!({"registries": [{"id": REGISTRY.0, "name": REGISTRY.1}]}),
-    )
-}
-
-pub(super) fn registry(id: &str) -> Result<Answer, Refusal> {
-    if id != REGISTRY.0 {
-        return Err(Refusal::NotFound("registry not found".to_owned()));
-    }
-    Ok(Answer::json(200, &json!({"id": REGISTRY.0, "name": REGISTRY.1})))
-}
 
 impl Runpod {
     /// The keys of an account.

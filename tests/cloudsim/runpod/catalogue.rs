@@ -1,4 +1,4 @@
-//! GPUs, CPUs and data centers with prices and stock.
+//! GPUs and data centers with prices and stock.
 //!
 //! A GPU is a type of the world: `on_demand` is its price in SECURE and `spot` its floor for
 //! bids, both for one GPU; those of COMMUNITY are in `detail`. Stock is by data center;
@@ -115,10 +115,8 @@ pub(super) const DATA_CENTERS: [(&str, &str, &str, &str, bool); 4] = [
 /// The newest CUDA that hosts have, and older ones they run.
 pub(super) const CUDA: [&str; 4] = ["12.4", "12.6", "12.8", "13.0"];
 
-const CPUS: [(&str, &str, &str, i64); 2] = [
-    ("cpu3c", "Compute-Optimized 3", "3c", 30),
-    ("cpu5c", "Compute-Optimized 5", "5c", 35),
-];
+/// Data centers that have fast network volumes too.
+pub(super) const FAST_STORAGE: [&str; 1] = ["EU-RO-1"];
 
 pub(super) fn furnish(world: &mut World) {
     world.regions = DATA_CENTERS.iter().map(|(id, ..)| (*id).to_owned()).collect();
@@ -151,20 +149,6 @@ pub(super) fn furnish(world: &mut World) {
             world
                 .stock
                 .set(Shelf::new(id, COMMUNITY, Market::Spot), Left::Plenty);
-        }
-    }
-    for (id, name, group, thousandths) in CPUS {
-        world.add_type(InstanceType {
-            name: id.to_owned(),
-            gpu: name.to_owned(),
-            on_demand: Decimal::new(thousandths, 3),
-            detail: json!({ "group": group }),
-            ..InstanceType::default()
-        });
-        for (place, ..) in DATA_CENTERS {
-            world
-                .stock
-                .set(Shelf::new(id, place, Market::OnDemand), Left::Plenty);
         }
     }
 }
@@ -202,6 +186,15 @@ pub(super) fn has_global_networking(place: &str) -> bool {
     DATA_CENTERS
         .iter()
         .any(|(id, .., global)| *id == place && *global)
+}
+
+/// The types of network volumes that a data center has.
+fn volume_types(place: &str) -> &'static [&'static str] {
+    if FAST_STORAGE.contains(&place) {
+        &["STANDARD", "HIGH_PERFORMANCE"]
+    } else {
+        &["STANDARD"]
+    }
 }
 
 /// The country of a data center.
@@ -245,6 +238,16 @@ pub(super) fn level(world: &World, gpu: &str, places: &[String], market: Market)
         1..=2 => "LOW",
         3..=9 => "MEDIUM",
         _ => "HIGH",
+    }
+}
+
+/// A level in the words of GraphQL.
+pub(super) fn stock_status(level: &str) -> Option<&'static str> {
+    match level {
+        "LOW" => Some("Low"),
+        "MEDIUM" => Some("Medium"),
+        "HIGH" => Some("High"),
+        _ => None,
     }
 }
 
@@ -388,40 +391,6 @@ fn center_name(place: &str) -> &str {
         .map_or(place, |(_, name, ..)| name)
 }
 
-/// The CPU catalogue, or one of it.
-pub(super) fn cpus(visit: &mut Visit<'_>, one: Option<&str>) -> Result<Answer, Refusal> {
-    let availability = visit.request.parameter("include") == Some("AVAILABILITY");
-    if availability != visit.request.parameter("product").is_some() {
-        return Err(Refusal::Bad(
-            "include=AVAILABILITY and product go together".to_owned(),
-        ));
-    }
-    let mut cpus: Vec<Value> = visit
-        .world
-        .types
-        .values()
-        .filter(|cpu| cpu.gpus == 0 && one.is_none_or(|one| one == cpu.name))
-        .map(|cpu| {
-            let mut value = json!({
-                "id": cpu.name, "name": cpu.gpu, "group": cpu.detail.get("group"), "vcpu": {"min": 2, "max": 32},
-                "ramGbPerVcpu": 2.0, "price": {"securePerVcpu": number(cpu.on_demand), "serverlessPerVcpu": 0.0},
-            });
-            if let (true, Value::Object(fields)) = (availability, &mut value) {
-                let level = level(visit.world, &cpu.name, &visit.world.regions, Market::OnDemand);
-                fields.insert("availability".to_owned(), level.into());
-            }
-            value
-        })
-        .collect();
-    if one.is_some() {
-        let cpu = cpus
-            .pop()
-            .ok_or_else(|| Refusal::NotFound("CPU type not found".to_owned()))?;
-        return Ok(Answer::json(200, &cpu));
-    }
-    Ok(Answer::json(200, &json!({ "cpus": cpus })))
-}
-
 /// The data centers, or one of them.
 pub(super) fn data_centers(visit: &mut Visit<'_>, one: Option<&str>) -> Result<Answer, Refusal> {
     let with_gpus = visit
@@ -429,13 +398,22 @@ pub(super) fn data_centers(visit: &mut Visit<'_>, one: Option<&str>) -> Result<A
         .parameter("include")
         .is_some_and(|include| include.contains("GPU_AVAILABILITY"));
     let global = visit.request.parameter("globalNetwork");
+    let list = |name: &str| {
+        let given = visit.request.parameter(name);
+        given
+            .map(|text| text.split(',').collect::<Vec<_>>())
+            .unwrap_or_default()
+    };
+    let (regions, storage) = (list("regions"), list("networkVolumeTypes"));
     let mut centers: Vec<Value> = DATA_CENTERS
         .iter()
         .filter(|(id, ..)| one.is_none_or(|one| one == *id))
         .filter(|(.., has)| global.is_none_or(|wanted| wanted == has.to_string()))
+        .filter(|(_, _, region, ..)| regions.is_empty() || regions.contains(region))
+        .filter(|(id, ..)| storage.iter().all(|wanted| volume_types(id).contains(wanted)))
         .map(|(id, name, region, _, global)| {
             let mut value = json!({
-                "id": id, "name": name, "region": region, "networkVolumeTypes": ["STANDARD"], "compliance": [],
+                "id": id, "name": name, "region": region, "networkVolumeTypes": volume_types(id), "compliance": [],
                 "globalNetwork": global,
             });
             if let (true, Value::Object(fields)) = (with_gpus, &mut value) {

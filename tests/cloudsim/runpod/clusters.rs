@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use rust_decimal::Decimal;
 use serde_json::{Value, json};
 
-use super::Runpod;
 use super::order::Order;
 use super::pods::status;
+use super::templates::DISK;
 use super::wire::{Compute, CreateCluster, Tier, given};
+use super::{Runpod, catalogue, volumes};
 use crate::core::cloud::{Refusal, Visit};
 use crate::core::http::Answer;
 use crate::core::machine::Phase;
@@ -24,6 +26,19 @@ pub(super) struct Cluster {
     compute: Compute,
     pods: Vec<String>,
     created: Timestamp,
+}
+
+/// A cluster that somebody wants.
+#[derive(Debug)]
+pub(super) struct NewCluster {
+    pub(super) name: String,
+    pub(super) kind: String,
+    pub(super) compute: Compute,
+    pub(super) places: Vec<String>,
+    /// The most that an hour of it may cost.
+    pub(super) ceiling: Option<Decimal>,
+    /// What all its pods have.
+    pub(super) pod: Order,
 }
 
 fn missing() -> Refusal {
@@ -43,9 +58,54 @@ impl Runpod {
         let Some(image) = given.image else {
             return Err(Refusal::Bad("image is required".to_owned()));
         };
-        let compute = given.compute;
-        let wanted =
-            |place: &String| given.data_center_ids.is_empty() || given.data_center_ids.contains(place);
+        let network_volume = given.mounts.network.and_then(|mut volumes| volumes.pop());
+        let ordered = NewCluster {
+            name: given.name,
+            kind: given.r#type,
+            compute: given.compute,
+            places: given.data_center_ids,
+            ceiling: None,
+            pod: Order {
+                image,
+                args: given.args,
+                env: given.env,
+                ports: given.ports,
+                disk: given.disk.unwrap_or(DISK),
+                volume: given.mounts.persistent.map(|mount| (mount.size, mount.path)),
+                network_volume: network_volume.map(|mount| (mount.volume_id, mount.path)),
+                start_ssh: given.start_ssh,
+                ..Order::default()
+            },
+        };
+        let id = self.rent_cluster(visit, ordered)?;
+        let cluster = self.own_cluster(visit, &id)?;
+        Ok(Answer::json(201, &self.cluster(visit.world, &id, cluster)))
+    }
+
+    /// Rents all pods of a cluster, or none.
+    pub(super) fn rent_cluster(
+        &mut self,
+        visit: &mut Visit<'_>,
+        ordered: NewCluster,
+    ) -> Result<String, Refusal> {
+        let compute = ordered.compute;
+        let mut places = ordered.places;
+        if let Some((volume, _)) = &ordered.pod.network_volume {
+            let found = volumes::find(visit.world, &visit.account, volume);
+            let found = found.map_err(|_| Refusal::Bad("network volume not found".to_owned()))?;
+            if !places.is_empty() && !places.contains(&found.region) {
+                return Err(Refusal::Bad("the network volume is somewhere else".to_owned()));
+            }
+            places = vec![found.region.clone()];
+        }
+        let count = Decimal::from(compute.gpu_count_per_pod) * Decimal::from(compute.pod_count);
+        let gpu = visit.world.types.get(&compute.gpu_type_id);
+        let price = gpu.and_then(|gpu| catalogue::price(gpu, Tier::Secure, Market::OnDemand));
+        let dear = |price: Decimal| ordered.ceiling.is_some_and(|ceiling| price * count > ceiling);
+        if price.is_none_or(dear) {
+            return Err(Refusal::NoCapacity);
+        }
+        let wanted = |place: &String| places.is_empty() || places.contains(place);
         let enough = |place: &String| match visit.world.stock.left(&Shelf::new(
             &compute.gpu_type_id,
             place,
@@ -65,25 +125,14 @@ impl Runpod {
         let mut pods = Vec::new();
         for rank in 0..compute.pod_count {
             let order = Order {
-                name: format!("{}-{rank}", given.name),
-                image: image.clone(),
-                args: given.args.clone(),
-                env: given.env.clone(),
-                ports: given.ports.clone(),
-                disk: given.disk.unwrap_or(20),
-                volume: given
-                    .mounts
-                    .persistent
-                    .as_ref()
-                    .map(|mount| (mount.size, mount.path.clone())),
+                name: format!("{}-{rank}", ordered.name),
                 hardware: compute.gpu_type_id.clone(),
                 count: compute.gpu_count_per_pod,
                 tiers: vec![Tier::Secure],
                 places: vec![place.clone()],
-                start_ssh: given.start_ssh,
                 public_ip: true,
                 member: Some((id.clone(), rank, format!("10.65.0.{}", rank + 2))),
-                ..Order::default()
+                ..ordered.pod.clone()
             };
             match self.rent(visit, &order) {
                 Ok(pod) => pods.push(pod),
@@ -99,15 +148,14 @@ impl Runpod {
         visit.subject = Some(id.clone());
         let cluster = Cluster {
             account: visit.account.clone(),
-            name: given.name,
-            kind: given.r#type,
+            name: ordered.name,
+            kind: ordered.kind,
             compute,
             pods,
             created: visit.now(),
         };
-        let shown = self.cluster(visit.world, &id, &cluster);
-        self.clusters.insert(id, cluster);
-        Ok(Answer::json(201, &shown))
+        self.clusters.insert(id.clone(), cluster);
+        Ok(id)
     }
 
     fn own_cluster(&self, visit: &Visit<'_>, id: &str) -> Result<&Cluster, Refusal> {

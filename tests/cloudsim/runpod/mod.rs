@@ -5,50 +5,67 @@
 //!
 //! | fact | where |
 //! | --- | --- |
-//! | REST v1 is retired: 410 | [`Runpod::refuse`] |
+//! | REST v1 is retired: 410, unless the control `v1` brings it back | [`Runpod::refuse`], `v1/` |
 //! | one bearer key for REST and GraphQL; a pod has a key of its own with which it can end itself | [`Runpod::authenticate`] |
-//! | catalogue: prices for one GPU by cloud, stock by data center, CUDA versions; `include` and `product` belong together | `catalogue.rs` |
+//! | catalogue: prices for one GPU by cloud, stock by data center, CUDA versions; `include` and `product` belong together | `catalogue.rs`, `cpus.rs` |
 //! | create: exactly one of gpu and cpu; cross-field rules and no capacity are both 400 | `order.rs`, `pods.rs` |
 //! | status; `ssh.direct` null until some time after RUNNING, and without `22/tcp`; cost 0 when EXITED | `pods.rs` |
 //! | delete 204, then 404; members of clusters 409 and hidden from the list | `pods.rs`, `clusters.rs` |
 //! | spot only by GraphQL: floor price, bid, `SUPPLY_CONSTRAINT` with or without code in a 200; `podBidResume` | `graphql/` |
 //! | `desiredStatus` says RUNNING at once, `runtime` is null until it runs | `graphql/answers.rs` |
 //! | an out-bid pod becomes EXITED, gives its GPU back, and its disks cost | [`Runpod::happened`] |
-//! | `terminateAfter`, `stopAfter` | `pods.rs` |
+//! | `terminateAfter`, `stopAfter` | `order.rs`, [`Runpod::happened`] |
+//! | changes of a pod: no other kind of mount, no other network volume | `edit.rs` |
+//! | templates give what an order leaves out; of variables each by itself; none is deleted while a pod refers to it | `templates.rs` |
+//! | registry credentials are never shown, and not deleted while a pod pulls with them | `registries.rs` |
+//! | network volumes cost until they are deleted, only grow, and hold their pods in their data center of SECURE | `volumes.rs`, `order.rs` |
+//! | billing in buckets of time | `billing.rs` |
 //! | `PUT /v2/account/ssh-keys` replaces all keys | `account.rs` |
 //! | `application/problem+json`; `RateLimit` headers on every answer, `Retry-After` on 429 | [`Runpod::refuse`], [`Runpod::finish`] |
 //!
 //! Quotas of an account: `pods`. Controls: `POST /_sim/cloud/market {"gpu", "bid", "cloud"}` moves
 //! the floor of bids and stops who bids less, `POST /_sim/cloud/rate {"calls"}` sets the calls in a minute,
-//! `POST /_sim/cloud/pages {"pods"}` lists pods in pages of so many.
+//! `POST /_sim/cloud/pages {"pods"}` lists pods in pages of so many, `POST /_sim/cloud/v1 {"served"}`
+//! answers REST v1 as before its end, for clients that others publish.
 //!
 //! Pages of pods (`limit`, `cursor`, `pagination`) are not in the description, which is of August
 //! 2026: RunPod's own `runpodctl` asks and reads so since October. A request with them is checked
 //! against the description without them.
 //!
-//! Not here: `createCluster` and `deleteCluster` of GraphQL (REST has them), logs of pods, changes of
-//! a pod's disks, template and global network, storing and deleting registry credentials, templates,
-//! network volumes, serverless, billing.
+//! Not here, and answered with 501: serverless, logs of pods, changes of clusters, ECR delegations.
+//! There are secrets and savings plans in GraphQL, which are nowhere here.
 //!
 //! RunPod's own Python package judges its GraphQL in `tests/sdk.rs`.
 //!
 //! Assumed, since no fact says it: the number of the rate limit (600 a minute), that `env` of a
-//! pod in GraphQL is a list of `NAME=value`, that a pod
-//! costs from its order, that a bid below the floor is a lack of capacity, and that GB of
-//! disk of a stopped pod cost 0.0003 an hour.
+//! pod in GraphQL is a list of `NAME=value`, that a pod costs from its order, that a bid below the
+//! floor is a lack of capacity, that a GB of disk of a stopped pod costs 0.0003 an hour, that a
+//! month has 730 hours and network volumes cost by the second (RunPod charges them by the hour), what
+//! fast ones cost, that a volume is not deleted under a pod, that names of templates and
+//! credentials are unique in an account in each API (v1 says so), and that `deployCpuPod` wants
+//! `deployCost` or a template: each client that is known gives one of them.
 
 mod account;
+mod args;
+mod billing;
+mod calls;
 mod catalogue;
 mod clusters;
+mod cpus;
+mod edit;
 mod graphql;
 mod order;
 mod pods;
+mod registries;
+mod templates;
+mod v1;
+mod volumes;
 mod wire;
 
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::SignedDuration;
@@ -57,21 +74,27 @@ use serde_json::{Value, json};
 
 use crate::core::account::AccountId;
 use crate::core::billing::{Billing, Halted};
-use crate::core::cloud::{Call, Cloud, Effect, Refusal, Visit, holder};
+use crate::core::cloud::{Call, Cloud, Refusal, Visit, holder};
 use crate::core::description::Description;
 use crate::core::http::{Answer, Request};
 use crate::core::limits::Windows;
 use crate::core::machine::{Cause, Phase};
+use crate::core::resource::Resource;
 use crate::core::world::{Happening, World};
 
 /// The simulated RunPod.
 pub struct Runpod {
     description: Option<Arc<Description>>,
+    /// REST v1, while it is answered.
+    v1: Option<v1::Served>,
     pods: BTreeMap<String, pods::Extra>,
     clusters: BTreeMap<String, clusters::Cluster>,
     /// Keys of pods: the account and the pod.
     pod_keys: BTreeMap<String, (AccountId, String)>,
     ssh_keys: BTreeMap<AccountId, Vec<String>>,
+    templates: BTreeMap<String, templates::Template>,
+    /// Accounts that have deleted the registry credential that all begin with.
+    given_up: BTreeSet<AccountId>,
     windows: Windows,
     rate: usize,
     room: Option<usize>,
@@ -82,15 +105,21 @@ pub struct Runpod {
 
 const MINUTE: SignedDuration = SignedDuration::from_mins(1);
 
+/// What is told to who asks for what RunPod has and nobody simulates.
+const LEFT_OUT: &str = "this simulator leaves that out: it has pods, clusters and what they refer to";
+
 impl Runpod {
     /// RunPod with its rate limit.
     pub fn new() -> Self {
         Self {
             description: Description::load("runpod-rest-v2.json"),
+            v1: None,
             pods: BTreeMap::new(),
             clusters: BTreeMap::new(),
             pod_keys: BTreeMap::new(),
             ssh_keys: BTreeMap::new(),
+            templates: templates::catalogue(),
+            given_up: BTreeSet::new(),
             windows: Windows::default(),
             rate: 600,
             room: None,
@@ -123,42 +152,18 @@ fn problem(status: u16, detail: impl Into<String>) -> Answer {
     Answer::new(status, "application/problem+json", body.to_string())
 }
 
-/// All calls.
-const CALLS: [Call; 33] = [
-    Call::new("pods.list", Effect::Read),
-    Call::new("pods.create", Effect::Create),
-    Call::new("pods.get", Effect::Read),
-    Call::new("pods.update", Effect::Change),
-    Call::new("pods.delete", Effect::Delete),
-    Call::new("pods.action", Effect::Delete),
-    Call::new("clusters.list", Effect::Read),
-    Call::new("clusters.create", Effect::Create),
-    Call::new("clusters.get", Effect::Read),
-    Call::new("clusters.pods", Effect::Read),
-    Call::new("clusters.delete", Effect::Delete),
-    Call::new("gpus.list", Effect::Read),
-    Call::new("gpus.get", Effect::Read),
-    Call::new("cpus.list", Effect::Read),
-    Call::new("cpus.get", Effect::Read),
-    Call::new("datacenters.list", Effect::Read),
-    Call::new("datacenters.get", Effect::Read),
-    Call::new("registries.list", Effect::Read),
-    Call::new("registries.get", Effect::Read),
-    Call::new("keys.get", Effect::Read),
-    Call::new("keys.replace", Effect::Change),
-    Call::new("graphql.gpuTypes", Effect::Read),
-    Call::new("graphql.myself", Effect::Read),
-    Call::new("graphql.dataCenters", Effect::Read),
-    Call::new("graphql.pod", Effect::Read),
-    Call::new("graphql.podFindAndDeployOnDemand", Effect::Create),
-    Call::new("graphql.podRentInterruptable", Effect::Create),
-    Call::new("graphql.deployCpuPod", Effect::Create),
-    Call::new("graphql.podStop", Effect::Change),
-    Call::new("graphql.podResume", Effect::Change),
-    Call::new("graphql.podBidResume", Effect::Change),
-    Call::new("graphql.podTerminate", Effect::Delete),
-    Call::new("graphql.updateUserSettings", Effect::Change),
-];
+/// Something of this kind that an account has.
+fn owned<'a>(world: &'a World, account: &str, kind: &str, id: &str) -> Option<&'a Resource> {
+    let found = world.resources.get(id).filter(|found| found.kind == kind);
+    found.filter(|found| found.account == account && found.exists())
+}
+
+/// All that an account has of a kind, the oldest first.
+fn all_of<'a>(world: &'a World, account: &'a str, kind: &'a str) -> Vec<&'a Resource> {
+    let mut all: Vec<&Resource> = world.resources_of(account, kind).collect();
+    all.sort_by(|a, b| (a.created, &a.id).cmp(&(b.created, &b.id)));
+    all
+}
 
 impl Cloud for Runpod {
     fn name(&self) -> &'static str {
@@ -175,46 +180,26 @@ impl Cloud for Runpod {
     fn furnish(&mut self, world: &mut World) {
         world.end_takes = SignedDuration::from_secs(2);
         catalogue::furnish(world);
+        cpus::furnish(world);
     }
 
     fn calls(&self) -> Vec<Call> {
-        CALLS.to_vec()
+        calls::all()
     }
 
     fn recognise(&self, request: &Request) -> Option<Call> {
-        let segments = request.segments();
-        let parts: Vec<&str> = segments.iter().map(String::as_str).collect();
-        let (name, effect) = match (request.method.as_str(), parts.as_slice()) {
-            ("POST", ["graphql"]) => return Some(graphql::call(request)),
-            ("GET", ["v2", "pods"]) => ("pods.list", Effect::Read),
-            ("POST", ["v2", "pods"]) => ("pods.create", Effect::Create),
-            ("GET", ["v2", "pods", _]) => ("pods.get", Effect::Read),
-            ("PATCH", ["v2", "pods", _]) => ("pods.update", Effect::Change),
-            ("DELETE", ["v2", "pods", _]) => ("pods.delete", Effect::Delete),
-            ("POST", ["v2", "pods", _, "action"]) => ("pods.action", Effect::Delete),
-            ("GET", ["v2", "clusters"]) => ("clusters.list", Effect::Read),
-            ("POST", ["v2", "clusters"]) => ("clusters.create", Effect::Create),
-            ("GET", ["v2", "clusters", _]) => ("clusters.get", Effect::Read),
-            ("GET", ["v2", "clusters", _, "pods"]) => ("clusters.pods", Effect::Read),
-            ("DELETE", ["v2", "clusters", _]) => ("clusters.delete", Effect::Delete),
-            ("GET", ["v2", "catalog", "gpus"]) => ("gpus.list", Effect::Read),
-            ("GET", ["v2", "catalog", "gpus", _]) => ("gpus.get", Effect::Read),
-            ("GET", ["v2", "catalog", "cpus"]) => ("cpus.list", Effect::Read),
-            ("GET", ["v2", "catalog", "cpus", _]) => ("cpus.get", Effect::Read),
-            ("GET", ["v2", "catalog", "datacenters"]) => ("datacenters.list", Effect::Read),
-            ("GET", ["v2", "catalog", "datacenters", _]) => ("datacenters.get", Effect::Read),
-            ("GET", ["v2", "registries"]) => ("registries.list", Effect::Read),
-            ("GET", ["v2", "registries", _]) => ("registries.get", Effect::Read),
-            ("GET", ["v2", "account", "ssh-keys"]) => ("keys.get", Effect::Read),
-            ("PUT", ["v2", "account", "ssh-keys"]) => ("keys.replace", Effect::Change),
-            _ => return None,
-        };
-        Some(Call::new(name, effect))
+        if graphql::is_meant(request) {
+            return graphql::call(request);
+        }
+        calls::rest(request, self.v1.is_some())
     }
 
     fn check(&self, request: &Request, call: &Call) -> Vec<String> {
         if call.name.starts_with("graphql") {
             return graphql::check(request);
+        }
+        if let Some(v1) = self.v1.as_ref().filter(|_| call.name.starts_with("v1.")) {
+            return v1.check(request, call);
         }
         let mut wrong = wire::check(request, call);
         if let Some(description) = &self.description {
@@ -245,7 +230,7 @@ impl Cloud for Runpod {
         };
         if let Some((account, pod)) = self.pod_keys.get(key) {
             let itself = match call.name {
-                "pods.delete" => request.path.ends_with(pod.as_str()),
+                "pods.delete" | "v1.pods.delete" => request.path.ends_with(pod.as_str()),
                 "graphql.podTerminate" => String::from_utf8_lossy(&request.body).contains(pod.as_str()),
                 _ => false,
             };
@@ -293,15 +278,33 @@ impl Cloud for Runpod {
             "clusters.delete" => self.delete_cluster(visit, &part(2)),
             "gpus.list" => catalogue::gpus(visit, None),
             "gpus.get" => catalogue::gpus(visit, Some(&part(3))),
-            "cpus.list" => catalogue::cpus(visit, None),
-            "cpus.get" => catalogue::cpus(visit, Some(&part(3))),
+            "cpus.list" => cpus::cpus(visit, None),
+            "cpus.get" => cpus::cpus(visit, Some(&part(3))),
             "datacenters.list" => catalogue::data_centers(visit, None),
             "datacenters.get" => catalogue::data_centers(visit, Some(&part(3))),
-            "registries.list" => Ok(account::registries()),
-            "registries.get" => account::registry(&part(2)),
+            "templates.public" => Ok(self.public_templates(visit)),
+            "templates.list" => Ok(self.list_templates(visit)),
+            "templates.create" => self.create_template(visit),
+            "templates.get" => self.get_template(visit, &part(2)),
+            "templates.update" => self.update_template(visit, &part(2)),
+            "templates.delete" => self.delete_template(visit, &part(2)),
+            "volumes.list" => Ok(volumes::list(visit)),
+            "volumes.create" => volumes::create(visit),
+            "volumes.get" => volumes::get(visit, &part(2)),
+            "volumes.update" => volumes::update(visit, &part(2)),
+            "volumes.delete" => self.delete_volume(visit, &part(2)),
+            "registries.list" => Ok(self.list_registries(visit)),
+            "registries.create" => self.create_registry(visit),
+            "registries.get" => self.get_registry(visit, &part(2)),
+            "registries.delete" => self.delete_registry(visit, &part(2)),
+            "billing.all" => self.bill_all(visit),
+            "billing.pods" => self.bill_pods(visit),
+            "billing.clusters" => self.bill_clusters(visit),
+            "billing.volumes" => billing::bill_volumes(visit),
             "keys.get" => Ok(self.get_keys(visit)),
             "keys.replace" => self.replace_keys(visit),
             name if name.starts_with("graphql") => self.answer_graphql(visit),
+            name if name.starts_with("v1.") => self.answer_v1(visit, &part(2)),
             _ => Err(Refusal::UnknownCall),
         }
     }
@@ -309,6 +312,9 @@ impl Cloud for Runpod {
     fn refuse(&mut self, refusal: &Refusal, request: &Request, call: Option<&Call>) -> Answer {
         if call.is_some_and(|call| call.name.starts_with("graphql")) {
             return graphql::refuse(refusal, call.map_or("", |call| call.name));
+        }
+        if request.path.starts_with("/v1") && self.v1.is_some() {
+            return v1::refuse(refusal, request);
         }
         match refusal {
             Refusal::TooMany { retry_after } => {
@@ -331,10 +337,12 @@ impl Cloud for Runpod {
             }
             Refusal::Bad(what) => problem(400, what.clone()),
             Refusal::NotFound(what) => problem(404, what.clone()),
-            Refusal::UnknownCall if request.path.starts_with("/v1/") => Answer::json(
+            Refusal::UnknownCall if request.path.starts_with("/v1") => Answer::json(
                 410,
                 &json!({"error": "The REST API v1 was retired on 15 November 2026. Use v2."}),
             ),
+            Refusal::UnknownCall if graphql::is_meant(request) => graphql::left_out(),
+            Refusal::UnknownCall if calls::is_left_out(request) => problem(501, LEFT_OUT),
             Refusal::UnknownCall => problem(404, "resource not found"),
             Refusal::Answer(answer) => answer.clone(),
         }
@@ -356,7 +364,10 @@ impl Cloud for Runpod {
         let described = |description: &Arc<Description>| description.check_answer(request, answer);
         match &self.description {
             Some(description) if request.path.starts_with("/v2") => described(description),
-            Some(_) | None => Vec::new(),
+            Some(_) | None => match &self.v1 {
+                Some(v1) if request.path.starts_with("/v1") => v1.check_answer(request, answer),
+                Some(_) | None => Vec::new(),
+            },
         }
     }
 
@@ -393,6 +404,11 @@ impl Cloud for Runpod {
                     .and_then(|pods| usize::try_from(pods).ok())
                     .filter(|pods| *pods > 0);
                 Some(Ok(json!({ "pods": self.page })))
+            }
+            "v1" => {
+                let served = body.get("served") == Some(&Value::Bool(true));
+                self.v1 = served.then(v1::Served::new);
+                Some(Ok(json!({ "served": served })))
             }
             "rate" => Some(match body.get("calls").and_then(Value::as_u64) {
                 Some(calls) => {

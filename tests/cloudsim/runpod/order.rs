@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::catalogue::{self, COMMUNITY, CUDA, at_least};
 use super::pods::Extra;
 use super::wire::Tier;
-use super::{Runpod, account};
+use super::{Runpod, args, volumes};
 use crate::backend::{Boot, SshWay, Start};
 use crate::core::cloud::{Refusal, Visit};
 use crate::core::machine::{Mark, NewMachine};
@@ -36,7 +36,8 @@ pub(super) struct Order {
     pub(super) is_cpu: bool,
     pub(super) tiers: Vec<Tier>,
     pub(super) places: Vec<String>,
-    pub(super) country: Option<String>,
+    /// Codes; empty where any will do.
+    pub(super) countries: Vec<String>,
     pub(super) exact_cuda: Vec<String>,
     pub(super) least_cuda: Option<String>,
     pub(super) start_ssh: bool,
@@ -51,9 +52,22 @@ pub(super) struct Order {
     pub(super) terminate_after: Option<Timestamp>,
     /// Cluster, rank and address.
     pub(super) member: Option<(String, u32, String)>,
+    /// The template that the pod refers to. REST v2 takes its settings and keeps no reference.
+    pub(super) template: Option<String>,
+    /// A locked pod is neither stopped nor restarted.
+    pub(super) locked: bool,
 }
 
-const LETTERS: &str = "abcdefghijklmnopqrstuvwxyz0123456789";
+impl Order {
+    /// What an hour of the disks costs while the pod is stopped.
+    pub(super) fn disk_price(&self) -> Decimal {
+        let gigabytes = self.disk + self.volume.as_ref().map_or(0, |(size, _)| *size);
+        Decimal::from(gigabytes) * Decimal::new(3, 4)
+    }
+}
+
+/// What ids are made of.
+pub(super) const LETTERS: &str = "abcdefghijklmnopqrstuvwxyz0123456789";
 
 impl Runpod {
     /// Rents it, or says why not.
@@ -65,10 +79,8 @@ impl Runpod {
         if order.is_cpu != (hardware.gpus == 0) {
             return bad("no such GPU or CPU type");
         }
-        if order
-            .registry
-            .as_deref()
-            .is_some_and(|id| id != account::REGISTRY.0)
+        if let Some(registry) = &order.registry
+            && self.registry_of(visit, registry).is_err()
         {
             return bad("no such registry credential");
         }
@@ -78,6 +90,7 @@ impl Runpod {
         if order.global_networking && (order.is_cpu || hardware.name.starts_with("AMD")) {
             return bad("global networking requires an NVIDIA GPU");
         }
+        let order = &at_volume(visit, order)?;
         visit.enough("pods")?;
         let (tier, place, price) = place(visit, order, &hardware).ok_or(Refusal::NoCapacity)?;
         let market = if order.bid.is_some() {
@@ -99,7 +112,6 @@ impl Runpod {
         } else {
             catalogue::price(&hardware, tier, Market::OnDemand).unwrap_or(price)
         };
-        let gigabytes = order.disk + order.volume.as_ref().map_or(0, |(size, _)| *size);
         visit.world.create(NewMachine {
             id: id.clone(),
             account: visit.account.clone(),
@@ -113,7 +125,7 @@ impl Runpod {
             market,
             price: price * count,
             on_demand_price: on_demand * count,
-            disk_price: Decimal::from(gigabytes) * Decimal::new(3, 4),
+            disk_price: order.disk_price(),
             plan: visit.boot.clone(),
             boot: self.boot(&visit.account, order, &id, &key),
             detail: Value::Null,
@@ -141,7 +153,7 @@ impl Runpod {
 
     /// What boots: images of RunPod start sshd by themselves with `PUBLIC_KEY`; in others
     /// nothing does unless the command says so.
-    fn boot(&self, account: &str, order: &Order, id: &str, key: &str) -> Boot {
+    pub(super) fn boot(&self, account: &str, order: &Order, id: &str, key: &str) -> Boot {
         let mut env = order.env.clone();
         if order.start_ssh && !env.contains_key("PUBLIC_KEY") {
             let keys = self.keys_of(account);
@@ -163,7 +175,7 @@ impl Runpod {
         let start = if own_sshd {
             Start::OnStart(String::new())
         } else {
-            Start::Command(words(&order.args))
+            Start::Command(args::command(&order.args))
         };
         let nvidia = !order.is_cpu && order.hardware.starts_with("NVIDIA");
         Boot {
@@ -183,6 +195,28 @@ impl Runpod {
     pub(super) fn center(place: &str) -> Option<&str> {
         (place != COMMUNITY).then_some(place)
     }
+}
+
+/// The order as its network volume allows it: where the volume is, which is in SECURE, and
+/// without a disk of its own beside it.
+fn at_volume(visit: &Visit<'_>, order: &Order) -> Result<Order, Refusal> {
+    let mut order = order.clone();
+    let Some((volume, _)) = &order.network_volume else {
+        return Ok(order);
+    };
+    let found = volumes::find(visit.world, &visit.account, volume);
+    let found = found.map_err(|_| Refusal::Bad("network volume not found".to_owned()))?;
+    let place = found.region.clone();
+    order.tiers.retain(|tier| *tier == Tier::Secure);
+    let reachable = order.places.is_empty() || order.places.contains(&place);
+    if order.tiers.is_empty() || !reachable {
+        return Err(Refusal::Bad(format!(
+            "the network volume is in {place} of the secure cloud"
+        )));
+    }
+    order.places = vec![place];
+    order.volume = None;
+    Ok(order)
 }
 
 /// The tier, the place and the price of one GPU or vCPU.
@@ -228,10 +262,8 @@ fn place(visit: &Visit<'_>, order: &Order, hardware: &InstanceType) -> Option<(T
         }
         for place in catalogue::places(visit.world, *tier) {
             let wanted = order.places.is_empty() || order.places.contains(&place);
-            let country = order
-                .country
-                .as_deref()
-                .is_none_or(|code| code == catalogue::country(&place));
+            let country = catalogue::country(&place);
+            let country = order.countries.is_empty() || order.countries.iter().any(|code| code == country);
             let networked = !order.global_networking || catalogue::has_global_networking(&place);
             let left = visit.world.stock.has(&Shelf::new(&hardware.name, &place, market));
             if wanted && country && networked && left {
@@ -245,52 +277,4 @@ fn place(visit: &Visit<'_>, order: &Order, hardware: &InstanceType) -> Option<(T
 /// How long after its boot a pod has its public port.
 pub(super) fn has_port(since: Option<Timestamp>, now: Timestamp, after: SignedDuration) -> bool {
     since.is_some_and(|since| now.duration_since(since) >= after)
-}
-
-/// The words of a command line, with quotes as a shell has them.
-fn words(text: &str) -> Vec<String> {
-    let mut words = Vec::new();
-    let mut word = String::new();
-    let (mut quote, mut begun) = (None, false);
-    let mut letters = text.chars();
-    while let Some(letter) = letters.next() {
-        match (quote, letter) {
-            (Some(open), _) if letter == open => quote = None,
-            (Some('"') | None, '\\') => {
-                word.extend(letters.next());
-                begun = true;
-            }
-            (Some(_), _) => word.push(letter),
-            (None, '\'' | '"') => {
-                quote = Some(letter);
-                begun = true;
-            }
-            (None, _) if letter.is_whitespace() => {
-                if begun {
-                    words.push(std::mem::take(&mut word));
-                    begun = false;
-                }
-            }
-            (None, _) => {
-                word.push(letter);
-                begun = true;
-            }
-        }
-    }
-    if begun {
-        words.push(word);
-    }
-    words
-}
-
-#[cfg(test)]
-mod tests {
-    use super::words;
-
-    #[test]
-    fn a_command_line_is_split_as_a_shell_does() {
-        assert_eq!(words("bash -c 'a \"b\" $C'"), ["bash", "-c", "a \"b\" $C"]);
-        assert_eq!(words(" a\\ b \"c 'd'\" '' "), ["a b", "c 'd'", ""]);
-        assert!(words("").is_empty());
-    }
 }

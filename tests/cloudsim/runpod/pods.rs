@@ -4,11 +4,11 @@ use jiff::{SignedDuration, Timestamp};
 use rust_decimal::Decimal;
 use serde_json::{Value, json};
 
-use super::Runpod;
 use super::catalogue::number;
 use super::order::{Order, has_port};
-use super::problem;
-use super::wire::{Act, Action, CreatePod, Tier, UpdatePod, given};
+use super::templates::Container;
+use super::wire::{Act, Action, CreatePod, Tier, given};
+use super::{Runpod, cpus, problem};
 use crate::core::cloud::{Refusal, Visit};
 use crate::core::http::Answer;
 use crate::core::machine::{Cause, Machine, Phase};
@@ -43,12 +43,21 @@ pub(super) fn status(machine: &Machine, phase: Phase, takes: SignedDuration, now
     }
 }
 
+/// What is wanted of a pod, not what is: RUNNING from the first moment.
+pub(super) fn desired_status(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Pending | Phase::Running | Phase::Failed => "RUNNING",
+        Phase::Halted => "EXITED",
+        Phase::Ending | Phase::Ended => "TERMINATED",
+    }
+}
+
 fn missing() -> Refusal {
     Refusal::NotFound("pod not found".to_owned())
 }
 
 /// A pod of this account that exists.
-fn own<'a>(visit: &'a Visit<'_>, id: &str) -> Result<&'a Machine, Refusal> {
+pub(super) fn own<'a>(visit: &'a Visit<'_>, id: &str) -> Result<&'a Machine, Refusal> {
     let machine = visit
         .world
         .machines
@@ -73,6 +82,19 @@ pub(super) fn stop(world: &mut World, id: &str) {
 }
 
 impl Runpod {
+    /// Whether an account has a pod of an order like this that nobody has ended.
+    pub(super) fn has_pod(&self, world: &World, account: &str, like: impl Fn(&Order) -> bool) -> bool {
+        world
+            .machines_of(account)
+            .filter(|machine| !matches!(machine.phase, Phase::Ending | Phase::Ended))
+            .any(|machine| self.pods.get(&machine.id).is_some_and(|extra| like(&extra.order)))
+    }
+
+    /// Whether a pod is locked.
+    pub(super) fn is_locked(&self, id: &str) -> bool {
+        self.pods.get(id).is_some_and(|extra| extra.order.locked)
+    }
+
     pub(super) fn create_by_rest(&mut self, visit: &mut Visit<'_>) -> Result<Answer, Refusal> {
         let given: CreatePod = given(visit.request)?;
         let bad = |what: &str| Err(Refusal::Bad(what.to_owned()));
@@ -84,47 +106,48 @@ impl Runpod {
                 gpu.allowed_cuda_versions,
                 gpu.min_cuda_version,
             ),
-            (None, Some(cpu)) => (cpu.id, cpu.vcpu_count, true, Vec::new(), None),
+            (None, Some(cpu)) => (cpu.id, cpu.vcpu_count, true, Some(Vec::new()), None),
             (Some(_), Some(_)) | (None, None) => return bad("exactly one of gpu and cpu must be set"),
         };
-        if !exact.is_empty() && least.is_some() {
+        if exact.as_ref().is_some_and(|exact| !exact.is_empty()) && least.is_some() {
             return bad("allowedCudaVersions and minCudaVersion are mutually exclusive");
         }
         if given.mounts.persistent.is_some() && given.mounts.network.is_some() {
             return bad("mounts.persistent and mounts.network are mutually exclusive");
         }
-        if given.template_id.is_some() {
-            return Err(Refusal::NotFound("template not found".to_owned()));
-        }
-        let Some(image) = given.image else {
-            return bad("image is required");
-        };
         let network_volume = given.mounts.network.and_then(|mut volumes| volumes.pop());
-        if network_volume.is_some() {
-            return bad("network volume not found");
-        }
-        let order = Order {
-            name: given.name,
-            image,
+        let mut exact_cuda = exact.clone().unwrap_or_default();
+        let mut container = Container {
+            image: given.image,
             args: given.args,
-            env: given.env,
-            ports: given.ports,
-            disk: given.disk.unwrap_or(20),
+            disk: given.disk,
             volume: given.mounts.persistent.map(|mount| (mount.size, mount.path)),
-            network_volume: network_volume.map(|mount| (mount.volume_id, mount.path)),
+            ports: given.ports,
+            env: given.env,
             registry: given.registry,
+            start_ssh: given.start_ssh,
+        };
+        if let Some(id) = &given.template_id {
+            let template = self.pod_template(&visit.account, id)?;
+            container = container.over(template, is_cpu || network_volume.is_some());
+            if exact.is_none() && least.is_none() {
+                exact_cuda.clone_from(&template.cuda);
+            }
+        }
+        let order = container.complete(Order {
+            name: given.name,
+            network_volume: network_volume.map(|mount| (mount.volume_id, mount.path)),
             hardware,
             count,
             is_cpu,
             tiers: vec![given.cloud],
             places: given.data_center_ids,
-            exact_cuda: exact,
+            exact_cuda,
             least_cuda: least,
-            start_ssh: given.start_ssh,
             public_ip: true,
             global_networking: given.global_networking,
             ..Order::default()
-        };
+        })?;
         let id = self.rent(visit, &order)?;
         let pod = visit
             .world
@@ -172,34 +195,6 @@ impl Runpod {
         Ok(Answer::json(200, &self.pod(visit.world, machine, machine.phase)))
     }
 
-    pub(super) fn update_pod(&mut self, visit: &mut Visit<'_>, id: &str) -> Result<Answer, Refusal> {
-        let given: UpdatePod = given(visit.request)?;
-        visit.subject = Some(id.to_owned());
-        own(visit, id)?;
-        if self.is_member(id) {
-            return Err(Refusal::Answer(problem(
-                409,
-                "the pod is a member of a cluster; change the cluster",
-            )));
-        }
-        if let Some(Extra { order, .. }) = self.pods.get_mut(id) {
-            if let Some(name) = &given.name {
-                order.name.clone_from(name);
-            }
-            order.image = given.image.unwrap_or_else(|| std::mem::take(&mut order.image));
-            order.args = given.args.unwrap_or_else(|| std::mem::take(&mut order.args));
-            order.env = given.env.unwrap_or_else(|| std::mem::take(&mut order.env));
-            order.ports = given.ports.unwrap_or_else(|| std::mem::take(&mut order.ports));
-            if let Some(registry) = &given.registry {
-                order.registry = registry.as_str().map(str::to_owned);
-            }
-        }
-        if let (Some(machine), Some(name)) = (visit.world.machines.get_mut(id), given.name) {
-            machine.mark.name = name;
-        }
-        self.get_pod(visit, id)
-    }
-
     pub(super) fn delete_pod(&mut self, visit: &mut Visit<'_>, id: &str) -> Result<Answer, Refusal> {
         visit.subject = Some(id.to_owned());
         if own(visit, id)?.phase == Phase::Ending {
@@ -226,7 +221,8 @@ impl Runpod {
             Action::Restart => matches!(machine.phase, Phase::Running),
             Action::Terminate => !matches!(machine.phase, Phase::Ending),
         };
-        if !allowed || self.is_member(id) {
+        let locked = self.is_locked(id) && matches!(action, Action::Stop | Action::Restart);
+        if !allowed || locked || self.is_member(id) {
             return Err(Refusal::Answer(problem(
                 409,
                 "the action is not valid for the pod's current status",
@@ -301,9 +297,9 @@ impl Runpod {
             "dataCenterId": (status != "PROVISIONING").then(|| Self::center(&machine.region)).flatten(),
             "cudaVersion": (status != "PROVISIONING" && !order.is_cpu).then_some("12.8"),
             "ssh": {"proxy": proxy, "direct": ssh_direct},
-            "template": null,
+            "template": order.template,
             "cost": if costs { number(machine.price) } else { 0.0 },
-            "locked": false,
+            "locked": order.locked,
             "globalNetworking": {"enabled": order.global_networking},
             "runtime": running.then(|| json!({"uptime": uptime, "ports": ports})),
             "createdAt": machine.created().to_string(),
@@ -313,7 +309,7 @@ impl Runpod {
             let hardware = if order.is_cpu {
                 (
                     "cpu",
-                    json!({"id": order.hardware, "vcpuCount": order.count, "memory": order.count * 2}),
+                    json!({"id": order.hardware, "vcpuCount": order.count, "memory": order.count * cpus::MEMORY}),
                 )
             } else {
                 ("gpu", json!({"id": order.hardware, "count": order.count}))

@@ -13,6 +13,7 @@ URL, KEY = sys.argv[1:3]
 os.environ["RUNPOD_API_BASE_URL"] = URL
 
 import runpod  # noqa: E402
+from runpod.api.graphql import run_graphql_query  # noqa: E402
 from runpod.error import AuthenticationError, QueryError  # noqa: E402
 
 GPU = "NVIDIA GeForce RTX 4090"
@@ -60,7 +61,58 @@ def check_pods():
     assert runpod.resume_pod(made["id"], 1)["desiredStatus"] == "RUNNING"
     runpod.terminate_pod(made["id"])
     until("it is gone", lambda: runpod.get_pods() == [])
-    refused(QueryError, "Pod not found", runpod.terminate_pod, made["id"])
+    refused(QueryError, "pod not found to terminate", runpod.terminate_pod, made["id"])
+
+
+def check_templates():
+    auth = runpod.create_container_registry_auth("mine", "user", "secret")
+    assert auth["name"] == "mine", auth
+    assert runpod.update_container_registry_auth(auth["id"], "user", "other") == auth
+    refused(QueryError, "name exists", runpod.create_container_registry_auth, "mine", "user", "secret")
+    settings = {"container_disk_in_gb": 15, "ports": "22/tcp, 80/http", "env": {"A": "b"}, "registry_auth_id": auth["id"]}
+    template = runpod.create_template("t", "runpod/stack", "python3 main.py", **settings)
+    assert (template["containerDiskInGb"], template["ports"]) == (15, "22/tcp,80/http"), template
+    assert (template["env"], template["dockerArgs"]) == ([{"key": "A", "value": "b"}], "python3 main.py"), template
+    assert template["isServerless"] is False and template["volumeInGb"] == 0, template
+    refused(QueryError, "Template name must be unique", runpod.create_template, "t", "runpod/stack")
+    refused(QueryError, "no such registry", runpod.create_template, "u", "runpod/stack", registry_auth_id="none")
+    made = runpod.create_pod("templated", gpu_type_id=GPU, template_id=template["id"], env={"C": "d"})
+    assert made["imageName"] == "runpod/stack" and sorted(made["env"]) == ["A=b", "C=d"], made
+    pod = runpod.get_pod(made["id"])
+    assert (pod["containerDiskInGb"], pod["ports"], pod["dockerArgs"]) == (15, "22/tcp,80/http", "python3 main.py"), pod
+    delete = 'mutation { deleteTemplate(templateName: "t") }'
+    refused(QueryError, "in use", run_graphql_query, delete)
+    refused(QueryError, "in use", runpod.delete_container_registry_auth, auth["id"])
+    runpod.terminate_pod(made["id"])
+    until("it is gone", lambda: runpod.get_pods() == [])
+    run_graphql_query(delete)
+    runpod.delete_container_registry_auth(auth["id"])
+    refused(QueryError, "not found", runpod.delete_container_registry_auth, auth["id"])
+
+
+def check_cpus():
+    made = runpod.create_pod("cpu", "runpod/base", instance_id="cpu3c-2-4")
+    (pod,) = runpod.get_pods()
+    assert (pod["id"], pod["gpuCount"], pod["vcpuCount"], pod["costPerHr"]) == (made["id"], 0, 2, 0.06), pod
+    runpod.terminate_pod(made["id"])
+    until("it is gone", lambda: runpod.get_pods() == [])
+
+
+def check_volumes():
+    # The package can mount volumes and not make them.
+    create = 'mutation { createNetworkVolume(input: { name: "v", size: 10, dataCenterId: "EU-RO-1" }) { id } }'
+    volume = run_graphql_query(create)["data"]["createNetworkVolume"]["id"]
+    known = [{"id": volume, "name": "v", "size": 10, "dataCenterId": "EU-RO-1"}]
+    assert runpod.get_user()["networkVolumes"] == known, runpod.get_user()
+    made = runpod.create_pod("mounted", "runpod/stack", GPU, network_volume_id=volume)
+    pod = runpod.get_pod(made["id"])
+    assert (pod["volumeInGb"], pod["volumeMountPath"]) == (0, "/runpod-volume"), pod
+    elsewhere = {"network_volume_id": volume, "data_center_id": "US-TX-3"}
+    refused(QueryError, "network volume", runpod.create_pod, "far", "runpod/stack", GPU, **elsewhere)
+    runpod.terminate_pod(made["id"])
+    until("it is gone", lambda: runpod.get_pods() == [])
+    run_graphql_query(f'mutation {{ deleteNetworkVolume(input: {{ id: "{volume}" }}) }}')
+    assert runpod.get_user()["networkVolumes"] == []
 
 
 def main():
@@ -72,6 +124,9 @@ def main():
     assert (user["pubKey"], user["networkVolumes"]) == (PUBLIC, []), user
     check_offers()
     check_pods()
+    check_templates()
+    check_cpus()
+    check_volumes()
     print(f"runpod {runpod.__version__}: everything understood")
 
 

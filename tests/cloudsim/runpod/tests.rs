@@ -1,10 +1,16 @@
 //! Stories with requests by hand, as the facts describe them.
 
 mod bids;
+mod billing;
 mod catalogue;
+mod changes;
+mod clients;
 mod published;
 mod rest;
 mod sdk;
+mod templates;
+mod v1;
+mod volumes;
 
 use http::Method;
 use serde_json::{Value, json};
@@ -60,6 +66,25 @@ impl World {
 
     pub(super) async fn post(&self, path: &str, body: Value) -> Reply {
         self.client.json(Method::POST, path, body).await.unwrap()
+    }
+
+    pub(super) async fn patch(&self, path: &str, body: Value) -> Reply {
+        self.client.json(Method::PATCH, path, body).await.unwrap()
+    }
+
+    /// The id of what a POST makes.
+    pub(super) async fn made(&self, path: &str, body: Value) -> String {
+        let reply = self.post(path, body).await;
+        assert!(matches!(reply.status, 200 | 201), "{}", reply.body);
+        reply.json()["id"].as_str().unwrap().to_owned()
+    }
+
+    /// The data of a query by GraphQL that is not refused.
+    pub(super) async fn asked(&self, query: &str) -> Value {
+        let reply = self.graphql(query, json!({})).await;
+        let body = reply.json();
+        assert!(reply.status == 200 && body["errors"].is_null(), "{}", reply.body);
+        body["data"].clone()
     }
 
     pub(super) async fn delete(&self, path: &str) -> Reply {

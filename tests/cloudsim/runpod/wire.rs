@@ -6,6 +6,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use super::volumes::Storage;
 use crate::core::cloud::{Call, Refusal};
 use crate::core::http::Request;
 
@@ -31,8 +32,7 @@ impl Tier {
 pub(super) struct Gpu {
     pub(super) id: String,
     pub(super) count: Option<u32>,
-    #[serde(default)]
-    pub(super) allowed_cuda_versions: Vec<String>,
+    pub(super) allowed_cuda_versions: Option<Vec<String>>,
     pub(super) min_cuda_version: Option<String>,
 }
 
@@ -69,14 +69,13 @@ pub(super) struct Mounts {
 pub(super) struct CreatePod {
     pub(super) name: String,
     pub(super) image: Option<String>,
-    #[serde(default)]
-    pub(super) args: String,
+    pub(super) args: Option<String>,
     pub(super) disk: Option<u32>,
     #[serde(default)]
     pub(super) env: BTreeMap<String, String>,
-    #[serde(default)]
-    pub(super) ports: Vec<String>,
-    pub(super) registry: Option<String>,
+    pub(super) ports: Option<Vec<String>>,
+    #[serde(default, deserialize_with = "given_or_null")]
+    pub(super) registry: Option<Value>,
     #[serde(default)]
     pub(super) cloud: Tier,
     pub(super) gpu: Option<Gpu>,
@@ -87,24 +86,110 @@ pub(super) struct CreatePod {
     pub(super) global_networking: bool,
     #[serde(default)]
     pub(super) mounts: Mounts,
-    #[serde(default)]
-    pub(super) start_ssh: bool,
+    pub(super) start_ssh: Option<bool>,
     #[serde(rename = "startJupyter")]
     _start_jupyter: Option<bool>,
     pub(super) template_id: Option<String>,
 }
 
-/// What of a pod can be changed here: what is left out stays, and a registry may be taken away.
+/// Changes of a pod: what is left out stays, and a registry may be taken away.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct UpdatePod {
     pub(super) name: Option<String>,
     pub(super) image: Option<String>,
     pub(super) args: Option<String>,
+    pub(super) disk: Option<u32>,
     pub(super) env: Option<BTreeMap<String, String>>,
     pub(super) ports: Option<Vec<String>>,
     #[serde(default, deserialize_with = "given_or_null")]
     pub(super) registry: Option<Value>,
+    #[serde(default)]
+    pub(super) mounts: Mounts,
+    pub(super) locked: Option<bool>,
+    pub(super) global_networking: Option<bool>,
+    pub(super) template_id: Option<String>,
+}
+
+/// Where a template has a disk: never a network volume.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct TemplateMounts {
+    pub(super) persistent: Option<Persistent>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct CreateTemplate {
+    pub(super) name: String,
+    pub(super) image: String,
+    #[serde(default)]
+    pub(super) args: String,
+    pub(super) disk: Option<u32>,
+    #[serde(default)]
+    pub(super) env: BTreeMap<String, String>,
+    #[serde(default)]
+    pub(super) ports: Vec<String>,
+    pub(super) registry: Option<String>,
+    #[serde(default)]
+    pub(super) mounts: TemplateMounts,
+    #[serde(default)]
+    pub(super) allowed_cuda_versions: Vec<String>,
+    pub(super) category: Option<String>,
+    #[serde(default)]
+    pub(super) public: bool,
+    #[serde(default)]
+    pub(super) serverless: bool,
+    pub(super) start_ssh: Option<bool>,
+    pub(super) start_jupyter: Option<bool>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct UpdateTemplate {
+    pub(super) name: Option<String>,
+    pub(super) image: Option<String>,
+    pub(super) args: Option<String>,
+    pub(super) disk: Option<u32>,
+    pub(super) env: Option<BTreeMap<String, String>>,
+    pub(super) ports: Option<Vec<String>>,
+    #[serde(default, deserialize_with = "given_or_null")]
+    pub(super) registry: Option<Value>,
+    pub(super) mounts: Option<TemplateMounts>,
+    pub(super) allowed_cuda_versions: Option<Vec<String>>,
+    pub(super) category: Option<String>,
+    pub(super) public: Option<bool>,
+    pub(super) serverless: Option<bool>,
+    pub(super) start_ssh: Option<bool>,
+    pub(super) start_jupyter: Option<bool>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct CreateVolume {
+    pub(super) name: String,
+    pub(super) size: u32,
+    pub(super) data_center: String,
+    #[serde(default, rename = "type")]
+    pub(super) storage: Storage,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct UpdateVolume {
+    pub(super) name: Option<String>,
+    pub(super) size: Option<u32>,
+}
+
+/// Who they are is nothing to a simulator that pulls no images.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct CreateRegistry {
+    pub(super) name: String,
+    #[serde(rename = "username")]
+    _username: String,
+    #[serde(rename = "password")]
+    _password: String,
 }
 
 /// A field that is there, as `null` or not.
@@ -172,17 +257,23 @@ pub(super) fn check(request: &Request, call: &Call) -> Vec<String> {
         "pods.update" => body::<UpdatePod>(request).map(drop),
         "pods.action" => body::<Act>(request).map(drop),
         "clusters.create" => body::<CreateCluster>(request).map(drop),
+        "templates.create" => body::<CreateTemplate>(request).map(drop),
+        "templates.update" => body::<UpdateTemplate>(request).map(drop),
+        "volumes.create" => body::<CreateVolume>(request).map(drop),
+        "volumes.update" => body::<UpdateVolume>(request).map(drop),
+        "registries.create" => body::<CreateRegistry>(request).map(drop),
         "keys.replace" => body::<Keys>(request).map(drop),
         _ => return Vec::new(),
     };
     result.err().into_iter().collect()
 }
 
-fn body<T: DeserializeOwned>(request: &Request) -> Result<T, String> {
+/// The body as one of these types.
+pub(super) fn body<T: DeserializeOwned>(request: &Request) -> Result<T, String> {
     serde_json::from_slice(&request.body).map_err(|error| format!("the body: {error}"))
 }
 
-/// The body as one of these types, where the check has been passed.
+/// The same where the check has been passed.
 pub(super) fn given<T: DeserializeOwned>(request: &Request) -> Result<T, Refusal> {
     body(request).map_err(Refusal::Bad)
 }

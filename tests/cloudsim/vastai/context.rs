@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
+use super::billing::Deposit;
 use super::market::Market;
 use super::reply::Failure;
 use crate::core::cloud::Visit;
@@ -21,6 +22,12 @@ pub struct State {
     pub refusing: Vec<i64>,
     /// The last number that was given to something.
     pub last_id: i64,
+    /// Environment variables of all instances, by account and name.
+    pub secrets: BTreeMap<(String, String), String>,
+    /// What was paid ahead, by instance.
+    pub deposits: BTreeMap<String, Deposit>,
+    /// Files with what commands and logs said, by name.
+    pub results: BTreeMap<String, String>,
 }
 
 /// What calls work on.
@@ -44,6 +51,39 @@ impl Context<'_, '_> {
             Ok(Value::Object(body)) => Ok(body),
             Ok(other) => Err(Failure::arguments(format!("expected an object, got {other}"))),
             Err(error) => Err(Failure::arguments(error)),
+        }
+    }
+
+    /// A text of the body; empty where there is none.
+    pub fn text(body: &Map<String, Value>, name: &str) -> String {
+        let text = body.get(name).and_then(Value::as_str);
+        text.unwrap_or_default().to_owned()
+    }
+
+    /// The number of the account.
+    pub fn user(&self) -> i64 {
+        self.visit.account.bytes().map(i64::from).sum()
+    }
+
+    /// A list, cut short when a fault says so.
+    pub fn cut<T>(&self, mut items: Vec<T>) -> Vec<T> {
+        items.truncate(self.visit.keep.unwrap_or(usize::MAX));
+        items
+    }
+
+    /// Filters that a parameter of the query has as JSON.
+    pub fn filters(&self, name: &str) -> Result<Map<String, Value>, Failure> {
+        let invalid = |text: String| Failure::new(400, "invalid_request", text);
+        match self
+            .visit
+            .request
+            .parameter(name)
+            .map(serde_json::from_str::<Value>)
+        {
+            None => Ok(Map::new()),
+            Some(Ok(Value::Object(filters))) => Ok(filters),
+            Some(Ok(other)) => Err(invalid(format!("{name}: expected an object, got {other}"))),
+            Some(Err(error)) => Err(invalid(format!("{name}: {error}"))),
         }
     }
 

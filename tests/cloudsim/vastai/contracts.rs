@@ -1,6 +1,5 @@
 //! Taking an offer, changing a contract, ending it.
 
-use std::collections::BTreeMap;
 use std::str::FromStr as _;
 
 use rust_decimal::Decimal;
@@ -8,16 +7,13 @@ use serde_json::{Map, Value, json};
 
 use super::context::Context;
 use super::market::{Ask, Lookup, Offering};
+use super::orders::Order;
 use super::reply::{Failure, Outcome};
-use super::{keys, overlays};
+use super::{keys, overlays, secrets, templates, volumes};
 use crate::backend::{Boot, SshWay, Start};
 use crate::core::machine::{BootPlan, Cause, Mark, NewMachine, Phase};
 use crate::core::market::Market;
 
-/// Gigabytes of disk where the order names none.
-const USUAL_DISK: i64 = 10;
-/// The longest start-up script, in characters.
-const ONSTART: usize = 4_048;
 /// How long a contract is kept after its end.
 const KEPT: jiff::SignedDuration = jiff::SignedDuration::from_hours(48);
 
@@ -34,6 +30,12 @@ pub fn decimal(value: &Value) -> Option<Decimal> {
 /// `PUT /api/v0/asks/{id}/`.
 pub fn create(context: &mut Context<'_, '_>, id: &str) -> Outcome {
     let body = context.body()?;
+    order(context, id, body)
+}
+
+/// Takes an offer as a body says.
+pub fn order(context: &mut Context<'_, '_>, id: &str, body: Map<String, Value>) -> Outcome {
+    let body = templates::merged(context, body)?;
     let ask_id: i64 = id.parse().map_err(|_| {
         Failure::arguments("error 400/3467: Invalid args: 'id' is required and must be a valid offer ID")
     })?;
@@ -125,6 +127,7 @@ pub fn create(context: &mut Context<'_, '_>, id: &str) -> Outcome {
     for network in &order.networks {
         overlays::may_join(context, network, host.cluster_id)?;
     }
+    let volume = volumes::wanted(context, &body, ask.machine_id)?;
     if let Some(position) = context
         .state
         .refusing
@@ -140,90 +143,11 @@ pub fn create(context: &mut Context<'_, '_>, id: &str) -> Outcome {
     for network in &order.networks {
         overlays::add(context, network, &contract);
     }
+    if let Some(volume) = volume {
+        volumes::mount(context, volume, &contract);
+    }
     let number: i64 = contract.parse().unwrap_or_default();
     Ok(json!({"success": true, "new_contract": number}))
-}
-
-struct Order {
-    image: String,
-    disk: Decimal,
-    label: String,
-    runtype: String,
-    env: BTreeMap<String, String>,
-    networks: Vec<String>,
-    ports: Vec<String>,
-    onstart: String,
-    args: Vec<String>,
-    vm: bool,
-    runs: bool,
-    cancel_unavailable: Option<bool>,
-}
-
-impl Order {
-    fn read(body: &Map<String, Value>) -> Result<Self, Failure> {
-        let text = |name: &str| {
-            body.get(name)
-                .and_then(Value::as_str)
-                .unwrap_or_default()
-                .to_owned()
-        };
-        let image = text("image");
-        if !text("template_hash_id").is_empty() {
-            return Err(Failure::arguments(
-                "error 400/3469: Invalid args: 'template_hash_id' is of no template",
-            ));
-        }
-        if image.is_empty() {
-            return Err(Failure::arguments(
-                "error 400/3470: Invalid args: 'image' is required",
-            ));
-        }
-        let onstart = text("onstart");
-        if onstart.chars().count() > ONSTART {
-            return Err(Failure::arguments(format!(
-                "onstart is longer than {ONSTART} characters"
-            )));
-        }
-        let (mut env, mut networks, mut ports) = (BTreeMap::new(), Vec::new(), Vec::new());
-        for (name, value) in body.get("env").and_then(Value::as_object).into_iter().flatten() {
-            if let Some(network) = name.strip_prefix("-n ") {
-                networks.push(network.trim().to_owned());
-            } else if let Some(port) = name.strip_prefix("-p ") {
-                ports.push(port.trim().to_owned());
-            } else {
-                env.insert(
-                    name.clone(),
-                    value.as_str().map_or_else(|| value.to_string(), str::to_owned),
-                );
-            }
-        }
-        let disk = body
-            .get("disk")
-            .and_then(decimal)
-            .unwrap_or_else(|| Decimal::from(USUAL_DISK));
-        let args = match body.get("args").and_then(Value::as_array) {
-            Some(args) => args.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
-            None => text("args_str").split_whitespace().map(str::to_owned).collect(),
-        };
-        let mut runtype = text("runtype");
-        if runtype.is_empty() {
-            if Vec::is_empty(&args) { "ssh" } else { "args" }.clone_into(&mut runtype);
-        }
-        Ok(Self {
-            image,
-            disk,
-            label: text("label"),
-            runtype,
-            env,
-            networks,
-            ports,
-            onstart,
-            args,
-            vm: body.get("vm").and_then(Value::as_bool).unwrap_or(false),
-            runs: text("target_state") != "stopped",
-            cancel_unavailable: body.get("cancel_unavail").and_then(Value::as_bool),
-        })
-    }
 }
 
 fn start(context: &mut Context<'_, '_>, ask: &Ask, order: &Order, bid: Option<Decimal>) -> String {
@@ -244,8 +168,10 @@ fn start(context: &mut Context<'_, '_>, ask: &Ask, order: &Order, bid: Option<De
     let keys = keys::of_account(context);
     let authorized = keys.iter().map(|(_, key)| key.clone()).collect();
     // What begins with a dash is an option of docker (`-p`, `--shm-size`), and no variable.
-    let mut env = order.env.clone();
-    env.retain(|name, _| !name.starts_with('-'));
+    let mut own = order.env.clone();
+    own.retain(|name, _| !name.starts_with('-'));
+    let mut env = secrets::of_account(context);
+    env.extend(own);
     env.insert("CONTAINER_ID".to_owned(), id.clone());
     env.insert("CONTAINER_API_KEY".to_owned(), container_key);
     let detail = json!({
@@ -272,6 +198,8 @@ fn start(context: &mut Context<'_, '_>, ask: &Ask, order: &Order, bid: Option<De
         "keys": keys.iter().map(|(number, _)| *number).collect::<Vec<_>>(),
         "jupyterToken": context.visit.world.chance.hex(64),
         "endDate": host.listed_until.as_second(),
+        "template": order.template,
+        "volumes": [],
     });
     let plan = context.visit.boot.clone();
     let new = NewMachine {

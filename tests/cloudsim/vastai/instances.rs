@@ -150,6 +150,10 @@ pub fn describe(context: &Context<'_, '_>, machine: &Machine, phase: Phase) -> M
         "end_date": end,
         "duration": (end - created).max(0.0),
         "uptime_mins": uptime,
+        "template_id": detail["template"]["id"],
+        "template_hash_id": detail["template"]["hash_id"],
+        "template_name": detail["template"]["name"],
+        "volume_info": detail["volumes"],
     });
     if let (Value::Object(record), Value::Object(rest)) = (&mut record, rest) {
         record.extend(rest);
@@ -275,11 +279,19 @@ pub fn list(context: &Context<'_, '_>) -> Outcome {
     }))
 }
 
-/// `PUT /api/v0/instances/request_logs/{id}/`.
-pub fn request_logs(context: &Context<'_, '_>, id: &str) -> Outcome {
-    context
-        .instance(id)
-        .map_err(|_| Failure::new(404, "invalid_id", "Invalid instance id."))?;
-    let host = context.visit.request.header("host").unwrap_or("localhost");
-    Ok(json!({"success": true, "msg": "", "result_url": format!("http://{host}/_logs/{id}.log")}))
+/// `GET /api/v0/instances/filters/`: by what the instances of the account can be told apart.
+pub fn filters(context: &Context<'_, '_>) -> Outcome {
+    let mut found: Vec<Value> = Vec::new();
+    for (machine, phase) in visible(context) {
+        let record = describe(context, machine, phase);
+        let combination = json!({
+            "actual_status": record["actual_status"],
+            "gpu_name": record["gpu_name"],
+            "verification": "verified",
+        });
+        if !found.contains(&combination) {
+            found.push(combination);
+        }
+    }
+    Ok(json!({"success": true, "filters": found}))
 }

@@ -17,30 +17,46 @@
 //! | one object under a plural name, null for what is not there; pages of 25; label counts | `instances` |
 //! | direct ports and the proxy; blanks around the address; ports as text | `instances` |
 //! | keys of the account go to all running instances; keys of one instance | `keys` |
+//! | several instances at once, which only the service's own client does | `bulk` |
+//! | commands, logs, copies | `commands` |
 //! | overlays; deleting one ends its instances | `overlays` |
+//! | volumes on a host: offers, rent, orders with one; they cost until they are deleted | `volumes` |
+//! | templates: what an order says goes before what its template says; a change gives another hash | `templates` |
+//! | variables of the account, in the environment of all that is ordered afterwards | `secrets` |
+//! | charges by instance and volume; what is paid ahead makes an instance cheaper | `billing` |
 //! | least time between calls of an endpoint, plain text or JSON with 429 | `limit` below |
 //! | a key in each container that may only end that container | `authenticate` below |
 //! | billing by the started minute; a paused instance costs its disk | `billing` below |
 //!
-//! Vast.ai's own command line judges it in `tests/cli.rs`, where it is installed
-//! (`SKYWARD_VASTAI_CLI` names it).
+//! What the service's own client sends and no description has is in `described`.
 //!
-//! Not simulated: templates, volumes, virtual machines, reserved instances.
+//! Vast.ai's own command line judges it in `tests/cli.rs`.
+//!
+//! Not simulated: virtual machines, volumes of a network, and what is no renting of instances
+//! (hosting, serverless, teams, keys and settings of the account), for which it answers 501.
 
+pub mod billing;
+pub mod bulk;
 pub mod calls;
+pub mod commands;
 pub mod context;
 pub mod contracts;
+mod described;
 pub mod filter;
 pub mod hosts;
 pub mod instances;
 pub mod keys;
 pub mod market;
 pub mod offers;
+mod orders;
 pub mod overlays;
 pub mod reply;
 pub mod search;
+pub mod secrets;
+pub mod templates;
 #[cfg(test)]
 mod tests;
+pub mod volumes;
 
 use std::sync::Arc;
 
@@ -48,7 +64,6 @@ use jiff::SignedDuration;
 use rust_decimal::Decimal;
 use serde_json::{Value, json};
 
-use self::calls::Described;
 use self::context::{Context, State, settle};
 use self::contracts::{CONTRACT_ENDS, CONTRACT_REMOVED};
 use self::market::Market;
@@ -96,40 +111,36 @@ impl Vastai {
         }
     }
 
-    fn description(&self, described: Described) -> Option<&Description> {
-        match described {
-            Described::Corrected => self.corrected.as_deref(),
-            Described::Official => self.official.as_deref(),
-            Described::Used => None,
-        }
-    }
-
     fn perform(&mut self, visit: &mut Visit<'_>, name: &str, holes: &[String]) -> Result<Value, Failure> {
         let hole = |index: usize| holes.get(index).map(String::as_str).unwrap_or_default();
-        let account = visit.account.clone();
-        let balance = visit
-            .world
-            .accounts
-            .get(&account)
-            .and_then(|account| account.balance);
         let context = &mut Context {
             state: &mut self.state,
             visit,
         };
         match name {
             "offers.search" => search::search(context),
+            "offers.search-new" => search::search_new(context),
             "instances.create" => contracts::create(context, hole(0)),
+            "instances.create-many" => bulk::create(context),
+            "instances.launch" => search::launch(context),
             "instances.list-all" => instances::list_all(context),
             "instances.list" => instances::list(context),
+            "instances.filters" => instances::filters(context),
             "instances.get" => instances::get(context, hole(0)),
             "instances.change" => contracts::change(context, hole(0)),
+            "instances.change-many" => bulk::change(context),
             "instances.delete" => contracts::delete(context, hole(0)),
+            "instances.delete-many" => bulk::delete(context),
             "instances.bid" => contracts::bid(context, hole(0)),
             "instances.reboot" | "instances.recycle" => contracts::reboot(context, hole(0)),
-            "instances.logs" => instances::request_logs(context, hole(0)),
+            "instances.logs" => commands::logs(context, hole(0)),
+            "instances.execute" => commands::execute(context, hole(0)),
             "instances.keys" => keys::of_instance(context, hole(0)),
             "instances.attach-key" => keys::attach(context, hole(0)),
             "instances.detach-key" => keys::detach(context, hole(0), hole(1)),
+            "copies.start" | "copies.local" => commands::copy(context),
+            "copies.cancel" | "syncs.cancel" => commands::cancel(context),
+            "syncs.start" => commands::sync(context),
             "keys.list" => keys::list(context),
             "keys.create" => keys::create(context),
             "keys.change" => keys::change(context, hole(0)),
@@ -138,13 +149,27 @@ impl Vastai {
             "overlays.create" => overlays::create(context),
             "overlays.join" => overlays::join(context),
             "overlays.delete" => overlays::delete(context),
-            "account.get" => Ok(json!({
-                "id": account.bytes().map(i64::from).sum::<i64>(),
-                "email": format!("{account}@example.org"),
-                "balance": balance.map_or(json!(100.0), offers::number),
-                "ssh_key": "",
-                "sid": "",
-            })),
+            "volumes.search" => volumes::search(context),
+            "volumes.list" => volumes::list(context),
+            "volumes.rent" => volumes::rent(context),
+            "volumes.copy" => volumes::copy(context),
+            "volumes.delete" => volumes::delete(context),
+            "templates.search" => templates::search(context),
+            "templates.create" => templates::create(context),
+            "templates.edit" | "templates.replace" => templates::edit(context),
+            "templates.delete" => templates::delete(context),
+            "secrets.list" => secrets::list(context),
+            "secrets.create" => secrets::create(context),
+            "secrets.change" => secrets::change(context),
+            "secrets.delete" => secrets::delete(context),
+            "deposits.add" => billing::prepay(context, hole(0)),
+            "deposits.get" => billing::deposit(context, hole(0)),
+            "charges.list" => billing::charges(context),
+            "invoices.list" => billing::invoices(context),
+            "invoices.history" => billing::history(context),
+            "account.get" => billing::account(context),
+            "addresses.list" => billing::addresses(context),
+            "connections.list" => billing::connections(context),
             other => Err(Failure::new(
                 500,
                 "not_written",
@@ -154,25 +179,26 @@ impl Vastai {
     }
 
     /// The least time between two calls of an endpoint, in milliseconds. Those of
-    /// create, delete and get were seen; the others are a guess on the safe side.
+    /// create, delete and get were seen, those with others in the description are from there;
+    /// the rest is a guess on the safe side.
     fn threshold(name: &str) -> i64 {
         match name {
-            "instances.create" => 4_500,
-            "instances.delete" => 3_000,
-            "instances.get" => 2_000,
-            "instances.reboot" | "instances.recycle" => 1_000,
+            "instances.create" | "instances.create-many" | "instances.launch" => 4_500,
+            "instances.delete"
+            | "instances.delete-many"
+            | "secrets.create"
+            | "deposits.get"
+            | "invoices.list" => 3_000,
+            "instances.get" | "deposits.add" => 2_000,
+            "instances.reboot" | "instances.recycle" | "charges.list" => 1_000,
+            "instances.execute" => 1_500,
+            "secrets.list" => 5_000,
+            "volumes.search" | "volumes.delete" => 5_500,
             "logs.download" => 0,
             _ => 500,
         }
     }
 }
-
-/// How an instance runs in the words of the service's own client, and in those of the description.
-const RUN_TYPES: [(&str, &str); 3] = [
-    ("ssh_direc ssh_proxy", "ssh_direct"),
-    ("jupyter_direc ssh_direc ssh_proxy", "jupyter_direct"),
-    ("jupyter_proxy ssh_proxy", "jupyter_proxy"),
-];
 
 impl Cloud for Vastai {
     fn name(&self) -> &'static str {
@@ -208,59 +234,7 @@ impl Cloud for Vastai {
     }
 
     fn check(&self, request: &Request, call: &Call) -> Vec<String> {
-        let Some((_, described, _)) = calls::of(request) else {
-            return Vec::new();
-        };
-        let Some(description) = self.description(described) else {
-            return Vec::new();
-        };
-        let mut request = request.clone();
-        // The service's own client says whose instances it means; no description does.
-        if call.name == "instances.get" {
-            request
-                .query
-                .retain(|(name, value)| name != "owner" || value != "me");
-        }
-        if call.name == "instances.create"
-            && let Ok(Value::Object(mut body)) = request.json()
-        {
-            if self.lenient {
-                return Vec::new();
-            }
-            // What is null is not there: the service's own client sends all it has.
-            body.retain(|_, value| !value.is_null());
-            if let Some(Value::String(kind)) = body.get_mut("runtype")
-                && let Some((_, plain)) = RUN_TYPES.iter().find(|(own, _)| *own == kind.as_str())
-            {
-                (*plain).clone_into(kind);
-            }
-            request.body = Value::Object(body).to_string().into();
-        }
-        // It says in the body, too, which key it changes.
-        if call.name == "keys.change"
-            && let Ok(Value::Object(mut body)) = request.json()
-        {
-            body.remove("id");
-            request.body = Value::Object(body).to_string().into();
-        }
-        let mut wrong = Vec::new();
-        if call.name == "offers.search"
-            && let Ok(Value::Object(mut body)) = request.json()
-        {
-            // The schema of a field lists some operators, the text above it all of them:
-            // operators are checked here, fields and plain members by the schema.
-            for (name, value) in &mut body {
-                if filter::PLAIN.contains(&name.as_str()) || !value.is_object() {
-                    continue;
-                }
-                let filters = serde_json::Map::from_iter([(name.clone(), value.take())]);
-                wrong.extend(filter::matches(&serde_json::Map::new(), &filters).err());
-                *value = json!({});
-            }
-            request.body = Value::Object(body).to_string().into();
-        }
-        wrong.extend(description.check(&request));
-        wrong
+        self.undescribed(request, call)
     }
 
     fn authenticate(
@@ -333,16 +307,10 @@ impl Cloud for Vastai {
             return Err(Refusal::UnknownCall);
         };
         if call.name == "logs.download" {
-            let id = holes
-                .first()
-                .map(|file| file.trim_end_matches(".log"))
-                .unwrap_or_default();
-            let known = visit.world.machines.contains_key(id);
-            let text = format!("container C.{id} started\n");
-            return Ok(if known {
-                Answer::new(200, "text/plain", text)
-            } else {
-                Answer::empty(404)
+            let text = holes.first().and_then(|file| self.state.results.get(file));
+            return Ok(match text {
+                Some(text) => Answer::new(200, "text/plain", text.clone()),
+                None => Answer::empty(404),
             });
         }
         match self.perform(visit, call.name, &holes) {
@@ -352,7 +320,10 @@ impl Cloud for Vastai {
     }
 
     fn refuse(&mut self, refusal: &Refusal, request: &Request, call: Option<&Call>) -> Answer {
-        let _ = request;
+        if let (Refusal::UnknownCall, Some(what)) = (refusal, calls::outside(request)) {
+            let text = format!("This is a simulator, without {what}.");
+            return Answer::json(501, &Failure::new(501, "not_simulated", text).body());
+        }
         refused(refusal, call.map(|call| call.name).unwrap_or_default())
     }
 

@@ -45,13 +45,18 @@ impl Failure {
         Self::new(404, "no_such_instance", format!("Instance {id} not found."))
     }
 
-    /// As a refusal for the core.
-    pub fn refusal(self) -> Refusal {
+    /// Its body.
+    pub fn body(&self) -> Value {
         let mut body = json!({"success": false, "error": self.code, "msg": self.text});
         if let Some(ask) = self.ask {
             body["ask_id"] = json!(ask);
         }
-        Refusal::Answer(Answer::json(self.status, &body))
+        body
+    }
+
+    /// As a refusal for the core.
+    pub fn refusal(self) -> Refusal {
+        Refusal::Answer(Answer::json(self.status, &self.body()))
     }
 }
 

@@ -1,11 +1,17 @@
 //! Requests by hand, straight into the simulator.
 
 mod bids;
+mod bulk;
 mod cli;
+mod commands;
 mod contracts;
 mod keys;
 mod lists;
+mod money;
+mod sdk;
 mod searches;
+mod templates;
+mod volumes;
 
 use std::sync::Arc;
 

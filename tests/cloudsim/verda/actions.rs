@@ -4,7 +4,7 @@ use jiff::SignedDuration;
 use serde_json::json;
 
 use super::instances::status;
-use super::wire::{Act, Action, given};
+use super::wire::{Act, Action, OnDiscontinue, given};
 use super::{Verda, error};
 use crate::core::cloud::{Refusal, Visit};
 use crate::core::http::Answer;
@@ -83,16 +83,17 @@ impl Verda {
                     Done::Yes
                 }
             },
-            // Its client says of it: it discontinues the instance and retains its volumes.
+            // It discontinues the instance and retains its volumes: nothing is there to restore,
+            // and the description has no such action.
             Action::Hibernate => match phase {
-                Phase::Running | Phase::Halted => {
+                Phase::Halted => {
                     let takes = visit.world.end_takes;
                     visit.world.end(id, Cause::Asked, takes);
                     self.after_delete(visit.world, id, Some(&[]), false);
                     Done::Yes
                 }
-                Phase::Pending | Phase::Failed | Phase::Ending | Phase::Ended => {
-                    Done::No(400, "Can't hibernate an instance that is not running")
+                Phase::Pending | Phase::Running | Phase::Failed | Phase::Ending | Phase::Ended => {
+                    Done::No(400, "Can't hibernate an instance that is not shut down")
                 }
             },
             Action::Shutdown | Action::ForceShutdown => match phase {
@@ -129,12 +130,13 @@ impl Verda {
             .map(|(id, volume)| (id.clone(), volume.is_os))
             .collect();
         for (volume, is_os) in attached {
-            match named {
-                Some(named) if named.contains(&volume) && permanently => self.remove_volume(world, &volume),
-                Some(named) if named.contains(&volume) => self.trash_volume(world, &volume),
-                None if is_os => self.trash_volume(world, &volume),
-                Some(_) | None => self.detach_volume(world, &volume),
-            }
+            let policy = match named {
+                Some(named) if named.contains(&volume) && permanently => OnDiscontinue::DeletePermanently,
+                Some(named) if named.contains(&volume) => OnDiscontinue::MoveToTrash,
+                None if is_os => OnDiscontinue::MoveToTrash,
+                Some(_) | None => OnDiscontinue::KeepDetached,
+            };
+            self.leave_volume(world, &volume, id, policy);
         }
     }
 }

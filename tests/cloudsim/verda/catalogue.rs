@@ -5,6 +5,7 @@ use rust_decimal::prelude::ToPrimitive;
 use serde_json::{Value, json};
 
 use super::list;
+use super::wire::Kind;
 use crate::core::cloud::{Refusal, Visit};
 use crate::core::http::Answer;
 use crate::core::market::{InstanceType, Left, Market, Shelf};
@@ -94,22 +95,61 @@ const LOCATIONS: [(&str, &str, &str); 4] = [
     ("ICE-01", "Iceland 1", "IS"),
 ];
 
-/// Image type, name, and what it is for: CPU types, new GPUs, old GPUs.
-const IMAGES: [(&str, &str, Fits); 4] = [
-    ("ubuntu-24.04", "Ubuntu 24.04", Fits::Cpu),
-    (
-        "ubuntu-24.04-cuda-13.0-open",
-        "Ubuntu 24.04 + CUDA 13.0 Open",
-        Fits::NewGpu,
-    ),
-    (
-        "ubuntu-24.04-cuda-12.8-open",
-        "Ubuntu 24.04 + CUDA 12.8 Open",
-        Fits::NewGpu,
-    ),
-    ("ubuntu-22.04-cuda-12.0", "Ubuntu 22.04 + CUDA 12.0", Fits::OldGpu),
+/// What can be installed.
+struct Image {
+    id: &'static str,
+    of_type: &'static str,
+    name: &'static str,
+    fits: Fits,
+}
+
+/// The ids of those that dstack orders by them are Verda's.
+static IMAGES: [Image; 7] = [
+    Image {
+        id: "f2a7c0de-2404-4000-8000-000000000001",
+        of_type: "ubuntu-24.04",
+        name: "Ubuntu 24.04",
+        fits: Fits::Cpu,
+    },
+    Image {
+        id: "f2a7c0de-2404-4000-8000-000000000002",
+        of_type: "ubuntu-24.04-cuda-13.0-open",
+        name: "Ubuntu 24.04 + CUDA 13.0 Open",
+        fits: Fits::NewGpu,
+    },
+    Image {
+        id: "2404f580-1300-1111-82b3-f199fb9b701b",
+        of_type: "ubuntu-24.04-cuda-13.0-open-docker",
+        name: "Ubuntu 24.04 + CUDA 13.0 Open + Docker",
+        fits: Fits::NewGpu,
+    },
+    Image {
+        id: "f2a7c0de-2404-4000-8000-000000000003",
+        of_type: "ubuntu-24.04-cuda-12.8-open",
+        name: "Ubuntu 24.04 + CUDA 12.8 Open",
+        fits: Fits::NewGpu,
+    },
+    Image {
+        id: "f2a7c0de-2404-4000-8000-000000000004",
+        of_type: "ubuntu-24.04-cuda-12.8-open-docker",
+        name: "Ubuntu 24.04 + CUDA 12.8 Open + Docker",
+        fits: Fits::NewGpu,
+    },
+    Image {
+        id: "f2a7c0de-2204-4000-8000-000000000001",
+        of_type: "ubuntu-22.04-cuda-12.0",
+        name: "Ubuntu 22.04 + CUDA 12.0",
+        fits: Fits::OldGpu,
+    },
+    Image {
+        id: "2088da25-bb0d-41cc-a191-dccae45d96fd",
+        of_type: "ubuntu-22.04-cuda-12.0-docker",
+        name: "Ubuntu 22.04 + CUDA 12.0 + Docker",
+        fits: Fits::OldGpu,
+    },
 ];
 
+/// What images are for: CPU types (those run everywhere), new GPUs, old GPUs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fits {
     Cpu,
@@ -147,7 +187,7 @@ pub(super) fn furnish(world: &mut World) {
     }
 }
 
-fn fits(instance_type: &InstanceType) -> Fits {
+fn needs(instance_type: &InstanceType) -> Fits {
     match (instance_type.gpus, instance_type.gpu.as_str()) {
         (0, _) => Fits::Cpu,
         (_, gpu) if gpu.contains("V100") || gpu.contains("A6000") => Fits::OldGpu,
@@ -155,14 +195,17 @@ fn fits(instance_type: &InstanceType) -> Fits {
     }
 }
 
-/// The images that run on a type; the plain one runs everywhere.
-pub(super) fn supported(instance_type: &InstanceType) -> Vec<&'static str> {
-    let wanted = fits(instance_type);
+/// The images that run on a type.
+fn supported(instance_type: &InstanceType) -> impl Iterator<Item = &'static Image> {
+    let wanted = needs(instance_type);
     IMAGES
         .iter()
-        .filter(|(_, _, fits)| *fits == wanted || *fits == Fits::Cpu)
-        .map(|(image, ..)| *image)
-        .collect()
+        .filter(move |image| image.fits == wanted || image.fits == Fits::Cpu)
+}
+
+/// Whether an image, by its name or id, runs on a type.
+pub(super) fn fits(instance_type: &InstanceType, wanted: &str) -> bool {
+    supported(instance_type).any(|image| image.of_type == wanted || image.id == wanted)
 }
 
 /// A price as Verda writes it in types: text.
@@ -224,7 +267,7 @@ pub(super) fn types(visit: &mut Visit<'_>) -> Answer {
                 "price_per_hour": text(instance_type.on_demand),
                 "spot_price": text(instance_type.spot.unwrap_or_default()),
                 "currency": currency,
-                "supported_os": supported(instance_type),
+                "supported_os": supported(instance_type).map(|image| image.of_type).collect::<Vec<_>>(),
             });
             merge(&mut value, about);
             value
@@ -242,16 +285,22 @@ pub(super) fn merge(value: &mut Value, more: Value) {
 
 fn market(visit: &Visit<'_>) -> Market {
     let asked = visit.request.parameter("is_spot");
-    // Verda's own client for Python has another name for it.
+    // Its old name, which Verda's own client for Python has.
     match asked.or_else(|| visit.request.parameter("isSpot")) {
         Some("true" | "1") => Market::Spot,
         _ => Market::OnDemand,
     }
 }
 
+/// The location that is asked for, by its name or the old one.
+fn place<'a>(visit: &Visit<'a>) -> Option<&'a str> {
+    let asked = visit.request.parameter("location_code");
+    asked.or_else(|| visit.request.parameter("locationCode"))
+}
+
 pub(super) fn availability(visit: &mut Visit<'_>) -> Answer {
     let market = market(visit);
-    let wanted = visit.request.parameter("location_code");
+    let wanted = place(visit);
     let places: Vec<Value> = visit
         .world
         .regions
@@ -275,7 +324,7 @@ pub(super) fn available(visit: &mut Visit<'_>, name: &str) -> Result<Answer, Ref
         return Err(Refusal::NotFound("Invalid instance type".to_owned()));
     }
     let market = market(visit);
-    let wanted = visit.request.parameter("location_code");
+    let wanted = place(visit);
     let found = visit
         .world
         .regions
@@ -301,25 +350,76 @@ pub(super) fn locations(visit: &mut Visit<'_>) -> Answer {
 
 pub(super) fn images(visit: &mut Visit<'_>) -> Result<Answer, Refusal> {
     let wanted = match visit.request.parameter("instance_type") {
-        Some(name) => {
-            let found = visit.world.types.get(name);
-            Some(supported(
-                found.ok_or_else(|| Refusal::Bad("Invalid instance type".to_owned()))?,
-            ))
-        }
+        Some(name) => match visit.world.types.get(name) {
+            Some(found) => Some(needs(found)),
+            None => return Err(Refusal::NotFound("Instance type not found".to_owned())),
+        },
         None => None,
     };
     let images = IMAGES
         .iter()
-        .filter(|(image, ..)| wanted.as_ref().is_none_or(|wanted| wanted.contains(image)))
-        .map(|(image, name, fits)| {
+        .filter(|image| wanted.is_none_or(|wanted| image.fits == wanted || image.fits == Fits::Cpu))
+        .map(|image| {
             json!({
-                "id": format!("image-{image}"), "image_type": image, "name": name, "is_default": *fits == Fits::Cpu,
-                "is_cluster": false, "details": ["Ubuntu"], "category": "ubuntu",
+                "id": image.id, "image_type": image.of_type, "name": image.name,
+                "is_default": image.fits == Fits::Cpu, "is_cluster": false, "details": ["Ubuntu"], "category": "ubuntu",
             })
         })
         .collect();
     Ok(list(visit, images))
+}
+
+/// What a GB of a kind costs a month. That of NVMe is the one of the description, the others
+/// are assumed.
+pub(super) fn month(kind: Kind) -> Decimal {
+    match kind {
+        Kind::Hdd | Kind::HddShared => Decimal::new(5, 2),
+        Kind::Nvme
+        | Kind::NvmeShared
+        | Kind::NvmeLocalStorage
+        | Kind::NvmeSharedCluster
+        | Kind::NvmeOsCluster => Decimal::new(2, 1),
+    }
+}
+
+/// `GET /v1/volume-types`: those of which customers have volumes.
+pub(super) fn volume_types(visit: &mut Visit<'_>) -> Answer {
+    let currency = visit.request.parameter("currency").unwrap_or("usd").to_owned();
+    let types = [Kind::Nvme, Kind::NvmeShared, Kind::Hdd]
+        .into_iter()
+        .map(|kind| {
+            let fast = !kind.is_retired();
+            let price = month(kind);
+            let second = price / Decimal::from(730 * 3_600);
+            json!({
+                "type": kind.name(), "is_shared_fs": kind.is_shared(),
+                "price": {
+                    "price_per_month_per_gb": number(price), "cps_per_gb": number(second), "currency": currency,
+                },
+                "burst_bandwidth": if fast { 2_500 } else { 500 },
+                "continuous_bandwidth": if fast { 2_000 } else { 250 },
+                "internal_network_speed": if fast { 50 } else { 1 },
+                "iops": if fast { "100k" } else { "200" },
+                "throughput_gbps": if fast { 4 } else { 1 },
+            })
+        })
+        .collect();
+    list(visit, types)
+}
+
+/// `GET /v1/long-term/periods/instances`: for how long one can rent at once, which nobody can
+/// here.
+pub(super) fn periods(visit: &mut Visit<'_>) -> Answer {
+    let all = [("1_MONTH", "1 month", 1, 5), ("3_MONTHS", "3 months", 3, 14)]
+        .into_iter()
+        .map(|(code, name, months, discount)| {
+            json!({
+                "code": code, "name": name, "is_enabled": false, "unit_name": "month", "unit_value": months,
+                "discount_percentage": discount,
+            })
+        })
+        .collect();
+    list(visit, all)
 }
 
 pub(super) fn balance(visit: &mut Visit<'_>) -> Answer {

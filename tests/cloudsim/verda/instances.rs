@@ -1,14 +1,16 @@
-//! Instances: order, list, get, tags, and the words for where they are.
+//! Instances: order, list, get, and the words for where they are.
 
 use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use super::catalogue::{hardware, merge, number, supported};
+use super::catalogue::{fits, hardware, merge, number};
+use super::storage::may_be_made;
+use super::tags::{self, Tagged};
 use super::volumes::Volume;
-use super::wire::{Contract, Deploy, OnDiscontinue, OneOrMany, OsVolume, Tag, given};
-use super::{Verda, error, id_alone, keys, list};
+use super::wire::{Contract, Deploy, Kind, OnDiscontinue, OneOrMany, OsVolume, given};
+use super::{Verda, id_alone, keys, list};
 use crate::backend::{Boot, SshWay, Start};
 use crate::core::cloud::{Refusal, Visit};
 use crate::core::http::Answer;
@@ -19,8 +21,7 @@ use crate::core::world::World;
 /// What only Verda knows of an instance.
 #[derive(Debug)]
 pub(super) struct Extra {
-    /// Tag id, key, value.
-    pub(super) tags: Vec<(String, String, Option<String>)>,
+    pub(super) tags: Vec<Tagged>,
     pub(super) os_volume: String,
     pub(super) key_ids: Vec<String>,
     pub(super) script: Option<String>,
@@ -70,7 +71,10 @@ impl Verda {
         let Some(instance_type) = visit.world.types.get(&order.instance_type).cloned() else {
             return bad("Invalid instance type");
         };
-        if !supported(&instance_type).contains(&order.image.trim_start_matches("image-")) {
+        // An image, or an OS volume that an earlier instance left.
+        let disk = self.own_volume(visit, &order.image).ok();
+        let disk = disk.filter(|volume| volume.is_os).map(|_| order.image.clone());
+        if disk.is_none() && !fits(&instance_type, &order.image) {
             return bad("Operating system is not valid for this instance type");
         }
         if !visit.world.regions.contains(&order.location_code) {
@@ -97,13 +101,25 @@ impl Verda {
             None => Start::Nothing,
         };
         visit.enough("instances")?;
-        if order
-            .existing_volumes
-            .iter()
-            .any(|id| !self.is_detached(visit, id))
-        {
+        let mut existing = order.existing_volumes.iter().chain(&disk);
+        if existing.any(|id| !self.is_free(visit, id, &order.location_code)) {
             return bad("Invalid volume ID");
         }
+        let os = order.os_volume.unwrap_or_else(|| OsVolume {
+            name: format!("{}-os", order.hostname),
+            size: DISK,
+            on_spot_discontinue: OnDiscontinue::default(),
+            tags: Vec::new(),
+        });
+        let (mut volumes, mut gigabytes) = (0, 0.0);
+        for more in &order.volumes {
+            may_be_made(more.r#type)?;
+            (volumes, gigabytes) = (volumes + 1, gigabytes + more.size);
+        }
+        if disk.is_none() {
+            (volumes, gigabytes) = (volumes + 1, gigabytes + os.size);
+        }
+        self.has_room(visit, volumes, gigabytes)?;
         if !visit
             .world
             .take_stock(&order.instance_type, &order.location_code, market)
@@ -112,14 +128,14 @@ impl Verda {
         }
 
         let id = visit.world.chance.uuid();
-        let tags: Vec<_> = order.tags.iter().map(|tag| named_tag(visit.world, tag)).collect();
+        let tags = self.tagged(visit, &order.tags);
         let new = NewMachine {
             id: id.clone(),
             account: visit.account.clone(),
             mark: Mark {
                 name: order.hostname.clone(),
                 description: order.description.clone(),
-                tags: plain(&tags),
+                tags: tags::plain(&tags),
                 env: BTreeMap::new(),
             },
             instance_type: order.instance_type.clone(),
@@ -144,27 +160,30 @@ impl Verda {
         };
         let jupyter = format!("jupyter-secret-{}", visit.world.chance.hex(16));
         visit.world.create(new);
-        let os = order.os_volume.unwrap_or_else(|| OsVolume {
-            name: format!("{}-os", order.hostname),
-            size: DISK,
-            on_spot_discontinue: OnDiscontinue::default(),
-            tags: Vec::new(),
-        });
-        let os_volume = self.new_volume(
-            visit,
-            &id,
-            &order.location_code,
-            Volume::os(&os.name, os.size, os.on_spot_discontinue, os.tags),
-        );
+        let os_volume = if let Some(volume) = disk {
+            self.attach(visit.world, &volume, &id);
+            volume
+        } else {
+            let volume = Volume {
+                is_os: true,
+                on_discontinue: os.on_spot_discontinue,
+                holders: vec![id.clone()],
+                included: true,
+                key_ids: key_ids.clone(),
+                tags: self.tagged(visit, &os.tags),
+                ..Volume::new(&os.name, os.size, Kind::Nvme, &order.location_code)
+            };
+            self.add_volume(visit, volume)
+        };
         for more in order.volumes {
-            let volume = Volume::data(
-                &more.name,
-                more.size,
-                &more.r#type,
-                more.on_spot_discontinue,
-                more.tags,
-            );
-            self.new_volume(visit, &id, &order.location_code, volume);
+            let volume = Volume {
+                on_discontinue: more.on_spot_discontinue,
+                holders: vec![id.clone()],
+                included: true,
+                tags: self.tagged(visit, &more.tags),
+                ..Volume::new(&more.name, more.size, more.r#type, &order.location_code)
+            };
+            self.add_volume(visit, volume);
         }
         for volume in &order.existing_volumes {
             self.attach(visit.world, volume, &id);
@@ -252,13 +271,7 @@ impl Verda {
             .endpoint
             .as_ref()
             .filter(|_| !matches!(status, "new" | "ordered" | "no_capacity"));
-        let tags: Vec<Value> = extra.map_or_else(Vec::new, |extra| {
-            extra
-                .tags
-                .iter()
-                .map(|(id, key, value)| json!({"id": id, "key": key, "value": value}))
-                .collect()
-        });
+        let tags = extra.map_or_else(Vec::new, |extra| tags::shown(&extra.tags));
         merge(
             &mut value,
             json!({
@@ -287,74 +300,6 @@ impl Verda {
         );
         value
     }
-
-    pub(super) fn add_tag(&mut self, visit: &mut Visit<'_>, id: &str) -> Result<Answer, Refusal> {
-        let tag: Tag = given(visit.request)?;
-        visit.subject = Some(id.to_owned());
-        let missing = || Refusal::NotFound("Cannot find instance".to_owned());
-        let own = visit
-            .world
-            .machines
-            .get(id)
-            .is_some_and(|machine| machine.account == visit.account);
-        let extra = self.instances.get_mut(id).filter(|_| own).ok_or_else(missing)?;
-        let new = named_tag(visit.world, &tag);
-        if extra.tags.iter().any(|(_, key, _)| *key == new.1) {
-            return Err(Refusal::Answer(error(
-                409,
-                "invalid_request",
-                "Tag already exists",
-            )));
-        }
-        if extra.tags.len() >= 10 {
-            return Err(Refusal::Bad("An instance has at most 10 tags".to_owned()));
-        }
-        extra.tags.push(new.clone());
-        mark_again(visit.world, id, extra);
-        Ok(Answer::json(
-            201,
-            &json!({"id": new.0, "key": new.1, "value": new.2}),
-        ))
-    }
-
-    pub(super) fn remove_tag(
-        &mut self,
-        visit: &mut Visit<'_>,
-        id: &str,
-        tag: &str,
-    ) -> Result<Answer, Refusal> {
-        visit.subject = Some(id.to_owned());
-        let missing = || Refusal::NotFound("Cannot find tag".to_owned());
-        let own = visit
-            .world
-            .machines
-            .get(id)
-            .is_some_and(|machine| machine.account == visit.account);
-        let extra = self.instances.get_mut(id).filter(|_| own).ok_or_else(missing)?;
-        let before = extra.tags.len();
-        extra.tags.retain(|(known, ..)| known != tag);
-        if extra.tags.len() == before {
-            return Err(missing());
-        }
-        mark_again(visit.world, id, extra);
-        Ok(Answer::empty(204))
-    }
-}
-
-fn mark_again(world: &mut World, id: &str, extra: &Extra) {
-    if let Some(machine) = world.machines.get_mut(id) {
-        machine.mark.tags = plain(&extra.tags);
-    }
-}
-
-fn named_tag(world: &mut World, tag: &Tag) -> (String, String, Option<String>) {
-    (world.chance.uuid(), tag.key.to_lowercase(), tag.value.clone())
-}
-
-fn plain(tags: &[(String, String, Option<String>)]) -> BTreeMap<String, String> {
-    tags.iter()
-        .map(|(_, key, value)| (key.clone(), value.clone().unwrap_or_default()))
-        .collect()
 }
 
 fn still_listed(machine: &Machine, wanted: Option<&str>, now: Timestamp) -> bool {

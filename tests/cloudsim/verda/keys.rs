@@ -78,7 +78,12 @@ pub(super) fn list_scripts(visit: &mut Visit<'_>, mixed: bool) -> Answer {
             .unwrap_or(default)
     };
     let (page, size) = (parameter("page", 1), parameter("pageSize", 10).min(100));
-    let mut all: Vec<&Resource> = visit.world.resources_of(&visit.account, SCRIPT).collect();
+    let part = visit.request.parameter("name").unwrap_or_default();
+    let mut all: Vec<&Resource> = visit
+        .world
+        .resources_of(&visit.account, SCRIPT)
+        .filter(|script| script.name.contains(part))
+        .collect();
     all.sort_by(|a, b| b.created.cmp(&a.created).then(b.id.cmp(&a.id)));
     if visit.request.parameter("orderDirection") == Some("asc") {
         all.reverse();

@@ -1,37 +1,48 @@
 //! Verda: REST with OAuth2, virtual machines with root, a start-up script by id.
 //!
-//! Written from `providers/verda.md` and the description `verda.derived.json`. Where what is
-//! done here comes from:
+//! Written from `providers/verda.md` and the description `verda.derived.json`, which is a
+//! transcript of a part of what Verda publishes; what it leaves out of volumes is from the
+//! published one and checked by our own types alone. Where what is done here comes from:
 //!
 //! | fact | where |
 //! | --- | --- |
 //! | token by client id and secret in JSON, an hour long, refresh token; 401 "Invalid client id or client secret" | `tokens.rs` |
 //! | instance types without credentials, prices as text; stock by location, spot apart | `catalogue.rs` |
 //! | create answers 202 with the id alone, quoted or bare; 503 "No capacity available"; no idempotency | `instances.rs` |
+//! | an image by its name or id, or a detached OS volume in its place | `instances.rs` |
 //! | statuses; `offline` still charged; accepted and then `no_capacity` | `instances.rs` |
 //! | a provisioning instance cannot be deleted; 202, 204, 207; texts of what is gone | `actions.rs` |
 //! | delete leaves volumes unless told; trash for 96 h; `delete_permanently` only with `volume_ids` | `actions.rs`, `volumes.rs` |
+//! | `hibernate` discontinues what is shut down; there is no action `restore` | `actions.rs` |
 //! | spot ends without a word as `discontinued`, its volume as `on_spot_discontinue` says | `instances.rs`, `volumes.rs` |
+//! | volumes are made, attached to what is shut down, renamed, enlarged, cloned, deleted, restored; no more HDD | `storage.rs` |
+//! | a month of a GB of NVMe is 0.2 USD of 730 hours | `catalogue.rs`, `volumes.rs` |
 //! | ids of keys and scripts as text; scripts paged, newest first, at most 100; MD5 fingerprints | `keys.rs` |
-//! | `/v1/sshkeys` is a deprecated alias of `/v1/ssh-keys`; `isSpot` and nulls, which Verda's own client sends | [`as_described`] |
-//! | tags are lower-cased, ten at most, filter of the list; 409 for one that is there | `instances.rs` |
+//! | what Verda's own clients send and our transcript lacks; what Verda has and we do not | `calls.rs` |
+//! | tags are lower-cased, ten at most, the same pair has one id; filter of the list; 409 for one that is there | `tags.rs` |
 //! | 60 calls a minute for each method and path (instances and volumes lists 120), 500 in all; `Retry-After` | [`Verda::limit`] |
 //!
 //! Verda's own Python client judges it in `tests/sdk.rs`.
 //!
-//! Quotas of an account: `instances`. `POST /_sim/cloud/rate-limits {"on": false}` lifts the limits.
+//! Quotas of an account: `instances`; `volumes` and their gigabytes, `storage`, with what is in the
+//! trash. `POST /_sim/cloud/rate-limits {"on": false}` lifts the limits.
 //! Answers have the forms that Verda's own clients need: ids as bare text, one key or script as a
-//! list of one, texts in the list of scripts. `POST /_sim/cloud/answers {"mixed": true}` gives the
-//! others that the description allows too, by chance.
+//! list of one, texts in the list of scripts, a list of the ids of clones. `POST /_sim/cloud/answers
+//! {"mixed": true}` gives the others that the description allows too, by chance.
 //!
-//! Assumed, since no fact says it: a quota answers 403 `forbidden_action`; an instance costs
-//! from its order until it is discontinued; volumes cost only when no instance has them (the
-//! described API tells no price of volumes); after ten minutes of provisioning `delete` works.
+//! Assumed, since no fact says it: a quota of instances answers 403 `forbidden_action`, one of
+//! volumes 400; an instance costs from its order until it is discontinued; after ten minutes of
+//! provisioning `delete` works; the trash is free. A volume costs from its order, and one that was
+//! ordered with an instance from when that has left it; Verda's own command line counts those beside
+//! the instance from the beginning, as `POST /_sim/cloud/storage {"apart": true}` makes it here.
 
 mod actions;
+mod calls;
 mod catalogue;
 mod instances;
 mod keys;
+mod storage;
+mod tags;
 mod tokens;
 mod volumes;
 mod wire;
@@ -39,7 +50,6 @@ mod wire;
 #[cfg(test)]
 mod tests;
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -49,7 +59,7 @@ use serde_json::{Value, json};
 
 use crate::core::account::AccountId;
 use crate::core::billing::Billing;
-use crate::core::cloud::{Call, Cloud, Effect, Refusal, Visit};
+use crate::core::cloud::{Call, Cloud, Refusal, Visit};
 use crate::core::description::Description;
 use crate::core::http::{Answer, Request};
 use crate::core::limits::Windows;
@@ -62,6 +72,9 @@ pub struct Verda {
     tokens: tokens::Tokens,
     instances: BTreeMap<String, instances::Extra>,
     volumes: BTreeMap<String, volumes::Volume>,
+    tags: tags::Known,
+    /// Whether volumes that came with an instance cost beside it.
+    storage_apart: bool,
     windows: Windows,
     rate_limits: bool,
     /// Whether answers come in any form that the description allows, by chance.
@@ -82,6 +95,8 @@ impl Verda {
             tokens: tokens::Tokens::default(),
             instances: BTreeMap::new(),
             volumes: BTreeMap::new(),
+            tags: tags::Known::new(),
+            storage_apart: false,
             windows: Windows::default(),
             rate_limits: true,
             mixed: false,
@@ -116,30 +131,6 @@ fn list(visit: &Visit<'_>, mut items: Vec<Value>) -> Answer {
     Answer::json(200, &Value::Array(items))
 }
 
-/// A request in the words of the description, which has neither the old alias of keys nor what
-/// Verda's own client sends and Verda takes: `isSpot`, and null for what is not given.
-fn as_described(request: &Request) -> Cow<'_, Request> {
-    let alias = request.path.strip_prefix("/v1/sshkeys");
-    let renamed = request.query.iter().any(|(name, _)| name == "isSpot");
-    let body = wire::without_nulls(&request.body);
-    if alias.is_none() && !renamed && body.is_none() {
-        return Cow::Borrowed(request);
-    }
-    let mut described = request.clone();
-    if let Some(rest) = alias {
-        described.path = format!("/v1/ssh-keys{rest}");
-    }
-    for (name, _) in &mut described.query {
-        if name.as_str() == "isSpot" {
-            *name = "is_spot".into();
-        }
-    }
-    if let Some(body) = body {
-        described.body = body.into();
-    }
-    Cow::Owned(described)
-}
-
 /// An id as an answer: the bare characters; or JSON text, where answers are mixed.
 fn id_alone(visit: &mut Visit<'_>, mixed: bool, status: u16, id: &str) -> Answer {
     if mixed && visit.world.chance.hits(0.5) {
@@ -148,36 +139,6 @@ fn id_alone(visit: &mut Visit<'_>, mixed: bool, status: u16, id: &str) -> Answer
         Answer::new(status, "text/plain; charset=utf-8", id.to_owned())
     }
 }
-
-/// All calls.
-const CALLS: [Call; 26] = [
-    Call::new("token", Effect::Read),
-    Call::new("types.list", Effect::Read),
-    Call::new("availability.list", Effect::Read),
-    Call::new("availability.get", Effect::Read),
-    Call::new("locations.list", Effect::Read),
-    Call::new("images.list", Effect::Read),
-    Call::new("balance.get", Effect::Read),
-    Call::new("instances.list", Effect::Read),
-    Call::new("instances.create", Effect::Create),
-    Call::new("instances.delete", Effect::Delete),
-    Call::new("instances.action", Effect::Change),
-    Call::new("instances.get", Effect::Read),
-    Call::new("tags.add", Effect::Change),
-    Call::new("tags.remove", Effect::Change),
-    Call::new("keys.list", Effect::Read),
-    Call::new("keys.create", Effect::Change),
-    Call::new("keys.delete", Effect::Change),
-    Call::new("keys.get", Effect::Read),
-    Call::new("scripts.list", Effect::Read),
-    Call::new("scripts.create", Effect::Change),
-    Call::new("scripts.delete", Effect::Change),
-    Call::new("scripts.get", Effect::Read),
-    Call::new("volumes.list", Effect::Read),
-    Call::new("volumes.trash", Effect::Read),
-    Call::new("volumes.get", Effect::Read),
-    Call::new("volumes.delete", Effect::Change),
-];
 
 impl Cloud for Verda {
     fn name(&self) -> &'static str {
@@ -193,55 +154,22 @@ impl Cloud for Verda {
     }
 
     fn calls(&self) -> Vec<Call> {
-        CALLS.to_vec()
+        calls::ALL.to_vec()
     }
 
     fn recognise(&self, request: &Request) -> Option<Call> {
-        let segments = request.segments();
-        let parts: Vec<&str> = segments.iter().map(String::as_str).collect();
-        let ["v1", rest @ ..] = parts.as_slice() else {
-            return None;
-        };
-        let (name, effect) = match (request.method.as_str(), rest) {
-            ("POST", ["oauth2", "token"]) => ("token", Effect::Read),
-            ("GET", ["instance-types"]) => ("types.list", Effect::Read),
-            ("GET", ["instance-availability"]) => ("availability.list", Effect::Read),
-            ("GET", ["instance-availability", _]) => ("availability.get", Effect::Read),
-            ("GET", ["locations"]) => ("locations.list", Effect::Read),
-            ("GET", ["images"]) => ("images.list", Effect::Read),
-            ("GET", ["balance"]) => ("balance.get", Effect::Read),
-            ("GET", ["instances"]) => ("instances.list", Effect::Read),
-            ("POST", ["instances"]) => ("instances.create", Effect::Create),
-            ("PUT", ["instances"]) => match wire::action_of(request) {
-                Some("delete" | "discontinue" | "delete_stuck") => ("instances.delete", Effect::Delete),
-                _ => ("instances.action", Effect::Change),
-            },
-            ("GET", ["instances", _]) => ("instances.get", Effect::Read),
-            ("POST", ["instances", _, "tags"]) => ("tags.add", Effect::Change),
-            ("DELETE", ["instances", _, "tags", _]) => ("tags.remove", Effect::Change),
-            ("GET", ["ssh-keys" | "sshkeys"]) => ("keys.list", Effect::Read),
-            ("POST", ["ssh-keys" | "sshkeys"]) => ("keys.create", Effect::Change),
-            ("DELETE", ["ssh-keys" | "sshkeys"] | ["ssh-keys" | "sshkeys", _]) => {
-                ("keys.delete", Effect::Change)
-            }
-            ("GET", ["ssh-keys" | "sshkeys", _]) => ("keys.get", Effect::Read),
-            ("GET", ["scripts"]) => ("scripts.list", Effect::Read),
-            ("POST", ["scripts"]) => ("scripts.create", Effect::Change),
-            ("DELETE", ["scripts"] | ["scripts", _]) => ("scripts.delete", Effect::Change),
-            ("GET", ["scripts", _]) => ("scripts.get", Effect::Read),
-            ("GET", ["volumes"]) => ("volumes.list", Effect::Read),
-            ("GET", ["volumes", "trash"]) => ("volumes.trash", Effect::Read),
-            ("GET", ["volumes", _]) => ("volumes.get", Effect::Read),
-            ("DELETE", ["volumes", _]) => ("volumes.delete", Effect::Change),
-            _ => return None,
-        };
-        Some(Call::new(name, effect))
+        calls::of(request)
     }
 
     fn check(&self, request: &Request, call: &Call) -> Vec<String> {
         let mut wrong = wire::check(request, call);
         if let Some(description) = &self.description {
-            wrong.extend(description.check(&as_described(request)));
+            let found = description.check(&calls::as_described(request));
+            wrong.extend(
+                found
+                    .into_iter()
+                    .filter(|what| !calls::is_untranscribed(call, what)),
+            );
         }
         wrong
     }
@@ -253,7 +181,7 @@ impl Cloud for Verda {
         call: &Call,
     ) -> Result<Option<AccountId>, Refusal> {
         match call.name {
-            "token" | "types.list" => Ok(None),
+            "token" | "types.list" | "volume-types.list" | "periods.list" => Ok(None),
             _ => self.tokens.account(world, request.bearer()).map(Some),
         }
     }
@@ -289,6 +217,7 @@ impl Cloud for Verda {
             "locations.list" => Ok(catalogue::locations(visit)),
             "images.list" => catalogue::images(visit),
             "balance.get" => Ok(catalogue::balance(visit)),
+            "periods.list" => Ok(catalogue::periods(visit)),
             "instances.list" => Ok(self.list_instances(visit)),
             "instances.get" => self.get_instance(visit, &id),
             "instances.create" => self.create_instance(visit),
@@ -306,15 +235,23 @@ impl Cloud for Verda {
             "scripts.get" => keys::get(visit, self.mixed, keys::SCRIPT, &id),
             "scripts.create" => keys::create_script(visit, self.mixed),
             "scripts.delete" => keys::delete(visit, keys::SCRIPT, &id),
+            "volume-types.list" => Ok(catalogue::volume_types(visit)),
             "volumes.list" => Ok(self.list_volumes(visit)),
+            "volumes.create" => self.create_volume(visit),
+            "volumes.action" => self.act_on_volumes(visit),
             "volumes.trash" => Ok(self.list_trash(visit)),
             "volumes.get" => self.get_volume(visit, &id),
             "volumes.delete" => self.delete_volume(visit, &id),
+            "volume-tags.add" => self.add_volume_tag(visit, &id),
+            "volume-tags.remove" => {
+                let tag = segments.get(4).cloned().unwrap_or_default();
+                self.remove_volume_tag(visit, &id, &tag)
+            }
             _ => Err(Refusal::UnknownCall),
         }
     }
 
-    fn refuse(&mut self, refusal: &Refusal, _request: &Request, _call: Option<&Call>) -> Answer {
+    fn refuse(&mut self, refusal: &Refusal, request: &Request, _call: Option<&Call>) -> Answer {
         match refusal {
             Refusal::TooMany { retry_after } => {
                 let answer = error(429, "rate_limit_exceeded", "Too many requests, try again later");
@@ -331,7 +268,14 @@ impl Cloud for Verda {
             Refusal::Invalid(what) => error(400, "invalid_request", what.join("; ")),
             Refusal::Bad(what) => error(400, "invalid_request", what.clone()),
             Refusal::NotFound(what) => error(404, "not_found", what.clone()),
-            Refusal::UnknownCall => error(404, "not_found", "Cannot find this path"),
+            Refusal::UnknownCall => match calls::outside(request) {
+                Some(what) => error(
+                    501,
+                    "not_simulated",
+                    format!("This is a simulator, without {what}"),
+                ),
+                None => error(404, "not_found", "Cannot find this path"),
+            },
             Refusal::Answer(answer) => answer.clone(),
         }
     }
@@ -349,7 +293,7 @@ impl Cloud for Verda {
     fn check_answer(&self, request: &Request, answer: &Answer) -> Vec<String> {
         self.description
             .as_ref()
-            .map(|description| description.check_answer(&as_described(request), answer))
+            .map(|description| description.check_answer(&calls::as_described(request), answer))
             .unwrap_or_default()
     }
 
@@ -384,6 +328,7 @@ impl Cloud for Verda {
         let (setting, word) = match name {
             "rate-limits" => (&mut self.rate_limits, "on"),
             "answers" => (&mut self.mixed, "mixed"),
+            "storage" => (&mut self.storage_apart, "apart"),
             _ => return None,
         };
         let Some(given) = body.get(word).and_then(Value::as_bool) else {

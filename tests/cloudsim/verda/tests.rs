@@ -4,6 +4,7 @@ mod errors;
 mod life;
 mod market;
 mod sdk;
+mod volumes;
 
 use std::sync::Mutex;
 

@@ -44,6 +44,9 @@ def check_offers(client):
     assert "ubuntu-22.04-cuda-12.0" in [image.image_type for image in client.images.get("1V100.6V")]
     assert {place["code"] for place in client.locations.get()} >= {"FIN-01", "ICE-01"}
     assert client.balance.get().currency == "usd"
+    (nvme,) = [kind for kind in client.volume_types.get() if kind.type == "NVMe"]
+    assert nvme.price_per_month_per_gb == 0.2
+    assert "3_MONTHS" in [period.code for period in client.long_term.get_instance_periods()]
 
 
 def check_keys_and_scripts(client):
@@ -90,6 +93,48 @@ def check_instances(client, key, script):
     refused("not_found", "Cannot find volume", client.volumes.get_by_id, left.id)
 
 
+def check_volumes(client, key):
+    volumes, act = client.volumes, client.instances.action
+    refused("invalid_request", "Invalid location code", volumes.create, "NVMe", "data", 100, location="none")
+    data = volumes.create("NVMe", "data", 100, location="FIN-01")
+    assert (data.name, data.size, data.location, data.currency) == ("data", 100, "FIN-01", "usd")
+    until("the volume is there", lambda: volumes.get_by_id(data.id).status == "detached")
+    volumes.rename(data.id, "more")
+    volumes.increase_size([data.id], 200)
+    (found,) = volumes.get("detached")
+    assert (found.id, found.name, found.size, found.monthly_price) == (data.id, "more", 200, 40)
+
+    order = {
+        "instance_type": "1H100.80S.22V", "hostname": "disks", "description": "with volumes", "ssh_key_ids": [key],
+        "location": "FIN-01", "wait_for_status": "running",
+    }
+    made = client.instances.create(image="ubuntu-24.04-cuda-12.8-open-docker", **order)
+    off = "One or more of the specified instances is not shut down"
+    refused("forbidden_action", off, volumes.attach, data.id, made.id)
+    act(made.id, "shutdown")
+    volumes.attach([data.id], made.id)
+    attached = volumes.get_by_id(data.id)
+    assert (attached.status, attached.instance_id, attached.instances[0]["hostname"]) == ("attached", made.id, "disks")
+    volumes.detach(data.id)
+    clone = volumes.clone(data.id, "copy")
+    assert (clone.name, clone.size, clone.status) == ("copy", 200, "cloning")
+
+    # What is hibernated is gone, and its disk boots another.
+    act(made.id, "hibernate")
+    until("it is gone", lambda: client.instances.get_by_id(made.id).status == "discontinued")
+    again = client.instances.create(image=made.os_volume_id, **order)
+    assert (again.status, again.os_volume_id) == ("running", made.os_volume_id)
+    act(again.id, "delete", [again.os_volume_id], delete_permanently=True)
+    until("the other is gone", lambda: client.instances.get_by_id(again.id).status == "discontinued")
+
+    until("the clone is there", lambda: volumes.get_by_id(clone.id).status == "detached")
+    volumes.delete([data.id, clone.id])
+    assert {left.id for left in volumes.get_in_trash()} == {data.id, clone.id}
+    volumes.delete([data.id, clone.id], is_permanent=True)
+    assert (volumes.get_in_trash(), volumes.get()) == ([], [])
+    refused("not_found", "Cannot find volume", volumes.rename, clone.id, "nothing")
+
+
 def main():
     refused("unauthorized_request", "Invalid client id or client secret", VerdaClient, ID, "wrong", base_url=f"{URL}/v1")
     client = VerdaClient(ID, SECRET, base_url=f"{URL}/v1")
@@ -97,6 +142,7 @@ def main():
     check_offers(client)
     key, script = check_keys_and_scripts(client)
     check_instances(client, key, script)
+    check_volumes(client, key)
     client.startup_scripts.delete([script])
     client.ssh_keys.delete([key])
     refused("not_found", "Cannot find ssh-key", client.ssh_keys.delete_by_id, key)

@@ -1,11 +1,14 @@
-//! Volumes: what an instance leaves behind, detached or in the trash.
+//! Volumes: what they are, who has them, what they cost, and how answers show them.
 
 use jiff::{SignedDuration, Timestamp};
 use rust_decimal::Decimal;
 use rust_decimal::prelude::FromPrimitive;
 use serde_json::{Value, json};
 
-use super::wire::{DeleteVolume, OnDiscontinue, Tag, given};
+use super::catalogue::{merge, month, number};
+use super::instances::status;
+use super::tags::{self, Tagged};
+use super::wire::{Kind, OnDiscontinue};
 use super::{Verda, list};
 use crate::core::cloud::{Refusal, Visit};
 use crate::core::http::Answer;
@@ -13,108 +16,104 @@ use crate::core::world::World;
 
 /// How long the trash keeps a volume.
 const TRASH: SignedDuration = SignedDuration::from_hours(96);
+/// Hours of the month that prices are for.
+const HOURS_OF_A_MONTH: i64 = 730;
 
 /// A volume.
 #[derive(Clone, Debug)]
 pub(super) struct Volume {
-    name: String,
-    size: f64,
-    kind: String,
-    location: String,
+    pub(super) name: String,
+    pub(super) size: f64,
+    pub(super) kind: Kind,
+    pub(super) location: String,
     pub(super) is_os: bool,
-    on_discontinue: OnDiscontinue,
-    instance: Option<String>,
-    tags: Vec<Tag>,
-    trashed: Option<Timestamp>,
-    removed: bool,
+    pub(super) on_discontinue: OnDiscontinue,
+    /// The instances that have it, more than one only of a shared file system.
+    pub(super) holders: Vec<String>,
+    /// Whether it came with the instance that has it.
+    pub(super) included: bool,
+    pub(super) key_ids: Vec<String>,
+    pub(super) tags: Vec<Tagged>,
+    pub(super) trashed: Option<Timestamp>,
+    pub(super) removed: bool,
+    /// What is done to it, and until when.
+    pub(super) busy: Option<(&'static str, Timestamp)>,
+}
+
+/// No volume of this account has the id.
+pub(super) fn missing() -> Refusal {
+    Refusal::NotFound("Cannot find volume".to_owned())
 }
 
 impl Volume {
-    pub(super) fn os(name: &str, size: f64, on_discontinue: OnDiscontinue, tags: Vec<Tag>) -> Self {
-        Self {
-            is_os: true,
-            ..Self::data(name, size, "NVMe", on_discontinue, tags)
-        }
-    }
-
-    pub(super) fn data(
-        name: &str,
-        size: f64,
-        kind: &str,
-        on_discontinue: OnDiscontinue,
-        tags: Vec<Tag>,
-    ) -> Self {
+    /// One that nobody has.
+    pub(super) fn new(name: &str, size: f64, kind: Kind, location: &str) -> Self {
         Self {
             name: name.to_owned(),
             size,
-            kind: kind.to_owned(),
-            location: String::new(),
+            kind,
+            location: location.to_owned(),
             is_os: false,
-            on_discontinue,
-            instance: None,
-            tags,
+            on_discontinue: OnDiscontinue::default(),
+            holders: Vec::new(),
+            included: false,
+            key_ids: Vec::new(),
+            tags: Vec::new(),
             trashed: None,
             removed: false,
+            busy: None,
         }
     }
 
-    /// What an hour costs while no instance has it: 0.0003 for a GB.
+    /// What a month costs by the list.
+    fn monthly(&self) -> Decimal {
+        Decimal::from_f64(self.size).unwrap_or_default() * month(self.kind)
+    }
+
+    /// What an hour costs by the list.
     fn price(&self) -> Decimal {
-        Decimal::from_f64(self.size).unwrap_or_default() * Decimal::new(3, 4)
+        self.monthly() / Decimal::from(HOURS_OF_A_MONTH)
     }
 
-    fn status(&self) -> &'static str {
-        match (self.trashed, &self.instance) {
+    /// What an hour costs as it is now. `apart` says whether volumes that came with an instance
+    /// cost beside it.
+    fn charged(&self, apart: bool) -> Decimal {
+        let within = self.included && !apart && !self.holders.is_empty();
+        if within || self.trashed.is_some() {
+            Decimal::ZERO
+        } else {
+            self.price()
+        }
+    }
+
+    pub(super) fn status(&self, now: Timestamp) -> &'static str {
+        match (self.trashed, self.busy) {
             (Some(_), _) => "deleted",
-            (None, Some(_)) => "attached",
-            (None, None) => "detached",
+            (None, Some((doing, until))) if now < until => doing,
+            (None, _) if self.holders.is_empty() => "detached",
+            (None, _) => "attached",
         }
-    }
-
-    fn shown(&self, id: &str, world: &World) -> Value {
-        let created = world
-            .resources
-            .get(id)
-            .map(|resource| resource.created.to_string());
-        let tags: Vec<Value> = self
-            .tags
-            .iter()
-            .enumerate()
-            .map(|(number, tag)| json!({"id": format!("{id}-{number}"), "key": tag.key, "value": tag.value}))
-            .collect();
-        let mut value = json!({
-            "id": id, "instance_id": self.instance, "name": self.name, "created_at": created, "status": self.status(),
-            "size": self.size, "is_os_volume": self.is_os, "type": self.kind, "location": self.location, "tags": tags,
-        });
-        if let (Some(at), Value::Object(fields)) = (self.trashed, &mut value) {
-            fields.insert("deleted_at".to_owned(), at.to_string().into());
-            fields.insert("is_permanently_deleted".to_owned(), self.removed.into());
-        }
-        value
     }
 }
 
 impl Verda {
-    /// Makes a volume that an instance has.
-    pub(super) fn new_volume(
-        &mut self,
-        visit: &mut Visit<'_>,
-        instance: &str,
-        location: &str,
-        volume: Volume,
-    ) -> String {
+    /// Makes a volume, which costs from now on.
+    pub(super) fn add_volume(&mut self, visit: &mut Visit<'_>, volume: Volume) -> String {
         let id = visit.world.chance.uuid();
         let resource = visit
             .world
             .new_resource(&id, "volume", &visit.account, &volume.name);
-        visit.world.add_resource(resource, Decimal::ZERO);
-        let volume = Volume {
-            instance: Some(instance.to_owned()),
-            location: location.to_owned(),
-            ..volume
-        };
+        let price = volume.charged(self.storage_apart);
+        visit.world.add_resource(resource, price);
         self.volumes.insert(id.clone(), volume);
         id
+    }
+
+    /// What a volume costs follows what became of it.
+    pub(super) fn charge_volume(&self, world: &mut World, id: &str) {
+        if let Some(volume) = self.volumes.get(id) {
+            world.charge_resource(id, volume.charged(self.storage_apart));
+        }
     }
 
     /// The volumes that an instance has.
@@ -124,62 +123,78 @@ impl Verda {
     ) -> impl Iterator<Item = (&'a String, &'a Volume)> {
         self.volumes
             .iter()
-            .filter(move |(_, volume)| volume.instance.as_deref() == Some(instance))
+            .filter(move |(_, volume)| volume.holders.iter().any(|holder| holder == instance))
     }
 
-    /// Whether a volume of this account can be given to an instance.
-    pub(super) fn is_detached(&self, visit: &Visit<'_>, id: &str) -> bool {
-        let own = visit
-            .world
-            .resources
-            .get(id)
-            .is_some_and(|resource| resource.account == visit.account);
-        own && self
-            .volumes
-            .get(id)
-            .is_some_and(|volume| volume.status() == "detached")
+    /// Whether a volume of this account can be given to a new instance at this place.
+    pub(super) fn is_free(&self, visit: &Visit<'_>, id: &str, location: &str) -> bool {
+        let found = self.own_volume(visit, id);
+        found.is_ok_and(|volume| {
+            let shared = volume.kind.is_shared() && volume.status(visit.now()) == "attached";
+            volume.location == location && (shared || volume.status(visit.now()) == "detached")
+        })
     }
 
     pub(super) fn attach(&mut self, world: &mut World, id: &str, instance: &str) {
         if let Some(volume) = self.volumes.get_mut(id) {
-            volume.instance = Some(instance.to_owned());
-            world.charge_resource(id, Decimal::ZERO);
+            volume.holders.push(instance.to_owned());
         }
+        self.charge_volume(world, id);
     }
 
-    pub(super) fn detach_volume(&mut self, world: &mut World, id: &str) {
+    pub(super) fn detach(&mut self, world: &mut World, id: &str, instance: &str) {
         if let Some(volume) = self.volumes.get_mut(id) {
-            volume.instance = None;
-            world.charge_resource(id, volume.price());
+            volume.holders.retain(|holder| holder != instance);
+            volume.included = false;
         }
+        self.charge_volume(world, id);
     }
 
     pub(super) fn trash_volume(&mut self, world: &mut World, id: &str) {
         if let Some(volume) = self.volumes.get_mut(id) {
-            volume.instance = None;
+            volume.holders.clear();
+            volume.included = false;
             volume.trashed = Some(world.now());
-            world.charge_resource(id, Decimal::ZERO);
             world.remind(TRASH, format!("trash {id}"));
         }
+        self.charge_volume(world, id);
     }
 
     pub(super) fn remove_volume(&mut self, world: &mut World, id: &str) {
         if let Some(volume) = self.volumes.get_mut(id) {
-            volume.instance = None;
+            volume.holders.clear();
             volume.trashed = volume.trashed.or(Some(world.now()));
             volume.removed = true;
             world.end_resource(id);
         }
     }
 
-    /// The trash has kept a volume long enough.
+    /// The trash has kept a volume long enough, unless it was restored meanwhile.
     pub(super) fn empty_trash(&mut self, world: &mut World, id: &str) {
-        if self
+        let trashed = self.volumes.get(id).and_then(|volume| volume.trashed);
+        if trashed.is_some_and(|since| world.now().duration_since(since) >= TRASH) {
+            self.remove_volume(world, id);
+        }
+    }
+
+    /// What becomes of a volume whose instance is gone; one that others have as well stays theirs.
+    pub(super) fn leave_volume(
+        &mut self,
+        world: &mut World,
+        id: &str,
+        instance: &str,
+        policy: OnDiscontinue,
+    ) {
+        let others = self
             .volumes
             .get(id)
-            .is_some_and(|volume| volume.trashed.is_some())
-        {
-            self.remove_volume(world, id);
+            .is_some_and(|volume| volume.holders.len() > 1);
+        match policy {
+            OnDiscontinue::MoveToTrash if !others => self.trash_volume(world, id),
+            OnDiscontinue::DeletePermanently if !others => self.remove_volume(world, id),
+            OnDiscontinue::KeepDetached | OnDiscontinue::MoveToTrash | OnDiscontinue::DeletePermanently => {
+                self.detach(world, id, instance);
+            }
         }
     }
 
@@ -190,15 +205,15 @@ impl Verda {
             .map(|(id, volume)| (id.clone(), volume.on_discontinue))
             .collect();
         for (id, policy) in attached {
-            match policy {
-                OnDiscontinue::KeepDetached => self.detach_volume(world, &id),
-                OnDiscontinue::MoveToTrash => self.trash_volume(world, &id),
-                OnDiscontinue::DeletePermanently => self.remove_volume(world, &id),
-            }
+            self.leave_volume(world, &id, instance, policy);
         }
     }
 
-    fn of_account<'a>(&'a self, visit: &'a Visit<'_>) -> impl Iterator<Item = (&'a String, &'a Volume)> {
+    /// The volumes of the account, those in the trash too.
+    pub(super) fn of_account<'a>(
+        &'a self,
+        visit: &'a Visit<'_>,
+    ) -> impl Iterator<Item = (&'a String, &'a Volume)> {
         self.volumes.iter().filter(|(id, volume)| {
             !volume.removed
                 && visit
@@ -209,13 +224,21 @@ impl Verda {
         })
     }
 
+    /// A volume of the account, in the trash or not.
+    pub(super) fn own_volume(&self, visit: &Visit<'_>, id: &str) -> Result<&Volume, Refusal> {
+        let own = self.of_account(visit).any(|(known, _)| known == id);
+        self.volumes.get(id).filter(|_| own).ok_or_else(missing)
+    }
+
     pub(super) fn list_volumes(&self, visit: &mut Visit<'_>) -> Answer {
-        let wanted = visit.request.parameter("status");
+        let (now, wanted) = (visit.now(), visit.request.parameter("status"));
         let found = self
             .of_account(visit)
-            .filter(|(_, volume)| volume.trashed.is_none())
-            .filter(|(_, volume)| wanted.is_none_or(|wanted| wanted == volume.status()))
-            .map(|(id, volume)| volume.shown(id, visit.world))
+            .filter(|(_, volume)| match wanted {
+                None => volume.trashed.is_none(),
+                Some(wanted) => wanted == volume.status(now),
+            })
+            .map(|(id, volume)| self.volume_shown(visit.world, id, volume))
             .collect();
         list(visit, found)
     }
@@ -224,42 +247,78 @@ impl Verda {
         let found = self
             .of_account(visit)
             .filter(|(_, volume)| volume.trashed.is_some())
-            .map(|(id, volume)| volume.shown(id, visit.world))
+            .map(|(id, volume)| self.volume_shown(visit.world, id, volume))
             .collect();
         list(visit, found)
     }
 
     pub(super) fn get_volume(&self, visit: &mut Visit<'_>, id: &str) -> Result<Answer, Refusal> {
-        let found = self.of_account(visit).find(|(known, _)| *known == id);
-        match found {
-            Some((id, volume)) => Ok(Answer::json(200, &volume.shown(id, visit.world))),
-            None => Err(Refusal::NotFound("Cannot find volume".to_owned())),
-        }
+        let volume = self.own_volume(visit, id)?;
+        let value = self.volume_shown(visit.world, id, volume);
+        Ok(Answer::json(200, &value))
     }
 
-    pub(super) fn delete_volume(&mut self, visit: &mut Visit<'_>, id: &str) -> Result<Answer, Refusal> {
-        let DeleteVolume { is_permanent } = given(visit.request)?;
-        visit.subject = Some(id.to_owned());
-        let own = visit
-            .world
+    fn volume_shown(&self, world: &World, id: &str, volume: &Volume) -> Value {
+        let created = world
             .resources
             .get(id)
-            .is_some_and(|resource| resource.account == visit.account);
-        let volume = self.volumes.get(id).filter(|_| own);
-        let volume = volume.ok_or_else(|| Refusal::NotFound("Cannot find volume".to_owned()))?;
-        if volume.instance.is_some() {
-            return Err(Refusal::Bad(
-                "Can't delete a volume that is attached to an instance".to_owned(),
-            ));
+            .map(|resource| resource.created.to_string());
+        let holders: Vec<Value> = volume
+            .holders
+            .iter()
+            .filter_map(|holder| self.holder_shown(world, holder))
+            .collect();
+        let target = (volume.is_os && !volume.holders.is_empty()).then_some("vda");
+        let mut value = json!({
+            "id": id, "instance_id": volume.holders.first(), "instances": holders, "name": volume.name,
+            "created_at": created, "created_by_user_id": "user-1", "status": volume.status(world.now()),
+            "size": whole(volume.size), "is_os_volume": volume.is_os, "target": target, "type": volume.kind.name(),
+            "location": volume.location, "ssh_key_ids": volume.key_ids,
+        });
+        let mount = volume.kind.is_shared().then(|| {
+            let short: String = id.chars().take(8).collect();
+            let host = format!("nfs.{}.datacrunch.io", volume.location.to_lowercase());
+            (format!("volume-{short}"), host)
+        });
+        let mounted = mount
+            .as_ref()
+            .map(|(path, host)| format!("mount -t nfs -o nconnect=16 {host}:{path} /mnt/volume"));
+        let table = mount.as_ref().map(|(path, host)| {
+            format!("echo '{host}:{path} /mnt/volume nfs defaults 0 0' | sudo tee -a /etc/fstab")
+        });
+        let rest = json!({
+            "pseudo_path": mount.as_ref().map(|(path, _)| path),
+            "create_directory_command": mount.as_ref().map(|_| "mkdir -p /mnt/volume"),
+            "mount_command": mounted, "filesystem_to_fstab_command": table,
+            "contract": "PAY_AS_YOU_GO", "base_hourly_cost": number(volume.price()),
+            "monthly_price": number(volume.monthly()), "currency": "usd", "long_term": null,
+            "tags": tags::shown(&volume.tags),
+        });
+        merge(&mut value, rest);
+        if let Some(at) = volume.trashed {
+            let gone = json!({"deleted_at": at.to_string(), "is_permanently_deleted": volume.removed});
+            merge(&mut value, gone);
         }
-        if volume.removed || (volume.trashed.is_some() && !is_permanent) {
-            return Ok(Answer::empty(204));
-        }
-        if is_permanent {
-            self.remove_volume(visit.world, id);
-        } else {
-            self.trash_volume(visit.world, id);
-        }
-        Ok(Answer::empty(202))
+        value
+    }
+
+    /// An instance as the volumes that it has show it.
+    fn holder_shown(&self, world: &World, id: &str) -> Option<Value> {
+        let machine = world.machines.get(id)?;
+        let extra = self.instances.get(id)?;
+        Some(json!({
+            "id": id, "auto_rental_extension": null, "ip": machine.endpoint.as_ref().map(|endpoint| &endpoint.address),
+            "instance_type": machine.instance_type, "status": status(machine, machine.phase, Some(extra), world.now()),
+            "os_volume_id": extra.os_volume, "hostname": machine.mark.name,
+        }))
+    }
+}
+
+/// A number of gigabytes without a fraction where it has none, which the client for Go needs.
+fn whole(size: f64) -> Value {
+    if size.fract().abs() < f64::EPSILON {
+        json!(size as i64)
+    } else {
+        json!(size)
     }
 }

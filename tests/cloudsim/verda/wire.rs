@@ -56,6 +56,64 @@ pub(super) enum OnDiscontinue {
     DeletePermanently,
 }
 
+/// Kinds of volumes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+pub(super) enum Kind {
+    #[serde(rename = "NVMe")]
+    Nvme,
+    #[serde(rename = "NVMe_Shared")]
+    NvmeShared,
+    #[serde(rename = "HDD")]
+    Hdd,
+    #[serde(rename = "HDD_Shared")]
+    HddShared,
+    #[serde(rename = "NVMe_Local_Storage")]
+    NvmeLocalStorage,
+    #[serde(rename = "NVMe_Shared_Cluster")]
+    NvmeSharedCluster,
+    #[serde(rename = "NVMe_OS_Cluster")]
+    NvmeOsCluster,
+}
+
+impl Kind {
+    pub(super) const ALL: [Self; 7] = [
+        Self::Nvme,
+        Self::NvmeShared,
+        Self::Hdd,
+        Self::HddShared,
+        Self::NvmeLocalStorage,
+        Self::NvmeSharedCluster,
+        Self::NvmeOsCluster,
+    ];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Nvme => "NVMe",
+            Self::NvmeShared => "NVMe_Shared",
+            Self::Hdd => "HDD",
+            Self::HddShared => "HDD_Shared",
+            Self::NvmeLocalStorage => "NVMe_Local_Storage",
+            Self::NvmeSharedCluster => "NVMe_Shared_Cluster",
+            Self::NvmeOsCluster => "NVMe_OS_Cluster",
+        }
+    }
+
+    /// The kind of this name.
+    pub(super) fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+
+    /// Whether it is a file system that several instances may have, while they run.
+    pub(super) fn is_shared(self) -> bool {
+        matches!(self, Self::NvmeShared | Self::HddShared | Self::NvmeSharedCluster)
+    }
+
+    /// Whether it is among those that are made no more.
+    pub(super) fn is_retired(self) -> bool {
+        matches!(self, Self::Hdd | Self::HddShared)
+    }
+}
+
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct OsVolume {
@@ -72,7 +130,7 @@ pub(super) struct OsVolume {
 pub(super) struct NewVolume {
     pub(super) name: String,
     pub(super) size: f64,
-    pub(super) r#type: String,
+    pub(super) r#type: Kind,
     #[serde(default)]
     pub(super) on_spot_discontinue: OnDiscontinue,
     #[serde(default)]
@@ -181,6 +239,52 @@ pub(super) struct DeleteMany {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
+pub(super) struct CreateVolume {
+    pub(super) r#type: Kind,
+    pub(super) location_code: String,
+    pub(super) size: f64,
+    pub(super) name: String,
+    pub(super) instance_id: Option<String>,
+    #[serde(default)]
+    pub(super) instance_ids: Vec<String>,
+    #[serde(default)]
+    pub(super) tags: Vec<Tag>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum VolumeAction {
+    Attach,
+    Detach,
+    Delete,
+    Rename,
+    Resize,
+    Restore,
+    Clone,
+    Cancel,
+    Create,
+    Export,
+    Transfer,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ActOnVolumes {
+    pub(super) action: VolumeAction,
+    pub(super) id: OneOrMany,
+    pub(super) size: Option<f64>,
+    pub(super) instance_id: Option<String>,
+    #[serde(default)]
+    pub(super) instance_ids: Vec<String>,
+    pub(super) name: Option<String>,
+    pub(super) r#type: Option<String>,
+    #[serde(default)]
+    pub(super) is_permanent: bool,
+    pub(super) location_code: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct DeleteVolume {
     #[serde(default)]
     pub(super) is_permanent: bool,
@@ -192,12 +296,16 @@ pub(super) fn check(request: &Request, call: &Call) -> Vec<String> {
         "token" => body::<Grant>(request).map(drop),
         "instances.create" => body::<Deploy>(request).map(drop),
         "instances.delete" | "instances.action" => body::<Act>(request).map(drop),
-        "tags.add" => body::<Tag>(request).map(drop),
+        "tags.add" | "volume-tags.add" => body::<Tag>(request).map(drop),
         "keys.create" => body::<AddKey>(request).map(drop),
         "scripts.create" => body::<AddScript>(request).map(drop),
         "keys.delete" | "scripts.delete" if request.segments().len() == 2 => {
             body::<DeleteMany>(request).map(drop)
         }
+        "volumes.create" => body::<CreateVolume>(request).map(drop),
+        "volumes.action" => body::<ActOnVolumes>(request).map(drop),
+        // The client for Go gives none.
+        "volumes.delete" if request.body.is_empty() => Ok(()),
         "volumes.delete" => body::<DeleteVolume>(request).map(drop),
         _ => return Vec::new(),
     };

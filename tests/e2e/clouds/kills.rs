@@ -1,5 +1,6 @@
 //! The controller is killed with SIGKILL when a cloud has done what it was asked and has not
-//! answered yet: between the effect and its record. One kill hits all clouds at once.
+//! answered yet: between the effect and its record. One kill hits all clouds that are
+//! asked about the same time.
 
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use kube::Api;
 use serde_json::json;
 use skyward_api::{Machine, Pool};
 use skyward_cloudsim::{Fault, Rule};
-use skyward_testkit::{Cluster, Result, Space, kill_controller, wait_controller_replaced};
+use skyward_testkit::{Cluster, PATIENCE, Result, Space, kill_controller, wait_controller_replaced};
 use tokio::time::{Instant, sleep};
 
 use crate::{CONTROLLER, Customer, clouds, names, provider_says};
@@ -95,52 +96,59 @@ impl Campaign {
         Ok(())
     }
 
-    /// Each cloud holds back its next answers to such calls; `act` leads to them, and when all
-    /// have done what they were asked, the controller is killed.
+    /// Each cloud holds back its next answers to such calls; `act` leads to them, and while
+    /// what they did has no answer yet, the controller is killed.
     async fn killed_in(&self, effects: &[Effect], act: impl Future<Output = Result>) -> Result {
-        let mut struck = Vec::new();
+        let mut waiting: Vec<(&Customer, &'static str)> = Vec::new();
         for customer in &self.customers {
-            let calls: Vec<_> = effects
-                .iter()
-                .filter_map(|effect| effect.call(customer.cloud))
-                .collect();
-            for call in &calls {
+            for call in effects.iter().filter_map(|effect| effect.call(customer.cloud)) {
                 let millis = u64::try_from(HELD_BACK.as_millis()).unwrap_or(u64::MAX);
                 let mut rule = Rule::once(call, Fault::Latency { millis });
                 rule.account = Some(customer.account.clone());
                 customer.sim.fault(rule);
-            }
-            if !calls.is_empty() {
-                struck.push(customer);
+                waiting.push((customer, call));
             }
         }
-        act.await?;
-        let deadline = Instant::now() + Duration::from_secs(60);
-        let mut held_since = None;
-        while !struck.iter().all(|customer| held_back(customer)) {
-            if struck.iter().any(|customer| held_back(customer)) {
+        tokio::try_join!(act, self.kill_while_held(waiting))?;
+        for customer in &self.customers {
+            customer.sim.clear_faults_of(&customer.account);
+        }
+        Ok(())
+    }
+
+    /// Kills the controller while these clouds hold their answers to these calls back.
+    async fn kill_while_held(&self, mut waiting: Vec<(&Customer, &'static str)>) -> Result {
+        let client = &self.space.cluster.client;
+        let deadline = Instant::now() + Duration::from_secs(PATIENCE);
+        let mut held_since: Option<Instant> = None;
+        // One kill meets all that are held back by then. What a busy machine asks for later is
+        // met by another kill, so that no cloud has answered when it comes.
+        while !waiting.is_empty() {
+            let (held, rest): (Vec<_>, Vec<_>) = waiting
+                .iter()
+                .copied()
+                .partition(|(customer, call)| held_back(customer, call));
+            if !held.is_empty() {
                 held_since.get_or_insert_with(Instant::now);
             }
-            let waiting = struck
-                .iter()
-                .filter(|customer| !held_back(customer))
-                .map(|c| c.cloud);
+            if rest.is_empty() || held_since.is_some_and(|since| since.elapsed() > HELD_BACK / 2) {
+                let old = kill_controller(client).await?;
+                ensure!(
+                    held_since.is_none_or(|since| since.elapsed() < HELD_BACK),
+                    "some cloud had answered before the kill"
+                );
+                wait_controller_replaced(client, old).await?;
+                (waiting, held_since) = (rest, None);
+                continue;
+            }
             ensure!(
                 Instant::now() < deadline,
                 "not asked for it: {:?}",
-                waiting.collect::<Vec<_>>()
+                rest.iter()
+                    .map(|(customer, call)| (customer.cloud, call))
+                    .collect::<Vec<_>>()
             );
             sleep(Duration::from_millis(20)).await;
-        }
-        ensure!(
-            held_since.is_none_or(|since| since.elapsed() < HELD_BACK),
-            "some cloud had answered before the last one was asked"
-        );
-        let client = &self.space.cluster.client;
-        let old = kill_controller(client).await?;
-        wait_controller_replaced(client, old).await?;
-        for customer in &struck {
-            customer.sim.clear_faults_of(&customer.account);
         }
         Ok(())
     }
@@ -177,19 +185,19 @@ impl Campaign {
     async fn all_gone(&self, life: &str) -> Result {
         for customer in &self.customers {
             self.space
-                .wait_gone::<Pool>(&Self::pool(customer, life), 120)
+                .wait_gone::<Pool>(&Self::pool(customer, life), PATIENCE)
                 .await?;
         }
         Ok(())
     }
 }
 
-/// Whether a cloud holds an answer to this customer back: its rule has struck.
-fn held_back(customer: &Customer) -> bool {
+/// Whether a cloud holds its answer to such a call of this customer back: its rule has struck.
+fn held_back(customer: &Customer, call: &str) -> bool {
     let pending = customer.sim.pending_faults();
     pending
         .iter()
-        .all(|rule| rule.account.as_deref() != Some(&customer.account))
+        .all(|rule| rule.call != call || rule.account.as_deref() != Some(&customer.account))
 }
 
 #[tokio::test]

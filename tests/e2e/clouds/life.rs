@@ -10,7 +10,7 @@ use rust_decimal::Decimal;
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 use skyward_api::{Machine, Pool, ProviderStatus, Task, TaskPhase};
-use skyward_testkit::{OPERATOR_NAMESPACE, Result, Space};
+use skyward_testkit::{OPERATOR_NAMESPACE, PATIENCE, Result, Space};
 use tokio::time::{Instant, sleep};
 
 use crate::{Story, is_there, provider, story};
@@ -70,7 +70,7 @@ const LOOK: i64 = 5 + 7;
 
 /// Waits until a Provider counts so many machines.
 async fn provider_counts(space: &Space, name: &str, machines: u32) -> Result<ProviderStatus> {
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + Duration::from_secs(PATIENCE);
     loop {
         let found = provider(space, name).await?.status.unwrap_or_default();
         if found.machines == machines {
@@ -111,8 +111,9 @@ async fn sample_story(cloud: &'static str) -> Result {
     ensure!(!found.account.is_empty() && found.offers > 0, "{found:#?}");
 
     story.return_pool(&name).await?;
-    // What is settled is what the cloud asks for, but for the time between two looks at
-    // whether it is gone.
+    let returned = story.customer.sim.world(|world| world.now());
+    // What is settled is what the cloud asks for, but for the time between its end there and
+    // the look that found it gone: that is the machine's that runs this, not ours.
     let bill = story
         .customer
         .sim
@@ -124,17 +125,32 @@ async fn sample_story(cloud: &'static str) -> Result {
         .cost
         .unwrap_or_default();
     let ledger = decimal(&settled.settled);
-    let hourly = story.customer.sim.world(|world| {
-        let ours = world.machines_of(&story.customer.account);
-        ours.map(|machine| machine.price).sum::<Decimal>()
+    let (hourly, unseen) = story.customer.sim.world(|world| {
+        let ours: Vec<_> = world.machines_of(&story.customer.account).collect();
+        let billed = ours.iter().flat_map(|machine| machine.tab.spans());
+        let end = billed.filter_map(|span| span.to).max();
+        let unseen = end.map_or(0, |end| returned.duration_since(end).as_secs());
+        (ours.iter().map(|machine| machine.price).sum::<Decimal>(), unseen)
     });
     // Lambda bills by the minute.
     let step = if cloud == "lambda" { 60 } else { 0 };
     let seconds = (ledger - bill).abs() * Decimal::from(3600) / hourly;
     ensure!(
-        seconds <= Decimal::from(LOOK + step),
-        "the ledger says {ledger}, the bill {bill}: {seconds} s apart"
+        seconds <= Decimal::from(LOOK + step + unseen),
+        "the ledger says {ledger}, the bill {bill}: {seconds} s apart, and it was seen {unseen} s after its end"
     );
+    // Events outlive their Pool, and come a moment later.
+    let events: Api<Event> = story.space.api();
+    let deadline = Instant::now() + Duration::from_secs(PATIENCE);
+    loop {
+        let all = events.list(&Default::default()).await?.items;
+        let mut ours = all.iter().filter(|event| event.regarding_name() == name);
+        if ours.any(|event| event.reason.as_deref() == Some("CostFinal")) {
+            break;
+        }
+        ensure!(Instant::now() < deadline, "nobody said what it cost: {all:#?}");
+        sleep(Duration::from_millis(200)).await;
+    }
     story.finish().await
 }
 
@@ -207,7 +223,10 @@ async fn reclaim_story(cloud: &'static str) -> Result {
     );
     let second = story.space.ready_machines("p").await?.remove(0);
     ensure!(second.spec.attempt > first.spec.attempt && second.name_any() != first.name_any());
-    story.space.wait_gone::<Machine>(&first.name_any(), 60).await?;
+    story
+        .space
+        .wait_gone::<Machine>(&first.name_any(), PATIENCE)
+        .await?;
     ensure!(
         story.customer.billed().len() == 1,
         "one machine is billed: {:?}",

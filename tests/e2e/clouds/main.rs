@@ -20,7 +20,7 @@ use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 use skyward_api::{Pool, Provider};
 use skyward_cloudsim::{CredentialState, Sim};
-use skyward_testkit::{Clouds, Cluster, Machines, OPERATOR_NAMESPACE, Result, Space};
+use skyward_testkit::{Clouds, Cluster, Machines, OPERATOR_NAMESPACE, PATIENCE, Result, Space};
 use tokio::{
     sync::{OnceCell, RwLock, RwLockReadGuard},
     time::{Duration, Instant, sleep},
@@ -203,7 +203,7 @@ impl Story {
             .kubectl(&["delete", "pool", name, "--wait=false"])
             .await?
             .ok()?;
-        self.space.wait_gone::<Pool>(name, 120).await?;
+        self.space.wait_gone::<Pool>(name, PATIENCE).await?;
         self.customer.nothing_left(5).await
     }
 
@@ -230,7 +230,7 @@ async fn provider(space: &Space, name: &str) -> Result<Provider> {
 
 /// Waits until a condition of a Provider has that reason; answers with its message.
 async fn provider_says(space: &Space, name: &str, type_: &str, reason: &str) -> Result<String> {
-    let deadline = Instant::now() + Duration::from_secs(90);
+    let deadline = Instant::now() + Duration::from_secs(PATIENCE);
     loop {
         let found = provider(space, name).await?;
         let conditions = found

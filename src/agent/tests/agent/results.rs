@@ -65,7 +65,7 @@ async fn a_large_value_is_read_in_pieces() {
 }
 
 #[tokio::test]
-async fn each_way_a_function_fails_has_its_name() {
+async fn each_way_a_function_ends_without_a_value_has_its_name() {
     let mut machine = Machine::start().await;
     let cases = [
         (
@@ -94,6 +94,11 @@ async fn each_way_a_function_fails_has_its_name() {
             "import sys\ndef main(): sys.exit(3)",
             Ending::Exited,
             "it exited with code 3",
+        ),
+        (
+            "import sys\ndef main(): sys.exit(0)",
+            Ending::Exited,
+            "before the function returned",
         ),
         (
             "import os\ndef main(): os.kill(os.getpid(), 11)",

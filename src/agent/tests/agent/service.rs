@@ -3,7 +3,7 @@
 use std::{
     io::{Read, Write},
     process::{Command, Stdio},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use skyward_agent::protocol::{
@@ -154,8 +154,12 @@ async fn many_short_runs_take_little_time_each() {
         .await
         .unwrap()
         .into_inner();
-    let mut latencies = Vec::new();
+    let (mut latencies, mut usual) = (Vec::new(), Vec::new());
     for index in 0..RUNS {
+        // What any process takes just now: others may be at work on this machine.
+        let begun = Instant::now();
+        Command::new("true").status().unwrap();
+        usual.push(begun.elapsed());
         let begun = Instant::now();
         machine.begin(command(&format!("r-{index}"), &["true"])).await;
         loop {
@@ -167,6 +171,7 @@ async fn many_short_runs_take_little_time_each() {
         latencies.push(begun.elapsed());
     }
     latencies.sort();
+    usual.sort();
     let begun = Instant::now();
     let starts = (0..RUNS).map(|index| {
         let mut agent = machine.agent.clone();
@@ -189,7 +194,11 @@ async fn many_short_runs_take_little_time_each() {
         "one after the other: median {:?}; all at once: {rate:.0}/s",
         latencies[RUNS as usize / 2]
     );
-    assert!(latencies[RUNS as usize / 2].as_millis() < 200);
+    let (median, usual) = (latencies[RUNS as usize / 2], usual[RUNS as usize / 2]);
+    assert!(
+        median < Duration::from_millis(200) + 30 * usual,
+        "{median:?}, where a process takes {usual:?}"
+    );
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use skyward_agent::{
     protocol::{RunSpec, finished::Ending},
 };
 
-use crate::machine::{Machine, bash, command, function, processes_with, program};
+use crate::machine::{Machine, bash, command, function, processes_with, program, until};
 
 #[tokio::test]
 async fn the_reason_why_work_did_not_start_is_said() {
@@ -123,16 +123,23 @@ async fn what_the_cloud_keeps_for_itself_is_not_even_in_the_agents_environment()
         .env("CLOUD_ID", "kept")
         .output();
     assert!(started.unwrap().status.success());
-    let agents = processes_with(&folder.path().to_string_lossy());
-    let environments: Vec<String> = agents
-        .iter()
-        .map(|pid| std::fs::read(format!("/proc/{pid}/environ")).unwrap())
-        .map(|environment| String::from_utf8_lossy(&environment).into_owned())
-        .collect();
-    for pid in agents {
+    let home = folder.path().to_string_lossy();
+    let environments = || -> Vec<String> {
+        processes_with(&home)
+            .iter()
+            .filter_map(|pid| std::fs::read(format!("/proc/{pid}/environ")).ok())
+            .map(|environment| String::from_utf8_lossy(&environment).into_owned())
+            .collect()
+    };
+    // What they start has their arguments for an instant.
+    until("the supervisor and the daemon are alone", || {
+        environments().len() == 2
+    })
+    .await;
+    let environments = environments();
+    for pid in processes_with(&home) {
         let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL);
     }
-    assert_eq!(environments.len(), 2, "the supervisor and the daemon");
     for environment in environments {
         assert!(environment.contains("CLOUD_ID=kept"), "{environment}");
         assert!(!environment.contains("CLOUD_KEY"), "{environment}");

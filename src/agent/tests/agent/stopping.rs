@@ -11,7 +11,8 @@ async fn a_timeout_ends_the_whole_family_also_what_ignores_it() {
     let mut machine = Machine::start().await;
     let script = "trap '' TERM; setsid bash -c \"trap '' TERM; while :; do sleep 86411; done\" & while :; do sleep 86411; done";
     let spec = RunSpec {
-        timeout_ms: 300,
+        // Long enough for the traps to be set on a machine that is busy.
+        timeout_ms: 3000,
         grace_ms: 200,
         ..bash("r", script)
     };
@@ -19,7 +20,7 @@ async fn a_timeout_ends_the_whole_family_also_what_ignores_it() {
     assert_eq!((finished.ending(), finished.signal), (Ending::TimedOut, 9));
     assert_eq!(
         finished.message,
-        "it ran longer than its timeout of 0.3s and was ended with SIGKILL, after the grace period"
+        "it ran longer than its timeout of 3s and was ended with SIGKILL, after the grace period"
     );
     assert!(processes_with("86411").into_iter().all(|pid| !is_alive(pid)));
 }

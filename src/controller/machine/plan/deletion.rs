@@ -10,7 +10,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use skyward_api::{
-    MachinePhase,
+    Machine, MachinePhase,
     condition::{self, Draft, READY, cut, reason},
 };
 use skyward_core::{Deletion, ErrorKind, ProviderPhase, provider::BilledTime};
@@ -19,7 +19,7 @@ use super::{Action, Next, Plan, progress, rental, status};
 use crate::{
     events::{self, EventSpec},
     machine::observe::{Account, Answer, Observed},
-    money::shown,
+    money::{shown, so_far},
     pool::plan::after,
 };
 
@@ -73,7 +73,7 @@ pub(super) fn plan(seen: &Observed, now: Timestamp) -> Plan {
             if seen.billed_so_far.is_zero() {
                 let_go(seen, &mut plan, "the provider says that it is gone");
             } else {
-                gone(seen, now, &mut plan);
+                gone(seen, now, "the provider says that it is gone", &mut plan);
             }
             return plan;
         }
@@ -203,7 +203,12 @@ fn provider_gone(seen: &Observed, now: Timestamp, plan: &mut Plan) {
         plan.look_again_at(now, due);
         return;
     }
-    let_go(seen, plan, "its Provider does not exist any more");
+    let why = "its Provider does not exist any more";
+    if seen.billed_so_far.is_zero() {
+        let_go(seen, plan, why);
+    } else {
+        gone(seen, now, why, plan);
+    }
     if was_ordered {
         let note = format!(
             "Provider \"{}\" does not exist any more: whether machine {} is gone there could not be asked",
@@ -218,12 +223,21 @@ fn provider_gone(seen: &Observed, now: Timestamp, plan: &mut Plan) {
 }
 
 /// It is gone and has cost something: what it cost comes on record first.
-fn gone(seen: &Observed, now: Timestamp, plan: &mut Plan) {
-    plan.reasons
-        .push("the provider says that it is gone; its cost comes on record".to_owned());
+fn gone(seen: &Observed, now: Timestamp, why: &str, plan: &mut Plan) {
+    plan.reasons.push(format!("{why}; its cost comes on record"));
     let mut new = seen.machine.status.clone();
+    // Where only what runs is billed, one that was never seen running is billed since the last
+    // look that found it booting.
+    let booting = seen
+        .starting_at
+        .filter(|_| seen.billed_time == BilledTime::Running);
+    if let Some(booting) = booting {
+        new.billed_since.get_or_insert(Time(booting));
+    }
     new.gone_at = Some(Time(now));
-    new.cost = Some(shown(seen.billed_so_far));
+    let mut machine = Machine::new(&seen.machine.name, seen.machine.spec.clone());
+    machine.status = Some(new.clone());
+    new.cost = Some(shown(so_far(&machine, now).total()));
     plan.status = Some(Box::new(new));
     plan.next = Next::Again;
 }
@@ -367,6 +381,14 @@ fn mark(
     plan: &mut Plan,
 ) {
     if seen.machine.has_failed() {
+        // What it failed of stays for its Pool to see; why it is still here is told beside that.
+        if matches!(seen.deletion, Some(Err(_))) {
+            let mut new = seen.machine.status.clone();
+            if let Some(ready) = new.conditions.iter_mut().find(|c| c.type_ == READY) {
+                ready.message = message;
+            }
+            status::commit(seen, now, new, plan);
+        }
         return;
     }
     let old = &seen.machine.status;

@@ -19,6 +19,11 @@ pub(super) const BLINK: Duration = Duration::from_secs(10);
 /// What a session has to report its own timeout before this one.
 const SESSION_FIRST: Duration = Duration::from_secs(5);
 
+/// Longest time that an order may wait for its turn: the last of 500 machines at a cloud that
+/// takes an order every 12.5 seconds waits for 104 minutes. What a cloud turns away for longer,
+/// it would turn away for ever.
+const QUEUE: Duration = Duration::from_hours(2);
+
 pub(super) fn judge(seen: &Observed, now: Timestamp, found: &mut Found, plan: &mut Plan) {
     if found.failure.is_some() {
         return;
@@ -82,7 +87,7 @@ pub(super) fn judge(seen: &Observed, now: Timestamp, found: &mut Found, plan: &m
                 _ => reason::PROVISION_TIMEOUT,
             };
             (
-                seen.machine.created_at,
+                ordered_since(seen, now, found),
                 seen.waits.provision,
                 "provision",
                 (reason, what.to_owned()),
@@ -98,6 +103,26 @@ pub(super) fn judge(seen: &Observed, now: Timestamp, found: &mut Found, plan: &m
     } else {
         plan.look_again_at(now, after(since, wait));
     }
+}
+
+/// Since when a machine without an address could have one. Orders wait for their turn at a
+/// cloud, and that is no time of the machine: the last of many would be rented only to be
+/// returned before it has booted, and count as a failed try.
+fn ordered_since(seen: &Observed, now: Timestamp, found: &Found) -> Timestamp {
+    let accepted = seen.machine.status.accepted_at.as_ref().map(|time| time.0);
+    if let Some(at) = accepted.or_else(|| found.id.is_some().then_some(now)) {
+        return at;
+    }
+    let created = seen.machine.created_at;
+    seen.queued.map_or(created, |queued| {
+        queued.until.max(created).min(after(queued.since, QUEUE))
+    })
+}
+
+/// Whether its turn never came in all the time that there is for that.
+pub(super) fn has_waited_in_vain(seen: &Observed, now: Timestamp) -> bool {
+    seen.queued
+        .is_some_and(|queued| elapsed(queued.since, now) >= QUEUE + seen.waits.provision)
 }
 
 /// A machine that took runs and is not connected: the provider says that it runs, so

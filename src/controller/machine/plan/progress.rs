@@ -10,7 +10,7 @@ use skyward_core::{
     machine::{Dial, Endpoint, Failure, FailureKind},
 };
 
-use super::{Action, Found, Next, Plan};
+use super::{Action, Found, Next, Plan, liveness};
 use crate::{
     machine::observe::{Account, Answer, Observed},
     pool::plan::{after, elapsed},
@@ -37,6 +37,13 @@ pub(super) fn find(seen: &Observed, now: Timestamp, plan: &mut Plan) -> Found {
                 (None, _) => "its Provider was not checked yet".to_owned(),
             });
             accept(seen, &mut found);
+            if let Some(why) = why
+                && on_its_way
+                && !seen.machine.status.id.is_empty()
+            {
+                let what = format!("its provider does not say how far it is: {why}");
+                found.waits_for = Some((reason::BOOTING, what));
+            }
             plan.actions.extend(reconnect(seen));
             plan.look_again(seen.poll_interval.max(Duration::from_secs(1)));
         }
@@ -130,6 +137,12 @@ fn order(seen: &Observed, now: Timestamp, found: &mut Found, plan: &mut Plan) {
             .push("it may have been ordered and not be listed yet".to_owned());
         plan.look_again_at(now, until);
         let what = "It may have been ordered already; whether it was, its provider tells after a while.";
+        found.waits_for = Some((reason::ORDERED, what.to_owned()));
+        return;
+    }
+    if liveness::has_waited_in_vain(seen, now) {
+        let what = "its turn at its provider did not come";
+        plan.reasons.push(what.to_owned());
         found.waits_for = Some((reason::ORDERED, what.to_owned()));
         return;
     }

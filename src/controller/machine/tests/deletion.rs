@@ -1,5 +1,7 @@
 //! A machine goes: it drains, it is deleted, its record goes.
 
+use skyward_core::provider::BilledTime;
+
 use super::*;
 
 #[test]
@@ -111,6 +113,78 @@ fn a_machine_whose_provider_was_removed_after_its_credentials_is_let_go(#[case] 
             .contains(&Action::RemoveFinalizer),
         "that passes"
     );
+}
+
+/// Gone from the account of a Provider that was removed by force.
+#[rstest]
+#[case::nobody_can_be_asked(Account::Gone, None)]
+#[case::the_account_refuses(
+    Account::Departed,
+    Some(Err(ProviderError::new(ErrorKind::Credentials, "delete the machine", "no")))
+)]
+fn what_a_machine_cost_counts_although_its_provider_was_removed_by_force(
+    #[case] account: Account,
+    #[case] deletion: Option<Result<Deletion, ProviderError>>,
+) {
+    let mut seen = deleting(up());
+    seen.provider = Answer::Unknown(None);
+    seen.account = account;
+    seen.deletion = deletion;
+    seen.machine.spec.hourly_price = "3.6".into();
+    seen.machine.status.accepted_at = Some(Time(at(NOW - 980)));
+    seen.billed_so_far = rust_decimal::Decimal::ONE;
+    let early = plan(&seen, at(NOW + 5));
+    assert!(
+        early.status.is_none_or(|status| status.gone_at.is_none()),
+        "it may come back"
+    );
+    let late = plan(&seen, at(NOW + 20));
+    assert!(
+        !late.actions.contains(&Action::RemoveFinalizer),
+        "nobody has counted it"
+    );
+    assert_eq!(late.next, Next::Again);
+    assert!(
+        late.events
+            .iter()
+            .any(|event| event.note.contains("could not be asked"))
+    );
+    let on_record = status(&late).clone();
+    assert_eq!(
+        (on_record.gone_at.clone(), on_record.cost.as_deref()),
+        (Some(Time(at(NOW + 20))), Some("1"))
+    );
+    // It goes when its Pool has counted that.
+    seen.machine.status = on_record;
+    seen.deletion = None;
+    assert!(plan(&seen, at(NOW + 21)).actions.is_empty());
+    seen.pool = None;
+    assert!(
+        plan(&seen, at(NOW + 21))
+            .actions
+            .contains(&Action::RemoveFinalizer)
+    );
+}
+
+#[rstest]
+#[case::a_boot_costs_nothing(BilledTime::Running, Some(NOW - 5), "0.06")]
+#[case::but_where_it_does(BilledTime::Existing, Some(NOW - 5), "0.6")]
+#[case::nobody_saw_it_boot(BilledTime::Running, None, "0.6")]
+fn a_machine_that_never_ran_costs_what_its_cloud_bills(
+    #[case] billed_time: BilledTime,
+    #[case] starting_at: Option<i64>,
+    #[case] cost: &str,
+) {
+    let mut seen = deleting(world());
+    seen.machine.spec.hourly_price = "3.6".into();
+    seen.machine.spec.billing_minimum_seconds = Some(60);
+    seen.machine.status.id = "i-1".into();
+    seen.machine.status.accepted_at = Some(Time(at(NOW - 600)));
+    seen.billed_time = billed_time;
+    seen.starting_at = starting_at.map(at);
+    seen.billed_so_far = "0.6".parse().unwrap();
+    seen.deletion = Some(Ok(Deletion::Gone));
+    assert_eq!(status(&plan(&seen, at(NOW))).cost.as_deref(), Some(cost));
 }
 
 #[test]

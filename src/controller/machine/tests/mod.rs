@@ -2,6 +2,7 @@
 
 mod deletion;
 mod doubts;
+mod queue;
 
 use std::{sync::Arc, time::Duration};
 
@@ -78,6 +79,7 @@ pub(crate) fn world() -> Observed {
         provider: Answer::Absent,
         order: None,
         order_not_before: None,
+        queued: None,
         deletion: None,
         session: None,
         disconnected_since: None,
@@ -382,7 +384,7 @@ fn verified_host_keys_refuse_a_machine_nobody_vouches_for() {
 }
 
 #[rstest]
-#[case::no_address(there(ProviderPhase::Starting(Some("pulling".into()))), None, 290, reason::PROVISION_TIMEOUT, "pulling")]
+#[case::no_address(there(ProviderPhase::Starting(Some("pulling".into()))), None, 300, reason::PROVISION_TIMEOUT, "pulling")]
 #[case::no_ssh(there(ProviderPhase::Running), Some(Stage::Dialing { last_error: Some("refused".into()) }), 301, reason::SSH_TIMEOUT, "refused")]
 #[case::no_bootstrap(
     there(ProviderPhase::Running),

@@ -66,6 +66,10 @@ fn words(constraint: Constraint, request: &Request<'_>, wish: &Wish, offers: &[&
             let there = if there.is_empty() {
                 "they name none; leave region out, places are a setting of the Provider, such as runpod.dataCenterIds"
                     .to_owned()
+            } else if offers.iter().any(|offer| offer.spec().region.is_empty()) {
+                format!(
+                    "there are {there}; others name none: places are a setting of the Provider, such as runpod.dataCenterIds"
+                )
             } else {
                 format!("there are {there}")
             };
@@ -132,7 +136,9 @@ fn words(constraint: Constraint, request: &Request<'_>, wish: &Wish, offers: &[&
             let place = request.pinned.map_or_else(String::new, |place| {
                 format!(" ({} {})", place.provider, place.region).trim_end().to_owned()
             });
-            format!("are not where the other machines of the Pool are{place}")
+            format!(
+                "are not where the other machines of the Pool are{place}; wait until nothing runs on those, so that all of them move (they stay while nodes.min are there), or set cluster to false"
+            )
         }
         Constraint::Market => match request.market {
             None => "are not sold on this market now; set allocation to on-demand, spot-if-available or cheapest",
@@ -148,7 +154,9 @@ fn words(constraint: Constraint, request: &Request<'_>, wish: &Wish, offers: &[&
         Constraint::Limit => {
             "cost more per hour than the limits of the Provider leave room for; ask a platform engineer to raise limits.hourlyCost".to_owned()
         }
-        Constraint::SoldOut => "cannot be had now, as the provider says".to_owned(),
+        Constraint::SoldOut => {
+            "cannot be had now, as the provider says; wait, or add candidates of another region, type or Provider".to_owned()
+        }
     }
 }
 

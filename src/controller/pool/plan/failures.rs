@@ -146,7 +146,9 @@ fn count(draft: &mut Draft<'_>) {
         .iter()
         .filter(|(machine, _)| machine.ready_at.is_none())
         .max_by_key(|(_, failure)| failure.at);
-    let refused = last_failed.is_some_and(|(_, failure)| failure.reason == reason::NO_CAPACITY);
+    let refused = last_failed.is_some_and(|(_, failure)| {
+        [reason::NO_CAPACITY, reason::ORDER_REFUSED].contains(&failure.reason.as_str())
+    });
     let moves_on = elsewhere && last_failed.is_some_and(|(_, failure)| failure.reason == reason::NO_CAPACITY);
     draft.last_failure = last_failed
         .map(|(machine, failure)| {

@@ -2,6 +2,8 @@
 //! steps before decided. Events about the Pool as a whole come from comparing it with
 //! what was last written.
 
+use std::collections::BTreeSet;
+
 use rust_decimal::Decimal;
 use skyward_api::{
     condition::{self, Draft as Condition, READY, RECONCILING, STALLED, cut, find, reason},
@@ -14,11 +16,18 @@ use super::{Draft, failures};
 use crate::{
     events::{self, EventSpec},
     money,
-    pool::observe::{Leftovers, MachineFacts},
+    pool::{
+        choice::Wish,
+        observe::{Leftovers, MachineFacts},
+    },
 };
 
 /// Most machines listed for attention.
 const MAX_ATTENTION: usize = 32;
+/// Longest list of names in a column, in bytes: the longest name of a Provider fits.
+const MAX_NAMES: usize = 300;
+/// Its end where there are more.
+const MORE: &str = ",…";
 
 /// What the machines amount to.
 struct Counts {
@@ -204,6 +213,7 @@ fn write(draft: &mut Draft<'_>, counts: &Counts, conditions: &[Condition]) {
         old_phase,
         seen.pool.spec.suspend.unwrap_or(false),
     ));
+    (status.provider, status.accelerator) = sources(&seen.machines, draft.wishes);
     status.ready_summary = format!("{}/{}", counts.ready, seen.pool.spec.nodes.desired);
     status.machines = counts.exist;
     let of_spot = |machine: &&MachineFacts| machine.market == Market::Spot;
@@ -237,6 +247,41 @@ fn write(draft: &mut Draft<'_>, counts: &Counts, conditions: &[Condition]) {
         Some(seen.pool.generation),
         draft.now,
     );
+}
+
+/// Providers and accelerators of the machines, by their names; while there are none, those of
+/// the candidates.
+fn sources(machines: &[MachineFacts], wishes: &[Wish]) -> (String, String) {
+    if machines.is_empty() {
+        let providers = wishes.iter().map(|wish| wish.provider.as_str());
+        let accelerators = wishes.iter().map(|wish| wish.accelerator_name.as_str());
+        return (listed(providers), listed(accelerators));
+    }
+    // In the order of their names: that of the slots changes with each machine that is replaced.
+    let providers: BTreeSet<&str> = machines.iter().map(|m| m.place.provider.as_str()).collect();
+    let accelerators: BTreeSet<&str> = machines.iter().map(|m| m.accelerator.as_str()).collect();
+    (listed(providers), listed(accelerators))
+}
+
+/// Names for a column, each once; whole ones, as many as there is room for.
+fn listed<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
+    let mut known = BTreeSet::new();
+    let mut text = String::new();
+    for name in names {
+        if name.is_empty() || !known.insert(name) {
+            continue;
+        }
+        if text.is_empty() {
+            text = cut(name, MAX_NAMES - MORE.len());
+        } else if text.len() + ",".len() + name.len() + MORE.len() > MAX_NAMES {
+            text.push_str(MORE);
+            break;
+        } else {
+            text.push(',');
+            text.push_str(name);
+        }
+    }
+    text
 }
 
 fn phase(counts: &Counts, conditions: &[Condition], old: Option<PoolPhase>, suspended: bool) -> PoolPhase {
@@ -321,4 +366,27 @@ fn announce(draft: &mut Draft<'_>, counts: &Counts, conditions: &[Condition]) {
         }
     }
     draft.events.extend(events);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_column_has_each_name_once_and_as_many_as_there_is_room_for() {
+        assert_eq!(listed([]), "");
+        assert_eq!(listed(["", "aws", "", "verda", "aws"]), "aws,verda");
+        let longest = "p".repeat(253);
+        assert_eq!(listed([longest.as_str()]), longest);
+        let many: Vec<String> = (10..26).map(|n| format!("{}{n}", "p".repeat(30))).collect();
+        let text = listed(many.iter().map(String::as_str));
+        assert!(text.len() <= MAX_NAMES && text.ends_with(MORE), "{text}");
+        let shown: Vec<&str> = text.trim_end_matches(MORE).split(',').collect();
+        assert!(
+            shown.len() > 5 && shown.iter().zip(&many).all(|(a, b)| a == b),
+            "{text}"
+        );
+        let unknown = listed(["é".repeat(200).as_str(), "L4"]);
+        assert!(unknown.len() <= MAX_NAMES && unknown.ends_with(MORE), "{unknown}");
+    }
 }

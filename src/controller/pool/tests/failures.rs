@@ -114,6 +114,53 @@ fn after_the_last_try_the_pool_is_stalled_with_what_the_provider_said() {
     );
 }
 
+#[test]
+fn orders_that_are_refused_as_they_are_to_the_last_try_are_a_refusal_by_all() {
+    let mut seen = world(1);
+    seen.pool.status.failed_attempts = 9;
+    seen.pool.status.last_failure_at = Some(Time(at(NOW - 100)));
+    let mut machine = failed(0, NOW);
+    machine.failure = Some(Failure {
+        at: at(NOW),
+        reason: reason::ORDER_REFUSED.into(),
+        message: "no default VPC".into(),
+    });
+    seen.machines = vec![machine];
+    let plan = decide(&seen);
+    let (_, why, message) = condition(&plan, STALLED).unwrap();
+    assert_eq!(why, reason::ALL_PROVIDERS_FAILED);
+    assert!(message.contains("no default VPC"), "{message}");
+    // With what each of them said, as long as that is known.
+    let of = |provider: &str| {
+        let spec = serde_json::json!({ "provider": provider });
+        let book = Book::of([offer(&format!("{provider}-x"), spec)]);
+        (provider.to_owned(), Arc::new(book))
+    };
+    seen.offers = BTreeMap::from([of("local"), of("other")]);
+    seen.providers.insert("other".to_owned(), provider());
+    let both = serde_json::json!({ "candidates": [{ "provider": "local" }, { "provider": "other" }] });
+    seen.pool.spec = serde_json::from_value(both).unwrap();
+    let mut short = Shortages::default();
+    for (provider, said) in [("local", "no default VPC"), ("other", "no such right")] {
+        let what = Scarce::Right {
+            provider: provider.into(),
+            region: String::new(),
+            spot: false,
+        };
+        short.remember(what, said.into(), at(NOW), REMEMBERED);
+    }
+    seen.shortages = Arc::new(short);
+    let plan = decide(&seen);
+    let (_, why, message) = condition(&plan, STALLED).unwrap();
+    assert_eq!(why, reason::ALL_PROVIDERS_FAILED);
+    for said in [
+        "Provider \"local\": no default VPC",
+        "Provider \"other\": no such right",
+    ] {
+        assert!(message.contains(said), "{message}");
+    }
+}
+
 /// Regions of the machines that a plan orders.
 fn regions(plan: &Plan) -> Vec<&str> {
     plan.actions

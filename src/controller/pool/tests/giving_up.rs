@@ -1,6 +1,30 @@
 //! Machines that go: because fewer, others or none are wanted.
 
 use super::*;
+use crate::pool::observe::{ordered_from, providers_of};
+
+#[test]
+fn a_pool_that_goes_is_held_only_by_those_that_it_ordered_from() {
+    let mut seen = world(1);
+    let candidates = serde_json::json!({ "candidates": [{ "provider": "never" }, { "provider": "used" }] });
+    seen.pool.spec = serde_json::from_value(candidates).unwrap();
+    let place = |provider: &str| Place {
+        provider: provider.into(),
+        region: "eu".into(),
+    };
+    // The spec names one of them no more.
+    seen.pool.status.places = vec![place("earlier"), place("used")];
+    let asked = providers_of(&seen.pool);
+    assert_eq!(
+        asked.iter().map(String::as_str).collect::<Vec<_>>(),
+        ["earlier", "never", "used"]
+    );
+    let holds = |name: &&String| ordered_from(&seen.pool, name);
+    assert_eq!(
+        asked.iter().filter(holds).collect::<Vec<_>>(),
+        ["earlier", "used"]
+    );
+}
 
 #[rstest]
 #[case::idle_ones_first_from_the_highest_slot(vec![busy(3), ready(2), ready(1), ready(0)], 2, &["m-2", "m-1"])]

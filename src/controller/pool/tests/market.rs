@@ -351,11 +351,18 @@ fn a_set_that_cannot_be_completed_moves_as_a_whole_unless_it_works() {
     seen.machines[0].runs = Some(1);
     let plan = decide(&seen);
     assert!(given_up(&plan).is_empty(), "it works");
+    let said = stalled(&plan).unwrap().1;
     assert!(
-        stalled(&plan)
-            .unwrap()
-            .1
-            .contains("not where the other machines of the Pool are")
+        said.contains("not where the other machines of the Pool are"),
+        "{said}"
+    );
+    assert!(
+        said.contains("or set cluster to false"),
+        "it says what would help: {said}"
+    );
+    assert!(
+        said.contains("; wait, or add candidates"),
+        "what is sold out, too: {said}"
     );
     seen.machines[0].runs = Some(0);
     seen.pool.spec.nodes.min = Some(1);
@@ -363,6 +370,21 @@ fn a_set_that_cannot_be_completed_moves_as_a_whole_unless_it_works() {
         given_up(&decide(&seen)).is_empty(),
         "as many as nodes.min are there"
     );
+}
+
+#[test]
+fn a_machine_that_others_will_not_reach_moves_to_where_they_do() {
+    let mut seen = market(
+        json!({ "nodes": { "desired": 2 }, "provider": "a" }),
+        &[
+            ("a", "a-solo", json!({ "onDemandPrice": "1", "connected": false })),
+            ("a", "a-net", json!({ "onDemandPrice": "2", "region": "net" })),
+        ],
+    );
+    seen.machines = vec![standing(0, "a", "")];
+    assert_eq!(given_up(&decide(&seen)), [("m-0", Why::Moved)]);
+    seen.machines = vec![standing(0, "a", "net")];
+    assert_eq!(orders(&decide(&seen))[0].offer, "a-net");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Tables over the Pool's plan, by subject, and properties that hold for every world.
 
+mod accelerators;
 mod admission;
 mod failures;
 mod giving_up;
@@ -129,6 +130,7 @@ pub(crate) fn ready(slot: u32) -> MachineFacts {
         },
         refused: false,
         market: Market::OnDemand,
+        accelerator: String::new(),
         reclaimed: false,
         bill: None,
         concern: None,

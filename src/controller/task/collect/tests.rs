@@ -320,3 +320,44 @@ fn every_ending_has_its_reason() {
     };
     assert_eq!(summary(&large, true, Some(&[])).reason, reason::RESULT_TOO_LARGE);
 }
+
+#[test]
+fn what_the_work_said_is_withheld_in_messages_too_when_secrets_cannot_be_read() {
+    let of = |ending: Ending, message: &str, secrets: Option<&[String]>| {
+        let finished = Finished {
+            ending: ending.into(),
+            message: message.into(),
+            ..exited(1)
+        };
+        summary(&finished, false, secrets).result.message
+    };
+    let said = "ValueError: hunter22 is refused";
+    for ending in [
+        Ending::FunctionRaised,
+        Ending::BadSource,
+        Ending::ResultNotJson,
+        Ending::DiskFull,
+        Ending::None,
+    ] {
+        let secrets = ["hunter22".to_owned()];
+        assert_eq!(of(ending, said, Some(&secrets)), "ValueError: *** is refused");
+        assert_eq!(of(ending, said, None), WITHHELD, "{ending:?}");
+        assert_eq!(of(ending, "", None), "", "{ending:?}");
+    }
+    let ours = "it exited with code 1";
+    assert_eq!(of(Ending::Exited, ours, None), ours);
+}
+
+#[test]
+fn a_function_that_ended_its_process_before_it_returned_succeeded_and_that_is_said() {
+    let quiet = Finished {
+        message: "the process exited with 0 before the function returned".into(),
+        ..exited(0)
+    };
+    let collected = summary(&quiet, false, Some(&[]));
+    assert_eq!(
+        (collected.reason, &collected.result.message),
+        (reason::SUCCEEDED, &quiet.message)
+    );
+    assert_eq!(summary(&exited(0), false, None).result.message, "");
+}

@@ -101,6 +101,8 @@ impl Dispatcher {
             return;
         };
         attempt.task = Some(object);
+        // Also when it was found there because the answer was lost.
+        task.written();
         task.counts.attempt = attempt.number;
         if let Some(started) = &entry.status.started_at {
             attempt.started_at = started.0;

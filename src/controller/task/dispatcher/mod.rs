@@ -55,6 +55,8 @@ use crate::{
 const WORTH_TELLING: Duration = Duration::from_secs(5);
 /// Pause before something that failed is tried again.
 const AGAIN: Duration = Duration::from_secs(1);
+/// Longest pause before a status is written again that the API server refused for now.
+const WRITE_AGAIN: Duration = Duration::from_secs(30);
 /// Longest pause before it is tried again to fetch what is left of a run.
 const FETCH_AGAIN: Duration = Duration::from_secs(5);
 /// Longest pause before the result store is tried again.

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::task::{
     message::{Effect, StartError, StartOrder},
-    model::{Place, RunId, Uid},
+    model::{MachineView, Place, RunId, Uid},
     status::Why,
 };
 
@@ -126,7 +126,7 @@ impl Dispatcher {
             .map(|place| {
                 self.machines
                     .get(place)
-                    .map(|machine| machine.address.clone())
+                    .map(MachineView::peer)
                     .unwrap_or_default()
             })
             .collect();

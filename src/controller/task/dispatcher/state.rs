@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use skyward_api::{Task, TaskStatus, condition::reason};
 use skyward_remote::protocol::Finished;
 
+use super::WRITE_AGAIN;
 use crate::task::{
     message::{Collected, Resolved},
     model::{Entry, Place, Uid},
@@ -24,8 +25,26 @@ pub(super) struct TaskState {
     pub(super) read: Read,
     /// Not written again before.
     pub(super) write_at: Option<Timestamp>,
+    /// Writes that failed in a row, other than by a conflict.
+    pub(super) refused: u32,
     /// The watch does not show it any more.
     pub(super) left: bool,
+}
+
+impl TaskState {
+    /// A status could not be written, as far as is known: the next write waits, and longer
+    /// each time. It may be a policy or a full database, which lasts.
+    pub(super) fn put_off(&mut self, now: Timestamp) {
+        let wait = Duration::from_secs(1 << self.refused.min(10)).min(WRITE_AGAIN);
+        self.refused = self.refused.saturating_add(1);
+        self.write_at = Some(now + wait);
+    }
+
+    /// A status is on record: the next write waits for nothing.
+    pub(super) fn written(&mut self) {
+        self.refused = 0;
+        self.write_at = None;
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -12,7 +12,7 @@ use super::{
 use crate::task::{
     message::Effect,
     model::{Entry, Place, RunId, Uid},
-    status::Counts,
+    status::{self, Counts},
 };
 
 impl Dispatcher {
@@ -66,6 +66,7 @@ impl Dispatcher {
             write: None,
             read: Read::Not,
             write_at: None,
+            refused: 0,
             left: false,
         };
         self.enqueue(&state);
@@ -152,6 +153,7 @@ impl Dispatcher {
                         };
                         state.stage =
                             Stage::Running(self.recorded_attempt(&entry, state.counts.attempt, places, now));
+                        state.written();
                     }
                 }
             }
@@ -251,8 +253,8 @@ impl Dispatcher {
             self.end_is_recorded(uid, now);
         } else {
             // Edited by hand, or another leader's: what runs is nobody's any more.
-            let ended_at = entry.status.finished_at.as_ref().map_or(now, |time| time.0);
-            self.expire(uid, &entry.name, entry.ttl, ended_at);
+            let ended_at = status::recorded_end(&entry.status);
+            self.expire(uid, &entry.name, entry.ttl, ended_at.unwrap_or(now));
             self.remove_task(uid, now);
         }
     }

@@ -54,6 +54,7 @@ impl Dispatcher {
         match result {
             Ok(object) => {
                 let Some(entry) = Entry::of(&object) else { return };
+                task.written();
                 match &task.stage {
                     Stage::Placing(_) => self.placement_is_recorded(uid, entry, object, now),
                     Stage::Ending(_) if entry.phase().is_finished() => self.end_is_recorded(uid, now),
@@ -66,9 +67,15 @@ impl Dispatcher {
                 }
             }
             Err(WriteError::Gone) => self.task_is_gone(uid, now),
-            Err(WriteError::Conflict | WriteError::Unknown(_)) => {
+            Err(error @ (WriteError::Conflict | WriteError::Unknown(_))) => {
+                // What cannot be written now cannot be a moment later. Whether it was written
+                // is looked up at once, and what is decided anew after a conflict is written.
+                if matches!(error, WriteError::Unknown(_)) {
+                    task.put_off(now);
+                }
                 if let Stage::Waiting(waiting) = &mut task.stage {
                     waiting.told = None;
+                    waiting.not_before = task.write_at;
                 }
                 self.reread(uid);
             }
@@ -111,11 +118,14 @@ impl Dispatcher {
     }
 
     pub(super) fn write_end(&mut self, uid: &Uid, now: Timestamp) {
-        let Some(task) = self.tasks.get(uid) else { return };
-        let Stage::Ending(status) = &task.stage else {
+        let Some(task) = self.tasks.get_mut(uid) else {
+            return;
+        };
+        let Stage::Ending(status) = &mut task.stage else {
             return;
         };
         if task.write.is_none() && task.read == Read::Not && task.write_at.is_none_or(|at| at <= now) {
+            status::record_end(status, now);
             let status = (**status).clone();
             self.write(uid, status);
         }
@@ -154,7 +164,7 @@ impl Dispatcher {
             event = event.merged_into(pool.reference.clone());
         }
         let name = task.entry.name.clone();
-        let (ttl, ended_at) = (task.entry.ttl, status.finished_at.as_ref().map(|time| time.0));
+        let (ttl, ended_at) = (task.entry.ttl, status::recorded_end(status));
         self.expire(uid, &name, ttl, ended_at.unwrap_or(now));
         self.effects.push(Effect::Publish {
             uid: uid.clone(),

@@ -122,6 +122,63 @@ fn failed_results_are_shown_before_others() {
     );
 }
 
+fn succeeded_at(second: i64) -> Collected {
+    Collected {
+        reason: reason::SUCCEEDED,
+        result: RunResult {
+            reason: reason::SUCCEEDED.into(),
+            finished_at: Some(Time(time(second))),
+            ..RunResult::default()
+        },
+    }
+}
+
+#[test]
+fn a_task_ends_with_its_last_rank_also_where_its_status_does_not_show_that_one() {
+    let (quick, slow) = (succeeded_at(110), succeeded_at(3700));
+    let ranks: Vec<Rank<'_>> = (0..12)
+        .map(|slot| Rank {
+            place: place(slot),
+            machine: "m",
+            collected: Some(if slot == 11 { &slow } else { &quick }),
+        })
+        .collect();
+    let status = ended(&entry(), COUNTS, &ranks, Some(time(100)), None, time(3701));
+    assert_eq!(status.finished_at, Some(Time(time(3700))));
+    assert_eq!(status.duration, "1h0m0s");
+    assert!(status.results.iter().all(|result| result.rank != 11));
+}
+
+#[test]
+fn a_machine_whose_clock_is_wrong_neither_shortens_nor_lengthens_a_ttl() {
+    for (said, finished, what) in [
+        (150, 150, "it ended, and was collected a while later"),
+        (5, 160, "before it was placed"),
+        (7000, 160, "after now"),
+    ] {
+        let collected = succeeded_at(said);
+        let rank = Rank {
+            place: place(0),
+            machine: "m",
+            collected: Some(&collected),
+        };
+        let status = ended(&entry(), COUNTS, &[rank], Some(time(100)), None, time(160));
+        assert_eq!(status.finished_at, Some(Time(time(finished))), "{what}");
+        assert_eq!(recorded_end(&status), Some(time(160)), "{what}");
+    }
+}
+
+#[test]
+fn an_end_that_was_written_by_hand_has_a_time_too() {
+    let mut status = TaskStatus::default();
+    assert_eq!(recorded_end(&status), None);
+    let draft = Draft::new(condition::RUNNING, true, reason::STARTED, "it runs");
+    status.conditions = condition::apply(&[], &[draft], None, time(10));
+    assert_eq!(recorded_end(&status), Some(time(10)));
+    status.finished_at = Some(Time(time(20)));
+    assert_eq!(recorded_end(&status), Some(time(20)));
+}
+
 #[test]
 fn a_null_inside_a_return_value_reaches_the_api_server() {
     let status = TaskStatus {

@@ -206,6 +206,17 @@ fn a_token_that_is_too_long_is_still_one_token() {
 }
 
 #[test]
+fn after_each_refusal_an_order_has_another_token() {
+    for first in [token(&order()), "x".repeat(64)] {
+        let tokens: std::collections::BTreeSet<_> =
+            (1..=100).map(|times| next_token(&first, times)).collect();
+        assert_eq!(tokens.len(), 100);
+        assert!(!tokens.contains(&first) && tokens.iter().all(|token| token.len() <= 64));
+        assert!(tokens.contains(&next_token(&first, 7)), "the same each time");
+    }
+}
+
+#[test]
 fn a_mark_survives_its_tags_and_labels_cannot_forge_it() {
     let tags = machine_tags(&order(), "aws-main", "root");
     assert_eq!(mark(&tags), Some(order().mark));

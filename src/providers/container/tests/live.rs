@@ -179,13 +179,13 @@ fn reference(order: &Order, id: Option<String>) -> MachineRef {
 }
 
 async fn wait<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
-    for _ in 0..600 {
+    for _ in 0..3000 {
         if let Some(found) = look().await {
             return found;
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    panic!("not within a minute: {what}");
+    panic!("not within five minutes: {what}");
 }
 
 async fn run(live: &Live, settings: ContainerSettings, name: &str) -> ProviderMachine {

@@ -44,6 +44,8 @@ fn each_gpu_in_each_number_with_and_without_network() {
     assert!(!plain.connected);
     let networked = &offers["2x-nvidia-geforce-rtx-4090-secure-networked"];
     assert!(networked.connected && networked.spot.is_none());
+    // Machines of the one do not reach those of the other.
+    assert_eq!((plain.region.as_str(), networked.region.as_str()), ("", NETWORK));
     // 3 4090s plain and networked, one MI300X, which has no network.
     assert_eq!(offers.len(), 7);
 }

@@ -1,4 +1,4 @@
-//! `CreateFleet` of the type instant.
+//! `CreateFleet`, and what fleets tell afterwards.
 
 use super::{Hand, Reply};
 use crate::core::fault::{Fault, Rule};
@@ -63,6 +63,7 @@ fn fleet(
         parameters.push((format!("{name}.InstanceType"), kind.to_owned()));
         parameters.push((format!("{name}.SubnetId"), hand.subnet_in(zone)));
     }
+    parameters.retain(|(given, _)| !more.iter().any(|(name, _)| given == name));
     parameters.extend(
         more.iter()
             .map(|(name, value)| ((*name).to_owned(), (*value).to_owned())),
@@ -249,6 +250,77 @@ fn a_type_that_a_zone_does_not_carry_is_an_error_beside_the_zone_that_does() {
     );
     let reply = fleet(&hand, &template, &["us-east-1a"], "p5.48xlarge", 1, &[]).fine();
     assert_eq!(reply.all("errorCode"), ["Unsupported"]);
+}
+
+#[test]
+fn an_instant_fleet_has_no_list_of_instances() {
+    let Some(hand) = Hand::new() else { return };
+    let template = template(&hand, &[]);
+    let reply = fleet(&hand, &template, &["us-east-1a"], "g6.xlarge", 1, &[]).fine();
+    let id = reply.text("fleetId").expect("an id");
+    hand.ec2("DescribeFleetInstances", &[("FleetId", id)])
+        .fails(400, "Unsupported");
+    let nobody = "fleet-00000000-0000-4000-8000-000000000000";
+    hand.ec2("DescribeFleetInstances", &[("FleetId", nobody)])
+        .fails(400, "InvalidFleetId.NotFound");
+    hand.judged_clean();
+}
+
+#[test]
+fn a_fleet_on_request_tells_its_instances_when_it_is_asked() {
+    let Some(hand) = Hand::new() else { return };
+    let template = template(&hand, &[]);
+    let request = [SPOT, ("Type", "request")];
+    let reply = fleet(&hand, &template, &["us-east-1a"], "g6.xlarge", 6, &request).fine();
+    let id = reply.text("fleetId").expect("an id").to_owned();
+    assert!(!reply.body.contains("instanceIds"), "{}", reply.body);
+    let described = hand.ec2("DescribeFleets", &[]).fine();
+    assert_eq!(
+        (
+            described.text("fleetId"),
+            described.text("type"),
+            described.text("activityStatus"),
+            described.text("spotTargetCapacity"),
+        ),
+        (Some(id.as_str()), Some("request"), Some("fulfilled"), Some("6"))
+    );
+    let whole = [("FleetId", id.as_str())];
+    let active = hand.ec2("DescribeFleetInstances", &whole).fine();
+    assert_eq!(active.all("instanceHealth"), ["healthy"; 6]);
+    assert!(
+        active
+            .text("spotInstanceRequestId")
+            .is_some_and(|id| id.starts_with("sir-"))
+    );
+    let first = [whole[0], ("MaxResults", "4")];
+    let first = hand.ec2("DescribeFleetInstances", &first).fine();
+    let token = first.text("nextToken").expect("a token");
+    let rest = [whole[0], ("MaxResults", "4"), ("NextToken", token)];
+    let rest = hand.ec2("DescribeFleetInstances", &rest).fine();
+    assert_eq!(
+        [first.all("instanceId"), rest.all("instanceId")].concat(),
+        active.all("instanceId")
+    );
+    let other = [
+        whole[0],
+        ("Filter.1.Name", "instance-type"),
+        ("Filter.1.Value.1", "g5.*"),
+    ];
+    assert_eq!(
+        hand.ec2("DescribeFleetInstances", &other)
+            .fine()
+            .all("instanceId")
+            .len(),
+        0
+    );
+    let delete = [("FleetId.1", id.as_str()), ("TerminateInstances", "false")];
+    let deleted = hand.ec2("DeleteFleets", &delete).fine();
+    assert_eq!(deleted.text("currentFleetState"), Some("deleted_running"));
+    hand.wait(60);
+    assert_eq!(hand.sim.meter(|meter| meter.billed_now().len()), 6);
+    hand.ec2("DescribeFleetInstances", &whole)
+        .fails(400, "InvalidFleetId.NotFound");
+    hand.judged_clean();
 }
 
 #[test]

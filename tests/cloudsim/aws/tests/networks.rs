@@ -126,6 +126,75 @@ fn a_permission_is_given_once() {
 }
 
 #[test]
+fn permissions_of_the_same_ports_are_shown_as_one_with_all_kinds_of_sources() {
+    let Some(hand) = Hand::new() else { return };
+    let id = group(&hand, "skyward", &default_vpc(&hand))
+        .fine()
+        .text("groupId")
+        .expect("an id")
+        .to_owned();
+    let ssh = |cidr: &str, words: &str| {
+        let parameters = [
+            // A group of the default VPC may be named by its name.
+            ("GroupName", "skyward"),
+            ("IpPermissions.1.IpProtocol", "6"),
+            ("IpPermissions.1.FromPort", "22"),
+            ("IpPermissions.1.ToPort", "22"),
+            ("IpPermissions.1.IpRanges.1.CidrIp", cidr),
+            ("IpPermissions.1.IpRanges.1.Description", words),
+        ];
+        hand.ec2("AuthorizeSecurityGroupIngress", &parameters)
+    };
+    ssh("10.0.0.0/8", "home").fine();
+    ssh("192.168.0.0/16", "away").fine();
+    ssh("10.0.0.0/8", "other words").fails(400, "InvalidPermission.Duplicate");
+    let described = hand.ec2("DescribeSecurityGroups", &[("GroupId.1", &id)]).fine();
+    assert_eq!(described.all("fromPort"), ["22"]);
+    assert_eq!(described.all("description"), ["home", "away"]);
+    for kind in ["groups", "ipv6Ranges", "prefixListIds"] {
+        let empty = format!("<{kind}></{kind}>");
+        assert_eq!(described.body.matches(&empty).count(), 2, "{}", described.body);
+    }
+    let filter = [
+        ("Filter.1.Name", "ip-permission.cidr"),
+        ("Filter.1.Value.1", "192.168.*"),
+    ];
+    let found = hand.ec2("DescribeSecurityGroups", &filter).fine();
+    assert_eq!(found.text("groupId"), Some(id.as_str()));
+    let launched = hand.run("t3.micro", &[("SecurityGroup.1", "skyward")]).fine();
+    assert!(launched.body.contains(&id), "{}", launched.body);
+    hand.run("t3.micro", &[("SecurityGroup.1", "nobody")])
+        .fails(400, "InvalidGroup.NotFound");
+    hand.judged_clean();
+}
+
+#[test]
+fn the_group_that_a_network_has_by_itself_is_opened_as_others_are() {
+    let Some(hand) = Hand::new() else { return };
+    group(&hand, "default", &default_vpc(&hand)).fails(400, "InvalidGroup.Reserved");
+    let open = [
+        ("GroupName", "default"),
+        ("IpProtocol", "tcp"),
+        ("FromPort", "22"),
+        ("ToPort", "22"),
+        ("CidrIp", "0.0.0.0/0"),
+    ];
+    let opened = hand.ec2("AuthorizeSecurityGroupIngress", &open).fine();
+    assert_eq!(opened.text("cidrIpv4"), Some("0.0.0.0/0"));
+    hand.ec2("AuthorizeSecurityGroupIngress", &open)
+        .fails(400, "InvalidPermission.Duplicate");
+    let home = [
+        ("GroupName.1", "default"),
+        ("Filter.1.Name", "ip-permission.to-port"),
+        ("Filter.1.Value.1", "22"),
+    ];
+    let described = hand.ec2("DescribeSecurityGroups", &home).fine();
+    assert_eq!(described.all("fromPort"), ["22"]);
+    assert_eq!(hand.sim.meter(|meter| meter.leftovers(ACCOUNT).len()), 0);
+    hand.judged_clean();
+}
+
+#[test]
 fn a_group_in_use_cannot_go_until_its_instances_are_terminated() {
     let Some(hand) = Hand::new() else { return };
     let id = group(&hand, "skyward", &default_vpc(&hand))

@@ -220,6 +220,60 @@ fn the_price_list_lives_in_few_regions() {
 }
 
 #[test]
+fn the_price_list_tells_its_services_their_attributes_and_the_values_of_those() {
+    let Some(hand) = Hand::new() else { return };
+    let ask = |call: &str, body: Value| {
+        let reply = hand.json("pricing", &format!("AWSPriceListService.{call}"), &body);
+        reply.json()
+    };
+    let mut codes = Vec::new();
+    let mut body = json!({"FormatVersion": "aws_v1", "MaxResults": 2});
+    loop {
+        let page = ask("DescribeServices", body.clone());
+        let services = page["Services"].as_array().expect("services");
+        codes.extend(services.iter().map(|service| service["ServiceCode"].to_string()));
+        match page.get("NextToken") {
+            Some(token) => body["NextToken"] = token.clone(),
+            None => break,
+        }
+    }
+    assert!(
+        codes.len() > 2 && codes.contains(&"\"AmazonEC2\"".to_owned()),
+        "{codes:?}"
+    );
+    let one = ask("DescribeServices", json!({"ServiceCode": "AmazonEC2"}));
+    let names = one["Services"][0]["AttributeNames"].as_array().expect("names");
+    assert!(names.contains(&json!("instanceType")) && names.contains(&json!("productFamily")));
+    for name in names {
+        // The bucket of this call is small.
+        hand.wait(1);
+        let values = ask(
+            "GetAttributeValues",
+            json!({"ServiceCode": "AmazonEC2", "AttributeName": name}),
+        );
+        assert!(
+            values["AttributeValues"][0]["Value"].is_string(),
+            "{name}: {values}"
+        );
+    }
+    let systems = json!({"ServiceCode": "AmazonEC2", "AttributeName": "operatingSystem"});
+    assert_eq!(
+        ask("GetAttributeValues", systems)["AttributeValues"],
+        json!([{"Value": "Linux"}, {"Value": "Windows"}])
+    );
+    let nobody = json!({"ServiceCode": "AmazonNothing"});
+    assert_eq!(ask("DescribeServices", nobody)["__type"], "NotFoundException");
+    let nothing = json!({"ServiceCode": "AmazonEC2", "AttributeName": "colour"});
+    assert_eq!(ask("GetAttributeValues", nothing)["__type"], "NotFoundException");
+    let token = json!({"NextToken": "nonsense"});
+    assert_eq!(
+        ask("DescribeServices", token)["__type"],
+        "InvalidNextTokenException"
+    );
+    hand.judged_clean();
+}
+
+#[test]
 fn images_are_found_by_parameter_and_some_combinations_do_not_exist() {
     let Some(hand) = Hand::new() else { return };
     let gpu = "/aws/service/deeplearning/ami/arm64/base-oss-nvidia-driver-gpu-ubuntu-22.04/latest/ami-id";

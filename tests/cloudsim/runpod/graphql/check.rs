@@ -8,8 +8,9 @@ use async_graphql_value::Value as Given;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
+use super::inputs::{Input, Kind};
 use super::plain;
-use super::schema::{Input, Kind, MUTATION, Object, QUERY};
+use super::schema::{MUTATION, Object, QUERY};
 use crate::core::http::Request;
 
 #[derive(Deserialize)]
@@ -118,7 +119,8 @@ impl Query {
                 continue;
             };
             for (argument, _) in &field.arguments {
-                if argument.node != "input" || known.input.is_none() {
+                let is_input = argument.node == "input" && known.input.is_some();
+                if !is_input && known.key.is_none_or(|key| argument.node != key) {
                     wrong.push(format!(
                         "Unknown argument \"{}\" on field \"{}.{name}\".",
                         argument.node, object.name
@@ -136,6 +138,13 @@ impl Query {
                     ));
                 }
                 (_, None) | (None, Some(_)) => {}
+            }
+            match known.key.map(|key| (key, field.get_argument(key))) {
+                Some((key, Some(given))) => self.value(Kind::Text, true, &given.node, key, wrong),
+                Some((key, None)) => wrong.push(format!(
+                    "Field \"{name}\" argument \"{key}\" of type \"String!\" is required."
+                )),
+                None => {}
             }
             let inner = &field.selection_set.node;
             match (known.of, inner.items.is_empty()) {

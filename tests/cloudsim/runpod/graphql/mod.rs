@@ -4,45 +4,70 @@
 //! Errors that the schema does not allow are HTTP 400; refusals are HTTP 200 with `errors`.
 
 mod answers;
+mod catalogue;
 mod check;
+mod input;
+mod inputs;
+mod orders;
 mod schema;
+mod things;
 
 use async_graphql_parser::types::{Field, OperationType, Selection, SelectionSet};
 use async_graphql_value::Value as Given;
 use serde_json::{Map, Value, json};
 
 use self::check::{Query, parse};
-use super::Runpod;
-use crate::core::cloud::{Call, Effect, Refusal, Visit};
+use super::{LEFT_OUT, Runpod, calls, cpus};
+use crate::core::cloud::{Call, Refusal, Visit};
 use crate::core::http::{Answer, Request};
 
-/// Which call it is: by its first field.
-pub(super) fn call(request: &Request) -> Call {
-    let query = parse(request).ok();
-    let first = query
-        .as_ref()
-        .and_then(|query| query.fields().next().map(|field| field.name.node.to_string()));
-    let (name, effect) = match first.as_deref() {
-        Some("gpuTypes" | "countryCodes") => ("graphql.gpuTypes", Effect::Read),
-        Some("myself") => ("graphql.myself", Effect::Read),
-        Some("dataCenters") => ("graphql.dataCenters", Effect::Read),
-        Some("pod") => ("graphql.pod", Effect::Read),
-        Some("podFindAndDeployOnDemand") => ("graphql.podFindAndDeployOnDemand", Effect::Create),
-        Some("podRentInterruptable") => ("graphql.podRentInterruptable", Effect::Create),
-        Some("deployCpuPod") => ("graphql.deployCpuPod", Effect::Create),
-        Some("podStop") => ("graphql.podStop", Effect::Change),
-        Some("podResume") => ("graphql.podResume", Effect::Change),
-        Some("podBidResume") => ("graphql.podBidResume", Effect::Change),
-        Some("updateUserSettings") => ("graphql.updateUserSettings", Effect::Change),
-        Some("podTerminate") => ("graphql.podTerminate", Effect::Delete),
-        _ => ("graphql", Effect::Read),
+/// Fields that are about serverless, which is left out.
+const SERVERLESS: [&str; 6] = [
+    "endpoints",
+    "endpoint",
+    "saveEndpoint",
+    "deleteEndpoint",
+    "updateEndpointTemplate",
+    "serverlessGpuPools",
+];
+
+/// Whether a request is one of GraphQL.
+pub(super) fn is_meant(request: &Request) -> bool {
+    request.method == http::Method::POST && request.path.trim_matches('/') == "graphql"
+}
+
+/// Which call it is: by its first field; none where it is about serverless.
+pub(super) fn call(request: &Request) -> Option<Call> {
+    let Ok(query) = parse(request) else {
+        return Some(calls::graphql(""));
     };
-    Call::new(name, effect)
+    if query.fields().any(is_serverless) {
+        return None;
+    }
+    let first = query.fields().next().map(|field| field.name.node.as_str());
+    Some(calls::graphql(first.unwrap_or_default()))
+}
+
+fn is_serverless(field: &Field) -> bool {
+    let inner = field.selection_set.node.items.iter();
+    SERVERLESS.contains(&field.name.node.as_str())
+        || inner
+            .filter_map(|item| match &item.node {
+                Selection::Field(field) => Some(&field.node),
+                Selection::FragmentSpread(_) | Selection::InlineFragment(_) => None,
+            })
+            .any(is_serverless)
+}
+
+/// What is told to who asks for that.
+pub(super) fn left_out() -> Answer {
+    let error = json!({"message": LEFT_OUT, "extensions": {"code": "NOT_IMPLEMENTED"}});
+    Answer::json(501, &json!({"errors": [error]}))
 }
 
 /// Whether a request asks for the catalogue alone. Those who make lists of prices ask without a key.
 pub(super) fn is_public(request: &Request) -> bool {
-    const CATALOGUE: [&str; 3] = ["countryCodes", "dataCenters", "gpuTypes"];
+    const CATALOGUE: [&str; 4] = ["countryCodes", "cpuFlavors", "dataCenters", "gpuTypes"];
     parse(request).is_ok_and(|query| {
         query.operation().ty == OperationType::Query
             && query
@@ -59,20 +84,16 @@ pub(super) fn check(request: &Request) -> Vec<String> {
     }
 }
 
+/// An error, with the code that clients look at.
+fn errors(field: &str, message: &str, code: &str) -> Answer {
+    let error = json!({"message": message, "path": [field], "extensions": {"code": code}});
+    Answer::json(200, &json!({"errors": [error], "data": {field: null}}))
+}
+
 /// A refusal in the words of GraphQL.
 pub(super) fn refuse(refusal: &Refusal, call: &str) -> Answer {
     let field = call.strip_prefix("graphql.").unwrap_or("data");
-    let errors = |message: &str, code: &str| {
-        let extensions = if code.is_empty() {
-            json!({})
-        } else {
-            json!({ "code": code })
-        };
-        Answer::json(
-            200,
-            &json!({"errors": [{"message": message, "path": [field], "extensions": extensions}], "data": {field: null}}),
-        )
-    };
+    let errors = |message: &str, code: &str| errors(field, message, code);
     let plain = |status: u16, message: &str| Answer::json(status, &json!({"errors": [{"message": message}]}));
     match refusal {
         Refusal::TooMany { retry_after } => {
@@ -124,21 +145,42 @@ impl Runpod {
 
     fn carry_out(&mut self, visit: &mut Visit<'_>, query: &Query, field: &Field) -> Result<Value, Refusal> {
         let input = query.argument(field, "input");
+        let text = |name: &str| match query.argument(field, name) {
+            Value::String(text) => text,
+            _ => String::new(),
+        };
         let mutates = query.operation().ty == OperationType::Mutation;
         let value = match (mutates, field.name.node.as_str()) {
-            (false, "gpuTypes") => answers::gpu_types(visit, &input),
+            (false, "gpuTypes") => catalogue::gpu_types(visit, &input),
+            (false, "cpuFlavors") => cpus::flavors(visit.world, &input),
             (false, "myself") => self.myself(visit),
-            (false, "dataCenters") => answers::data_centers(visit),
-            (false, "countryCodes") => answers::country_codes(),
-            (false, "pod") => self.one_pod(visit, &input)?,
+            (false, "dataCenters") => catalogue::data_centers(visit),
+            (false, "countryCodes") => catalogue::country_codes(),
+            (false, "pod") => self.one_pod(visit, &input),
+            (false, "podTemplates") => self.shared_templates(&input),
+            (false, "podTemplate") => self.one_template(visit, &text("id")),
             (true, "podFindAndDeployOnDemand") => self.deploy(visit, &input, false)?,
             (true, "podRentInterruptable") => self.deploy(visit, &input, true)?,
             (true, "deployCpuPod") => self.deploy_cpu(visit, &input)?,
             (true, "podStop") => self.stop_by_graphql(visit, &input)?,
             (true, "podResume") => self.resume_by_graphql(visit, &input)?,
             (true, "podBidResume") => self.bid_resume(visit, &input)?,
-            (true, "updateUserSettings") => self.update_settings(visit, &input),
+            (true, "podEditJob") => self.edit_by_graphql(visit, &input)?,
             (true, "podTerminate") => self.terminate_by_graphql(visit, &input)?,
+            (true, "createCluster") => self.create_cluster_by_graphql(visit, &input)?,
+            (true, "deleteCluster") => self.delete_cluster_by_graphql(visit, &input)?,
+            (true, "saveTemplate") => self.save_by_graphql(visit, &input)?,
+            (true, "deleteTemplate") => self.delete_template_by_name(visit, &text("templateName"))?,
+            (true, "saveRegistryAuth") => self.save_registry(visit, &input)?,
+            (true, "updateRegistryAuth") => self.change_registry(visit, &input)?,
+            (true, "deleteRegistryAuth") => {
+                self.forget_registry(visit, &text("registryAuthId"))?;
+                Value::Null
+            }
+            (true, "createNetworkVolume") => things::create_volume(visit, &input)?,
+            (true, "updateNetworkVolume") => things::update_volume(visit, &input)?,
+            (true, "deleteNetworkVolume") => self.delete_volume_by_graphql(visit, &input)?,
+            (true, "updateUserSettings") => self.update_settings(visit, &input),
             _ => return Err(Refusal::UnknownCall),
         };
         Ok(select(visit, query, &value, &field.selection_set.node))
@@ -169,8 +211,12 @@ fn select(visit: &Visit<'_>, query: &Query, value: &Value, selection: &Selection
                 let field = &field.node;
                 let name = field.name.node.as_str();
                 let inner = match name {
-                    // The one field that takes arguments.
-                    "lowestPrice" => answers::lowest_price(visit, fields, &query.argument(field, "input")),
+                    // The two fields that take arguments.
+                    "lowestPrice" => catalogue::lowest_price(visit, fields, &query.argument(field, "input")),
+                    "specifics" => {
+                        let flavor = fields.get("id").and_then(Value::as_str).unwrap_or_default();
+                        cpus::specifics(visit.world, flavor, &query.argument(field, "input"))
+                    }
                     "__typename" => Value::from("Object"),
                     name => fields.get(name).cloned().unwrap_or(Value::Null),
                 };

@@ -1,46 +1,11 @@
 //! The part of RunPod's schema that its published clients and pages show. No official SDL
 //! could be had, so what is not here is refused: a client must not guess either.
 
-/// The type of an argument or of a field of an input.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Kind {
-    /// `String` (also `DateTime`s, which are texts).
-    Text,
-    /// `Int`.
-    Int,
-    /// `Float`.
-    Float,
-    /// `Boolean`.
-    Bool,
-    /// One of these names.
-    Enum(&'static str, &'static [&'static str]),
-    /// An input object.
-    Input(&'static Input),
-    /// A list.
-    List(&'static Kind),
-}
-
-impl Kind {
-    /// The name of the type, as variables are declared with it.
-    pub(super) fn name(self) -> String {
-        match self {
-            Self::Text => "String".to_owned(),
-            Self::Int => "Int".to_owned(),
-            Self::Float => "Float".to_owned(),
-            Self::Bool => "Boolean".to_owned(),
-            Self::Enum(name, _) => name.to_owned(),
-            Self::Input(input) => input.name.to_owned(),
-            Self::List(of) => format!("[{}]", of.name()),
-        }
-    }
-}
-
-/// An input object: its fields, and which must be given.
-#[derive(Debug)]
-pub(super) struct Input {
-    pub(super) name: &'static str,
-    pub(super) fields: &'static [(&'static str, Kind, bool)],
-}
+use super::inputs::{
+    BID_RESUME, CPU, CPU_FILTER, CREATE_CLUSTER, CREATE_VOLUME, DELETE_CLUSTER, DELETE_VOLUME, EDIT,
+    GPU_FILTER, Input, LOWEST, ON_DEMAND, POD_ID, RESUME, SAVE_REGISTRY, SAVE_TEMPLATE, SETTINGS, SPECIFICS,
+    SPOT, STOP, TEMPLATES, TERMINATE, UPDATE_REGISTRY, UPDATE_VOLUME,
+};
 
 /// A type that answers have.
 #[derive(Debug)]
@@ -55,6 +20,8 @@ pub(super) struct Output {
     pub(super) name: &'static str,
     /// The type of its argument `input`, and whether that must be given.
     pub(super) input: Option<(&'static Input, bool)>,
+    /// An argument that is a text and must be given.
+    pub(super) key: Option<&'static str>,
     /// What it is made of; `None` for scalars.
     pub(super) of: Option<&'static Object>,
 }
@@ -63,6 +30,7 @@ const fn scalar(name: &'static str) -> Output {
     Output {
         name,
         input: None,
+        key: None,
         of: None,
     }
 }
@@ -71,7 +39,17 @@ const fn object(name: &'static str, of: &'static Object) -> Output {
     Output {
         name,
         input: None,
+        key: None,
         of: Some(of),
+    }
+}
+
+const fn keyed(name: &'static str, key: &'static str, of: Option<&'static Object>) -> Output {
+    Output {
+        name,
+        input: None,
+        key: Some(key),
+        of,
     }
 }
 
@@ -84,93 +62,10 @@ const fn asked(
     Output {
         name,
         input: Some((input, required)),
+        key: None,
         of,
     }
 }
-
-const ENV: Input = Input {
-    name: "EnvironmentVariableInput",
-    fields: &[("key", Kind::Text, true), ("value", Kind::Text, true)],
-};
-const CLOUD: Kind = Kind::Enum("CloudTypeEnum", &["ALL", "SECURE", "COMMUNITY"]);
-
-/// What on-demand and spot orders share. Rust cannot join constant slices, so spot repeats it.
-macro_rules! pod_fields {
-    ($($more:expr),*) => {
-        &[
-            ("name", Kind::Text, false), ("imageName", Kind::Text, false), ("gpuTypeId", Kind::Text, false),
-            ("gpuCount", Kind::Int, false), ("cloudType", CLOUD, false), ("containerDiskInGb", Kind::Int, false),
-            ("volumeInGb", Kind::Int, false), ("volumeMountPath", Kind::Text, false), ("ports", Kind::Text, false),
-            ("supportPublicIp", Kind::Bool, false), ("startSsh", Kind::Bool, false), ("dockerArgs", Kind::Text, false),
-            ("env", Kind::List(&Kind::Input(&ENV)), false), ("dataCenterId", Kind::Text, false),
-            ("countryCode", Kind::Text, false), ("allowedCudaVersions", Kind::List(&Kind::Text), false),
-            ("minCudaVersion", Kind::Text, false), ("minVcpuCount", Kind::Int, false),
-            ("minMemoryInGb", Kind::Int, false), ("minDownload", Kind::Int, false), ("minUpload", Kind::Int, false),
-            ("networkVolumeId", Kind::Text, false), ("templateId", Kind::Text, false),
-            ("containerRegistryAuthId", Kind::Text, false), ("deployCost", Kind::Float, false),
-            ("stopAfter", Kind::Text, false), ("terminateAfter", Kind::Text, false),
-            ("compliance", Kind::List(&Kind::Text), false) $(, $more)*
-        ]
-    };
-}
-
-static ON_DEMAND: Input = Input {
-    name: "PodFindAndDeployOnDemandInput",
-    fields: pod_fields!(),
-};
-static SPOT: Input = Input {
-    name: "PodRentInterruptableInput",
-    fields: pod_fields!(("bidPerGpu", Kind::Float, false)),
-};
-static CPU: Input = Input {
-    name: "deployCpuPodInput",
-    fields: pod_fields!(("instanceId", Kind::Text, true)),
-};
-static POD_ID: Input = Input {
-    name: "PodFilter",
-    fields: &[("podId", Kind::Text, true)],
-};
-static TERMINATE: Input = Input {
-    name: "PodTerminateInput",
-    fields: &[("podId", Kind::Text, true)],
-};
-static STOP: Input = Input {
-    name: "PodStopInput",
-    fields: &[("podId", Kind::Text, true)],
-};
-static RESUME: Input = Input {
-    name: "PodResumeInput",
-    fields: &[("podId", Kind::Text, true), ("gpuCount", Kind::Int, false)],
-};
-static BID_RESUME: Input = Input {
-    name: "PodBidResumeInput",
-    fields: &[
-        ("podId", Kind::Text, true),
-        ("bidPerGpu", Kind::Float, true),
-        ("gpuCount", Kind::Int, true),
-    ],
-};
-static SETTINGS: Input = Input {
-    name: "UpdateUserSettingsInput",
-    fields: &[("pubKey", Kind::Text, false)],
-};
-static GPU_FILTER: Input = Input {
-    name: "GpuTypeFilter",
-    fields: &[("id", Kind::Text, false), ("cluster", Kind::Bool, false)],
-};
-static LOWEST: Input = Input {
-    name: "GpuLowestPriceInput",
-    fields: &[
-        ("gpuCount", Kind::Int, false),
-        ("minCudaVersion", Kind::Text, false),
-        ("secureCloud", Kind::Bool, false),
-        ("dataCenterId", Kind::Text, false),
-        ("countryCode", Kind::Text, false),
-        ("minDisk", Kind::Int, false),
-        ("minMemoryInGb", Kind::Int, false),
-        ("minVcpuCount", Kind::Int, false),
-    ],
-};
 
 static LOWEST_PRICE: Object = Object {
     name: "LowestPrice",
@@ -266,6 +161,15 @@ static POD: Object = Object {
         scalar("uptimeSeconds"),
         scalar("volumeInGb"),
         scalar("volumeMountPath"),
+        scalar("networkVolumeId"),
+        scalar("templateId"),
+        scalar("cpuFlavorId"),
+        scalar("locked"),
+        scalar("createdAt"),
+        scalar("lastStartedAt"),
+        scalar("clusterIp"),
+        scalar("clusterIdx"),
+        object("networkVolume", &NETWORK_VOLUME),
         object("machine", &MACHINE),
         object("runtime", &RUNTIME),
     ],
@@ -281,16 +185,70 @@ static NETWORK_VOLUME: Object = Object {
         scalar("name"),
         scalar("size"),
         scalar("dataCenterId"),
+        object("dataCenter", &DATA_CENTER),
     ],
+};
+static VARIABLE: Object = Object {
+    name: "EnvironmentVariable",
+    fields: &[scalar("key"), scalar("value")],
+};
+static PORT_LABEL: Object = Object {
+    name: "PortsConfig",
+    fields: &[scalar("port"), scalar("name")],
 };
 static TEMPLATE: Object = Object {
     name: "PodTemplate",
-    fields: &[scalar("id"), scalar("name"), scalar("containerRegistryAuthId")],
+    fields: &[
+        scalar("id"),
+        scalar("name"),
+        scalar("imageName"),
+        scalar("dockerArgs"),
+        scalar("containerDiskInGb"),
+        scalar("containerRegistryAuthId"),
+        scalar("volumeInGb"),
+        scalar("volumeMountPath"),
+        scalar("ports"),
+        scalar("category"),
+        scalar("readme"),
+        scalar("isPublic"),
+        scalar("isRunpod"),
+        scalar("isServerless"),
+        scalar("startSsh"),
+        scalar("startJupyter"),
+        scalar("allowedCudaVersions"),
+        scalar("boundEndpointId"),
+        object("env", &VARIABLE),
+        object("portsConfig", &PORT_LABEL),
+    ],
+};
+static CPU_SPECIFICS: Object = Object {
+    name: "Specifics",
+    fields: &[scalar("stockStatus"), scalar("securePrice"), scalar("slsPrice")],
+};
+static CPU_FLAVOR: Object = Object {
+    name: "CpuFlavor",
+    fields: &[
+        scalar("id"),
+        scalar("displayName"),
+        scalar("groupId"),
+        scalar("groupName"),
+        scalar("minVcpu"),
+        scalar("maxVcpu"),
+        scalar("vcpuBurstable"),
+        scalar("ramMultiplier"),
+        scalar("diskLimitPerVcpu"),
+        asked("specifics", &SPECIFICS, false, Some(&CPU_SPECIFICS)),
+    ],
+};
+static CLUSTER: Object = Object {
+    name: "Cluster",
+    fields: &[scalar("id"), scalar("name"), object("pods", &POD)],
 };
 static USER: Object = Object {
     name: "User",
     fields: &[
         scalar("id"),
+        scalar("authId"),
         scalar("pubKey"),
         scalar("email"),
         scalar("clientBalance"),
@@ -326,6 +284,9 @@ pub(super) static QUERY: Object = Object {
     name: "Query",
     fields: &[
         asked("gpuTypes", &GPU_FILTER, false, Some(&GPU_TYPE)),
+        asked("cpuFlavors", &CPU_FILTER, false, Some(&CPU_FLAVOR)),
+        asked("podTemplates", &TEMPLATES, false, Some(&TEMPLATE)),
+        keyed("podTemplate", "id", Some(&TEMPLATE)),
         object("myself", &USER),
         object("dataCenters", &DATA_CENTER),
         scalar("countryCodes"),
@@ -340,10 +301,21 @@ pub(super) static MUTATION: Object = Object {
         asked("podFindAndDeployOnDemand", &ON_DEMAND, false, Some(&POD)),
         asked("podRentInterruptable", &SPOT, true, Some(&POD)),
         asked("deployCpuPod", &CPU, true, Some(&POD)),
+        asked("createCluster", &CREATE_CLUSTER, true, Some(&CLUSTER)),
+        asked("deleteCluster", &DELETE_CLUSTER, true, None),
+        asked("podEditJob", &EDIT, true, Some(&POD)),
         asked("podTerminate", &TERMINATE, true, None),
         asked("podStop", &STOP, true, Some(&POD)),
         asked("podResume", &RESUME, true, Some(&POD)),
         asked("podBidResume", &BID_RESUME, true, Some(&POD)),
+        asked("saveTemplate", &SAVE_TEMPLATE, true, Some(&TEMPLATE)),
+        keyed("deleteTemplate", "templateName", None),
+        asked("saveRegistryAuth", &SAVE_REGISTRY, true, Some(&REGISTRY)),
+        asked("updateRegistryAuth", &UPDATE_REGISTRY, true, Some(&REGISTRY)),
+        keyed("deleteRegistryAuth", "registryAuthId", None),
+        asked("createNetworkVolume", &CREATE_VOLUME, true, Some(&NETWORK_VOLUME)),
+        asked("updateNetworkVolume", &UPDATE_VOLUME, true, Some(&NETWORK_VOLUME)),
+        asked("deleteNetworkVolume", &DELETE_VOLUME, true, None),
         asked("updateUserSettings", &SETTINGS, false, Some(&USER)),
     ],
 };

@@ -3,21 +3,13 @@
 use http::Method;
 use serde_json::{Value, json};
 
-use super::{GPU, World, world};
+use super::{GPU, world};
 use crate::core::client::Client;
 
 const POD: &str = "id containerDiskInGb containerRegistryAuthId costPerHr desiredStatus dockerArgs dockerId env \
     gpuCount imageName lastStatusChange machineId memoryInGb name podType port ports uptimeSeconds vcpuCount \
     volumeInGb volumeMountPath runtime { ports { ip isIpPublic privatePort publicPort type } } \
     machine { gpuDisplayName }";
-
-/// The data of an answer without errors.
-async fn asked(world: &World, query: &str) -> Value {
-    let reply = world.graphql(query, json!({})).await;
-    let body = reply.json();
-    assert!(reply.status == 200 && body["errors"].is_null(), "{}", reply.body);
-    body["data"].clone()
-}
 
 #[tokio::test]
 async fn a_gpu_is_described_with_its_prices_in_both_clouds() {
@@ -28,7 +20,7 @@ async fn a_gpu_is_described_with_its_prices_in_both_clouds() {
          communitySpotPrice secureSpotPrice \
          lowestPrice(input: {{gpuCount: 1}}) {{ minimumBidPrice uninterruptablePrice }} }} }}"
     );
-    let gpu = asked(&world, &query).await["gpuTypes"][0].clone();
+    let gpu = world.asked(&query).await["gpuTypes"][0].clone();
     assert_eq!(
         (&gpu["securePrice"], &gpu["communityPrice"], &gpu["manufacturer"]),
         (&json!(0.69), &json!(0.34), &json!("Nvidia"))
@@ -50,11 +42,11 @@ async fn a_pod_on_demand_is_stopped_and_resumed() {
          minMemoryInGb: 1, dataCenterId: null, dockerArgs: \"\", containerDiskInGb: 10, ports: \"22/tcp,8888/http\", \
          volumeMountPath: \"/runpod-volume\" }}) {{ id imageName env machineId machine {{ podHostId }} }} }}"
     );
-    let made = asked(&world, &deploy).await["podFindAndDeployOnDemand"]["id"].clone();
+    let made = world.asked(&deploy).await["podFindAndDeployOnDemand"]["id"].clone();
     let id = made.as_str().unwrap();
     world.simulator.advance(23);
     let list = format!("query myPods {{ myself {{ networkVolumes {{ id }} pods {{ {POD} }} }} }}");
-    let listed = asked(&world, &list).await["myself"].clone();
+    let listed = world.asked(&list).await["myself"].clone();
     assert_eq!(listed["networkVolumes"], json!([]));
     let pod = &listed["pods"][0];
     assert_eq!(
@@ -71,7 +63,7 @@ async fn a_pod_on_demand_is_stopped_and_resumed() {
     );
     let stop = format!("mutation {{ podStop(input: {{ podId: \"{id}\" }}) {{ id desiredStatus }} }}");
     assert_eq!(
-        asked(&world, &stop).await["podStop"],
+        world.asked(&stop).await["podStop"],
         json!({"id": id, "desiredStatus": "EXITED"})
     );
     assert_eq!(world.pod(id).await["status"], "EXITED");
@@ -79,7 +71,7 @@ async fn a_pod_on_demand_is_stopped_and_resumed() {
         "mutation {{ podResume(input: {{ podId: \"{id}\", gpuCount: 1 }}) {{ id desiredStatus imageName }} }}"
     );
     assert_eq!(
-        asked(&world, &resume).await["podResume"]["desiredStatus"],
+        world.asked(&resume).await["podResume"]["desiredStatus"],
         "RUNNING"
     );
     let again = world.graphql(&resume, json!({})).await.json();
@@ -92,7 +84,7 @@ async fn a_spot_pod_is_resumed_by_a_bid_alone() {
     let world = world().await;
     let id = world.spot(0.4).await;
     let stop = format!("mutation {{ podStop(input: {{ podId: \"{id}\" }}) {{ id }} }}");
-    asked(&world, &stop).await;
+    world.asked(&stop).await;
     let resume = format!("mutation {{ podResume(input: {{ podId: \"{id}\", gpuCount: 1 }}) {{ id }} }}");
     let refused = world.graphql(&resume, json!({})).await.json();
     assert!(refused["errors"][0]["message"].is_string());
@@ -106,12 +98,12 @@ async fn the_command_line_tool_of_runpod_sees_account_data_centers_and_machines(
     world.running("a").await;
     let account = "query { myself { id email clientBalance currentSpendPerHr spendLimit notifyPodsStale \
         notifyPodsGeneral notifyLowBalance pods { id machine { gpuDisplayName location } } } }";
-    let myself = asked(&world, account).await["myself"].clone();
+    let myself = world.asked(account).await["myself"].clone();
     assert_eq!(myself["currentSpendPerHr"], json!(0.69));
     assert!(myself["pods"][0]["machine"]["location"].is_string(), "{myself}");
     let centers =
         "query { dataCenters { id name location gpuAvailability { gpuTypeId displayName stockStatus } } }";
-    let centers = asked(&world, centers).await["dataCenters"].clone();
+    let centers = world.asked(centers).await["dataCenters"].clone();
     assert!(
         centers.as_array().is_some_and(|centers| centers.len() == 4),
         "{centers}"
@@ -166,6 +158,6 @@ async fn lists_of_prices_are_made_without_a_key() {
 async fn an_account_has_no_templates_which_skypilot_looks_for_when_it_ends_a_cluster() {
     let world = world().await;
     let query = "query myself { myself { podTemplates { name containerRegistryAuthId } } }";
-    assert_eq!(asked(&world, query).await["myself"], json!({"podTemplates": []}));
+    assert_eq!(world.asked(query).await["myself"], json!({"podTemplates": []}));
     world.all_as_described();
 }

@@ -26,4 +26,5 @@ async fn the_services_own_package_understands_every_answer_and_is_understood() {
     println!("{told}");
     assert_eq!(runpod.complaints(), Vec::<String>::new());
     assert_eq!(runpod.meter(|meter| meter.billed_now().len()), 0);
+    assert_eq!(runpod.meter(|meter| meter.leftovers("acme").len()), 0);
 }

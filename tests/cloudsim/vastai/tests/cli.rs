@@ -172,6 +172,44 @@ async fn the_services_own_command_line_rents_uses_and_returns_a_machine() {
     assert_eq!(cli.json(&["show", "instance", &id]).await["dph_base"], 0.6);
     cli.run(&["destroy", "instance", &id, "-y"]).await;
 
+    // Of two hosts: offers of one may be the same accelerator in other company.
+    let (first, host) = (offers[1]["id"].to_string(), &offers[1]["machine_id"]);
+    let second = offers
+        .as_array()
+        .into_iter()
+        .flatten()
+        .skip(2)
+        .find(|offer| offer["machine_id"] != *host)
+        .expect("another host")["id"]
+        .to_string();
+    let order = [
+        "create",
+        "instances",
+        &first,
+        &second,
+        "--image",
+        "ubuntu",
+        "--ssh",
+        "--cancel-unavail",
+    ];
+    let said = cli.run(&order).await;
+    let shown = cli.json(&["show", "instances"]).await;
+    let ids: Vec<String> = shown
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|instance| instance["id"].to_string())
+        .collect();
+    assert_eq!(ids.len(), 2, "{said}: {shown}");
+    cli.run(&["stop", "instances", &ids[0], &ids[1]]).await;
+    assert_eq!(
+        cli.json(&["show", "instance", &ids[1]]).await["cur_state"],
+        "stopped"
+    );
+    cli.run(&["start", "instances", &ids[0], &ids[1]]).await;
+    cli.run(&["destroy", "instances", &ids[0], &ids[1], "-y"]).await;
+    assert_eq!(vast.meter(|meter| meter.billed_now().len()), 0);
+
     assert_eq!(vast.violations(), []);
     assert_eq!(vast.mistakes(), []);
     let _ = std::fs::remove_dir_all(&cli.home);

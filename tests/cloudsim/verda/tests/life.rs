@@ -56,7 +56,11 @@ async fn an_instance_costs_by_the_second_until_it_is_deleted_and_its_volume_afte
         .sim()
         .meter(|meter| (meter.bill_of(&id), meter.bill("acme")));
     assert_eq!(machine, Some(Decimal::new(317, 2)));
-    assert_eq!(all, Decimal::new(320, 2), "100 GB detached for an hour");
+    assert_eq!(
+        all.round_dp(4),
+        Decimal::new(31_974, 4),
+        "100 GB detached for an hour"
+    );
     assert!(world.sim().meter(|meter| meter.billed_now().is_empty()));
     assert_eq!(world.sim().meter(|meter| meter.leftovers("acme").len()), 1);
     world.all_as_described();
@@ -407,8 +411,10 @@ async fn what_verdas_own_client_sends_and_the_description_lacks_is_taken() {
 async fn a_hibernated_instance_is_discontinued_and_its_volume_stays_and_costs() {
     let world = world().await;
     let id = world.running(order("a")).await;
-    let reply = world.put(json!({"action": "hibernate", "id": id})).await;
-    assert_eq!(reply.status, 202);
+    let hibernate = json!({"action": "hibernate", "id": id});
+    assert_eq!(world.put(hibernate.clone()).await.status, 400, "it runs");
+    world.put(json!({"action": "shutdown", "id": id})).await;
+    assert_eq!(world.put(hibernate).await.status, 202);
     world.simulator.advance(60);
     assert_eq!(world.instance(&id).await["status"], "discontinued");
     assert_eq!(world.sim().meter(|meter| meter.billed_now().len()), 0);
@@ -416,4 +422,7 @@ async fn a_hibernated_instance_is_discontinued_and_its_volume_stays_and_costs() 
     assert_eq!(left.as_array().unwrap().len(), 1);
     assert!(world.sim().meter(|meter| !meter.hourly("acme").is_zero()));
     world.all_as_described();
+    let restored = world.put(json!({"action": "restore", "id": id})).await;
+    assert_eq!(restored.status, 400, "no description has this");
+    assert!(world.sim().violations()[0].what.contains("restore"));
 }

@@ -71,6 +71,7 @@ async fn stock_is_by_location_and_spot_apart_from_on_demand() {
         .get("/v1/instance-availability/1A100.22V?is_spot=true&location_code=FIN-03")
         .await;
     assert_eq!(one.json(), Value::Bool(false));
+    assert!(!has("locationCode=FIN-01", "FIN-03", "1A100.22V").await);
     world.all_as_described();
 }
 
@@ -127,7 +128,13 @@ async fn the_image_must_fit_the_type() {
         .iter()
         .map(|image| image["image_type"].as_str().unwrap())
         .collect();
-    assert_eq!(names, ["ubuntu-24.04", "ubuntu-22.04-cuda-12.0"]);
+    let fitting = [
+        "ubuntu-24.04",
+        "ubuntu-22.04-cuda-12.0",
+        "ubuntu-22.04-cuda-12.0-docker",
+    ];
+    assert_eq!(names, fitting);
+    assert_eq!(world.get("/v1/images?instance_type=none").await.status, 404);
     let mut wrong = order("a");
     wrong["instance_type"] = "1V100.6V".into();
     let reply = world.post("/v1/instances", wrong.clone()).await;
@@ -136,6 +143,11 @@ async fn the_image_must_fit_the_type() {
         "Operating system is not valid for this instance type"
     );
     wrong["image"] = "ubuntu-22.04-cuda-12.0".into();
+    assert_eq!(world.post("/v1/instances", wrong.clone()).await.status, 202);
+    // By the id that dstack has for its newest image, and then for this type's.
+    wrong["image"] = "2404f580-1300-1111-82b3-f199fb9b701b".into();
+    assert_eq!(world.post("/v1/instances", wrong.clone()).await.status, 400);
+    wrong["image"] = "2088da25-bb0d-41cc-a191-dccae45d96fd".into();
     assert_eq!(world.post("/v1/instances", wrong).await.status, 202);
     world.all_as_described();
 }

@@ -334,3 +334,86 @@ fn a_secret_that_went_before_a_later_leader_could_start_the_run_is_named() {
     world.pass(2);
     assert_eq!(running(&world, &uid).0, "Started");
 }
+
+/// Until no message is under way, while no write is answered as it should be: it is refused, or
+/// its answer is lost. How many there were.
+fn unwritten(world: &mut World, refused: bool) -> usize {
+    let mut writes = 0;
+    for _ in 0..200 {
+        if let Some(event) = world.watch.pop_front().or_else(|| world.answers.pop_front()) {
+            world.tell(event);
+        } else if world.effects.is_empty() {
+            return writes;
+        } else {
+            let effect = world.effects.remove(0);
+            let is_write = matches!(effect, Effect::Write { .. });
+            writes += usize::from(is_write);
+            world.carry_out(effect, is_write && refused, is_write && !refused);
+        }
+    }
+    panic!("{writes} writes, and it does not come to rest");
+}
+
+#[test]
+fn a_placement_that_is_refused_for_now_is_not_tried_again_at_once() {
+    let mut world = World::new(1, 1);
+    world.quiet();
+    let uid = world.create("t", json!("one"));
+    assert_eq!(unwritten(&mut world, true), 1, "time stands still");
+    world.pass(2);
+    assert_eq!(world.active().len(), 1, "it goes on when it can");
+    assert_eq!((world.status(&uid).attempt, world.writes[&uid]), (1, 1));
+}
+
+#[test]
+fn an_end_that_is_refused_for_long_is_tried_less_and_less_often_and_not_lost() {
+    let mut world = World::new(1, 1);
+    world.quiet();
+    let uid = world.create("t", json!("one"));
+    world.quiet();
+    let (place, run) = run_of(&world, &uid, 0);
+    world.finish(place, &run, 0);
+    assert_eq!(unwritten(&mut world, true), 1, "time stands still");
+    let mut tries = 0;
+    for _ in 0..120 {
+        world.now += Duration::from_secs(1);
+        world.tell(Event::Tick);
+        tries += unwritten(&mut world, true);
+    }
+    assert!((6..10).contains(&tries), "{tries} tries in two minutes");
+    world.pass(31);
+    let status = world.status(&uid);
+    assert_eq!((status.phase, world.ends[&uid]), (Some(TaskPhase::Succeeded), 1));
+    let recorded = crate::task::status::recorded_end(&status).unwrap();
+    assert!(
+        recorded + Duration::from_secs(31) > world.now,
+        "a ttl counts from when it could be seen"
+    );
+    assert!(world.dispatcher.is_empty());
+}
+
+#[test]
+fn an_answer_that_is_lost_costs_no_time() {
+    let mut world = World::new(1, 1);
+    world.quiet();
+    let uid = world.create("t", json!("one"));
+    assert_eq!(unwritten(&mut world, false), 1);
+    let (place, run) = run_of(&world, &uid, 0);
+    world.finish(place, &run, 0);
+    assert_eq!(unwritten(&mut world, false), 1, "its end waits for nothing");
+    assert_eq!(world.status(&uid).phase, Some(TaskPhase::Succeeded));
+    assert!(world.dispatcher.is_empty());
+}
+
+#[test]
+fn a_task_that_was_changed_meanwhile_is_placed_again_at_once() {
+    let mut world = World::new(1, 1);
+    world.quiet();
+    let uid = world.create("t", json!("one"));
+    let seen = world.watch.pop_front().unwrap();
+    world.tell(seen);
+    assert!(matches!(&world.effects[..], [Effect::Write { .. }]));
+    world.edit(&uid, |task| task.spec.priority = Some(1));
+    world.quiet();
+    assert_eq!(world.active().len(), 1, "time stands still");
+}

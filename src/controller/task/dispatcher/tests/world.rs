@@ -114,6 +114,7 @@ impl World {
             ending: machine.ending,
             reclaim_at: None,
             address: format!("10.0.0.{}", place.slot),
+            public_address: None,
             accelerator: None,
             connection: machine.connection,
         });

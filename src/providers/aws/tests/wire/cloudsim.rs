@@ -299,7 +299,11 @@ async fn machines_that_must_reach_each_other_stand_in_one_zone() {
 async fn a_refusal_comes_at_once_and_says_which() {
     let Some(server) = simulator().await else { return };
     let provider = provider(&server);
+    let since = Instant::now();
     provider.create(&order("refused", 0)).await.unwrap();
+    // A refusal takes less than an order that is carried out, unless it is waited for; how long
+    // that is depends on who else is at work on this machine.
+    let at_once = Duration::from_secs(1).max(since.elapsed() * 5);
     for (slot, (fault, name)) in [
         (json!("no-capacity"), "no_capacity"),
         (json!({ "quota": { "what": "L-DB2E81BA" } }), "quota"),
@@ -328,14 +332,44 @@ async fn a_refusal_comes_at_once_and_says_which() {
             .await
             .unwrap_err();
         assert_eq!(error.kind.name(), name, "{error}");
-        assert!(
-            since.elapsed() < Duration::from_secs(1),
-            "{error} took {:?}",
-            since.elapsed()
-        );
+        assert!(since.elapsed() < at_once, "{error} took {:?}", since.elapsed());
         assert!(!error.to_string().contains(SECRET), "{error}");
     }
     nothing_wrong(&server).await;
+}
+
+#[tokio::test]
+async fn an_order_that_was_refused_is_made_once_the_cause_is_mended() {
+    let Some(server) = simulator().await else { return };
+    let profile = |name: &str| json!({ "instanceProfileArn": format!("arn:aws:iam::123456789012:instance-profile/{name}") });
+    let first = provider_at(server.address, None, profile("late"));
+    let orders = [order("mended", 0), order("mended", 1)];
+    for order in &orders {
+        // EC2 would repeat its answer to a token for ever.
+        for _ in 0..2 {
+            let error = first.create(order).await.unwrap_err();
+            assert_eq!(error.kind, ErrorKind::InvalidOrder, "{error}");
+        }
+    }
+    // One cause is mended at AWS, and the other in the settings, which makes another client.
+    control(
+        &server,
+        "POST",
+        "cloud/profiles",
+        json!({ "names": ["gpu-node", "late"] }),
+    )
+    .await;
+    let second = provider_at(server.address, None, profile("gpu-node"));
+    for (order, provider) in orders.iter().zip([first, second]) {
+        let made = provider.create(order).await.unwrap();
+        assert_eq!(provider.create(order).await.unwrap(), made, "and once only");
+        deleted(&*provider, &reference(order, Some(made.id)), async || {
+            later(&server).await;
+        })
+        .await;
+    }
+    released(&*provider(&server), "mended", async || later(&server).await).await;
+    nothing_left(&server).await;
 }
 
 #[tokio::test]

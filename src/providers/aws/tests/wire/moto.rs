@@ -65,11 +65,10 @@ fn start() -> Option<Server> {
         });
         return None;
     };
-    let port = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port();
+    // Below those that the kernel gives to connections: it takes seconds until it is bound.
+    let free = |port: &u16| std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok();
+    let begin = 18_000 + u16::try_from(std::process::id() % 1000).unwrap();
+    let port = (begin..19_900).find(free).expect("a free port");
     let process = Command::new(program)
         .args(["-H", "127.0.0.1", "-p", &port.to_string()])
         .stdout(Stdio::null())

@@ -1,0 +1,139 @@
+//! Keeps something going for each account, and each by itself: one that does not answer must
+//! not hold up the others, whose orphans cost money meanwhile.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use futures::{StreamExt, stream::FuturesUnordered};
+use tokio::{sync::watch, time::sleep};
+
+use crate::context::{Accounts, Origin};
+
+/// Keeps it going for as long as somebody polls. What is kept answers with its name when its
+/// account is gone, and begins anew if one of that name comes back; others do not touch it.
+pub(super) async fn each<F>(
+    names: impl Fn() -> BTreeSet<String>,
+    mut changed: watch::Receiver<u64>,
+    keep: impl Fn(String) -> F,
+) where
+    F: Future<Output = String>,
+{
+    let mut kept = BTreeSet::new();
+    let mut keeping = FuturesUnordered::new();
+    loop {
+        for name in names() {
+            if kept.insert(name.clone()) {
+                keeping.push(keep(name));
+            }
+        }
+        tokio::select! {
+            Some(gone) = keeping.next() => {
+                kept.remove(&gone);
+            }
+            told = changed.changed() => {
+                if told.is_err() {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// Names of the accounts that there are.
+pub(super) fn names(accounts: &Accounts) -> BTreeSet<String> {
+    accounts.all().into_keys().collect()
+}
+
+/// Waits so long, or until the account of that name is another one than it was, or gone.
+pub(super) async fn pause(accounts: &Accounts, name: &str, was: &Origin, wait: Duration) {
+    // Before the look at what it is: no change is missed in between.
+    let mut changed = accounts.subscribe();
+    let is_same = || accounts.get(name).is_some_and(|account| account.origin == *was);
+    let is_another = async {
+        while is_same() {
+            if changed.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    };
+    tokio::select! {
+        () = sleep(wait) => {}
+        () = is_another => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        cell::{Cell, RefCell},
+        collections::BTreeMap,
+        future::pending,
+    };
+
+    use tokio::time::timeout;
+
+    use super::*;
+
+    const EVERY: Duration = Duration::from_mins(1);
+
+    #[tokio::test(start_paused = true)]
+    async fn an_account_that_does_not_answer_holds_up_no_other() {
+        let (_changes_tx, changes_rx) = watch::channel(0);
+        let names = || BTreeSet::from(["answers".to_owned(), "silent".to_owned()]);
+        let swept = Cell::new(0);
+        let keep = |name: String| {
+            let swept = &swept;
+            async move {
+                if name == "silent" {
+                    pending::<()>().await;
+                }
+                for _ in 0..100 {
+                    swept.set(swept.get() + 1);
+                    sleep(EVERY).await;
+                }
+                name
+            }
+        };
+        timeout(EVERY * 5, each(names, changes_rx, keep))
+            .await
+            .unwrap_err();
+        assert!(swept.get() >= 5, "{}", swept.get());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn accounts_come_and_go_and_the_others_go_on_as_they_were() {
+        let (changes_tx, changes_rx) = watch::channel(0);
+        let there = RefCell::new(BTreeSet::from(["stays".to_owned()]));
+        let begun = RefCell::new(BTreeMap::<String, u32>::new());
+        let keep = |name: String| {
+            let (there, begun) = (&there, &begun);
+            async move {
+                *begun.borrow_mut().entry(name.clone()).or_default() += 1;
+                while there.borrow().contains(&name) {
+                    sleep(EVERY).await;
+                }
+                name
+            }
+        };
+        let change = |name: &str, comes: bool| {
+            if comes {
+                there.borrow_mut().insert(name.to_owned());
+            } else {
+                there.borrow_mut().remove(name);
+            }
+            changes_tx.send_modify(|n| *n += 1);
+        };
+        let story = async {
+            for comes in [true, false, true] {
+                sleep(EVERY * 2).await;
+                change("another", comes);
+            }
+            sleep(EVERY * 2).await;
+        };
+        tokio::select! {
+            () = each(|| there.borrow().clone(), changes_rx, keep) => panic!("it goes on"),
+            () = story => {}
+        }
+        let expected = BTreeMap::from([("another".to_owned(), 2), ("stays".to_owned(), 1)]);
+        assert_eq!(begun.into_inner(), expected);
+    }
+}

@@ -1,0 +1,130 @@
+use std::{
+    convert::Infallible,
+    future::{Ready, ready},
+};
+
+use axum::http::{Method, Request, Response};
+use kube::client::Body;
+use serde_json::{Value, json};
+use tower::service_fn;
+
+use super::*;
+
+/// Requests that an API server got: method and address.
+type Asked = Arc<Mutex<Vec<String>>>;
+
+/// An API server with one Task.
+fn server(task: Value) -> (Client, Asked) {
+    let asked = Asked::default();
+    let seen = asked.clone();
+    let service = service_fn(move |request: Request<Body>| -> Ready<Result<_, Infallible>> {
+        let (method, address) = (request.method(), request.uri());
+        seen.lock().unwrap().push(format!("{method} {address}"));
+        let answer = if method == Method::DELETE {
+            json!({ "apiVersion": "v1", "kind": "Status", "status": "Success" })
+        } else if address.path().ends_with("/tasks") {
+            let version = "skyward.dev/v1alpha1";
+            json!({ "apiVersion": version, "kind": "TaskList", "metadata": {}, "items": [task] })
+        } else {
+            task.clone()
+        };
+        ready(Ok(Response::new(Body::from(answer.to_string().into_bytes()))))
+    });
+    (Client::new(service, "n"), asked)
+}
+
+/// One that ended so many seconds ago.
+fn ended(ago: u64, ttl: Option<u32>) -> Value {
+    let at = (Timestamp::now() - Duration::from_secs(ago)).to_string();
+    json!({
+        "apiVersion": "skyward.dev/v1alpha1", "kind": "Task",
+        "metadata": { "name": "t", "namespace": "n", "uid": "u", "resourceVersion": "7",
+                      "creationTimestamp": at },
+        "spec": { "pool": "p", "command": ["true"], "ttlSecondsAfterFinished": ttl },
+        "status": { "phase": "Succeeded", "finishedAt": at, "conditions": [{
+            "type": "Complete", "status": "True", "reason": "Succeeded", "message": "",
+            "lastTransitionTime": at
+        }] }
+    })
+}
+
+fn due(uid: &str) -> Due {
+    Due {
+        at: Timestamp::UNIX_EPOCH,
+        uid: uid.into(),
+        namespace: "n".into(),
+        name: "t".into(),
+    }
+}
+
+#[test]
+fn ended_tasks_come_when_their_time_has_come_and_once_however_often_they_are_told() {
+    let expiry = Expiry::default();
+    let at = |second| Timestamp::from_second(second).unwrap();
+    let uid = |due: Result<Due, Duration>| due.unwrap().uid.to_string();
+    expiry.at("n", "later", "b", at(20));
+    expiry.at("n", "sooner", "a", at(25));
+    for _ in 0..3 {
+        expiry.at("n", "sooner", "a", at(10));
+    }
+    assert_eq!(expiry.next(at(4)), Err(Duration::from_secs(6)));
+    assert_eq!(uid(expiry.next(at(10))), "a");
+    assert_eq!(expiry.next(at(10)), Err(Duration::from_secs(10)));
+    assert_eq!(uid(expiry.next(at(30))), "b");
+    assert_eq!(expiry.next(at(30)), Err(IDLE));
+    let lines = expiry.lock();
+    assert!(lines.due.is_empty() && lines.times.is_empty(), "{lines:?}");
+}
+
+#[test]
+fn what_is_due_much_later_takes_no_memory() {
+    let expiry = Expiry::default();
+    let now = Timestamp::now();
+    expiry.at("n", "t", "far", after(now, Duration::from_hours(24)));
+    assert!(expiry.lock().first().is_none());
+    // The next look may come too late for it.
+    expiry.at("n", "t", "near", after(now, SWEEP + Duration::from_mins(30)));
+    assert!(expiry.lock().first().is_some());
+}
+
+#[tokio::test]
+async fn what_an_ended_task_says_now_counts_and_not_what_it_said_when_it_ended() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::local(folder.path()).unwrap();
+    let metrics = Metrics::default();
+    let mut begun_anew = ended(100, Some(60));
+    begun_anew["status"]["phase"] = json!("Pending");
+    for (task, uid, stays, what) in [
+        (ended(100, Some(60)), "u", false, "its time has come"),
+        (ended(100, None), "u", true, "its ttl was taken back"),
+        (
+            ended(100, Some(60)),
+            "another",
+            true,
+            "another Task has that name",
+        ),
+        (begun_anew, "u", true, "it has not ended"),
+    ] {
+        let (client, asked) = server(task);
+        assert_eq!(delete(&client, &store, &metrics, &due(uid)).await, None, "{what}");
+        let asked = asked.lock().unwrap();
+        let deleted = asked.iter().any(|request| request.starts_with("DELETE "));
+        assert_ne!(deleted, stays, "{what}: {asked:?}");
+    }
+    let (client, asked) = server(ended(100, Some(600)));
+    let again = delete(&client, &store, &metrics, &due("u")).await.unwrap();
+    let left = again.as_second() - Timestamp::now().as_second();
+    assert!((490..=500).contains(&left), "its ttl was raised: {left}");
+    assert_eq!(asked.lock().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn all_ended_tasks_are_looked_at_in_small_pages() {
+    let (client, asked) = server(ended(100, Some(60)));
+    let expiry = Expiry::default();
+    find_expiring(&client, &expiry).await.unwrap();
+    assert!(expiry.next(Timestamp::now()).is_ok());
+    let asked = asked.lock().unwrap();
+    let small = asked.iter().filter(|request| request.ends_with("limit=50"));
+    assert_eq!((small.count(), asked.len()), (2, 2), "{asked:?}");
+}

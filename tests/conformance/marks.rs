@@ -1,0 +1,74 @@
+//! Machines on record whose mark somebody took away at the cloud, as when they are renamed: they
+//! are there, and do not say whose.
+
+use std::{collections::BTreeMap, mem::swap};
+
+use skyward_conformance::{Bench, machine, passes};
+use skyward_core::Market;
+
+use crate::in_virtual_time;
+
+/// The label or the tags of a machine.
+type Mark = (String, BTreeMap<String, String>);
+
+/// Exchanges what a machine carries.
+fn exchange(bench: &Bench, kind: &str, id: &str, other: &mut Mark) {
+    bench.sim.world(|world| {
+        let mark = &mut world.machines.get_mut(id).unwrap().mark;
+        match kind {
+            "vastai" => swap(&mut mark.name, &mut other.0),
+            _ => swap(&mut mark.tags, &mut other.1),
+        }
+    });
+}
+
+#[test]
+fn p6_a_machine_that_lost_its_mark_is_neither_gone_nor_ended() {
+    for kind in ["lambda", "vastai"] {
+        in_virtual_time(async || {
+            let bench = Bench::start(kind, None).await;
+            let provider = &bench.provider;
+            let order = bench.order(Market::OnDemand, 0).await;
+            let (running, _) = bench.bring_up(&order).await;
+            let reference = machine(&order, Some(&running.id));
+            let mut mark = Mark::default();
+            exchange(&bench, kind, &running.id, &mut mark);
+            for error in [
+                provider.get(&reference).await.unwrap_err(),
+                provider.delete(&reference).await.unwrap_err(),
+            ] {
+                assert!(passes(&error), "{kind}: {error}");
+                assert!(error.message.contains(&running.id), "{kind}: {error}");
+            }
+            assert_eq!(bench.list().await.unwrap(), [], "{kind}: whose is it?");
+            assert_eq!(bench.machines(), 1, "{kind}");
+            // With its mark it is what it was.
+            exchange(&bench, kind, &running.id, &mut mark);
+            let found = provider.get(&reference).await.unwrap();
+            assert_eq!(found.map(|found| found.mark), Some(order.mark.clone()), "{kind}");
+            bench.bring_down(&order, Some(&running.id)).await;
+            bench.judge(kind);
+        });
+    }
+}
+
+#[test]
+fn a_machine_whose_mark_comes_after_its_order_is_found_when_it_is_there() {
+    in_virtual_time(async || {
+        let bench = Bench::start("vastai", None).await;
+        let order = bench.order(Market::OnDemand, 0).await;
+        let id = bench.provider.create(&order).await.unwrap().id;
+        bench.list_with(&id).await;
+        let mut mark = Mark::default();
+        exchange(&bench, "vastai", &id, &mut mark);
+        // Neither "there is none", after which it would be ordered again, nor "it is gone".
+        let reference = machine(&order, Some(&id));
+        assert!(bench.provider.get(&reference).await.is_err());
+        assert!(bench.provider.delete(&reference).await.is_err());
+        exchange(&bench, "vastai", &id, &mut mark);
+        let (running, _) = bench.bring_up(&order).await;
+        assert_eq!(running.id, id);
+        bench.bring_down(&order, Some(&id)).await;
+        bench.judge("a mark that is late");
+    });
+}
