@@ -172,16 +172,16 @@ async fn the_services_own_command_line_rents_uses_and_returns_a_machine() {
     assert_eq!(cli.json(&["show", "instance", &id]).await["dph_base"], 0.6);
     cli.run(&["destroy", "instance", &id, "-y"]).await;
 
-    // Of two hosts: offers of one may be the same accelerator in other company.
-    let (first, host) = (offers[1]["id"].to_string(), &offers[1]["machine_id"]);
-    let second = offers
-        .as_array()
-        .into_iter()
-        .flatten()
-        .skip(2)
-        .find(|offer| offer["machine_id"] != *host)
-        .expect("another host")["id"]
-        .to_string();
+    // As they are now, and of two hosts: offers of one may be the same accelerator in other
+    // company.
+    let offers = cli
+        .json(&["search", "offers", "gpu_name=RTX_4090 num_gpus=1 reliability>0.9"])
+        .await;
+    let offers = offers.as_array().expect("a list");
+    let host = &offers[0]["machine_id"];
+    let other = offers.iter().find(|offer| offer["machine_id"] != *host);
+    let first = offers[0]["id"].to_string();
+    let second = other.expect("another host")["id"].to_string();
     let order = [
         "create",
         "instances",
