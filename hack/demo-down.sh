@@ -24,9 +24,11 @@ samples_gone() {
 
 from_given_cluster() {
   local kinds crds uid others=''
+  # It stopped before it made anything: what is on the cluster is somebody else's.
+  [ -s "$DEMO/made" ] || return 0
   k --request-timeout 15s version >/dev/null 2>&1 || die "the demo's cluster does not answer. Make it answer and try again, or forget it: rm -r $DEMO"
   # A cluster that was made anew under the same address is somebody else's.
-  if [ -s "$DEMO/made" ] && [ -e "$DEMO/uid" ]; then
+  if [ -e "$DEMO/uid" ]; then
     uid=$(cluster_uid "$DEMO/kubeconfig")
     [ "$uid" = "$(cat "$DEMO/uid")" ] ||
       die "another cluster answers in the place of the demo's, and nothing was taken from it. Forget the demo: rm -r $DEMO"

@@ -170,10 +170,12 @@ impl Dispatcher {
             self.reread(uid);
             return;
         }
-        match &task.stage {
+        match &mut task.stage {
             Stage::Waiting(waiting) => {
-                let due = matches!(waiting.references, References::Missing(until) if until <= now)
-                    || waiting.not_before.is_some_and(|at| at <= now);
+                // Once is enough: from then on it is like any other that waits.
+                let may_go_on = waiting.not_before.take_if(|at| *at <= now).is_some();
+                let due =
+                    may_go_on || matches!(waiting.references, References::Missing(until) if until <= now);
                 self.dirty |= due;
                 self.steer(uid, now);
             }
