@@ -48,11 +48,9 @@ use departure::{Left, Owners};
 use plan::{Answer, Memory, Observed, Plan};
 use rotation::Rotated;
 
-/// Providers looked at at the same time. They wait for their clouds most of the time, and those
-/// that do not answer, a minute for each question, must not hold up the others: as many teams
-/// may have an account at a cloud that is down. Each that answers takes some MB for what it
-/// offers, so there is an end to it.
-const CONCURRENCY: u16 = 64;
+/// Providers looked at at the same time. Each that answers takes some MB for what it offers:
+/// with 64 the controller had 108 MiB where it may have 96.
+const CONCURRENCY: u16 = 8;
 /// Offers of one Provider written at the same time.
 const WRITES: usize = 16;
 /// Offers of all Providers written at the same time, however many of them answer at once, as
