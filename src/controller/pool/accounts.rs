@@ -6,11 +6,23 @@ use std::{collections::BTreeSet, time::Duration};
 use futures::{StreamExt, stream::FuturesUnordered};
 use tokio::{sync::watch, time::sleep};
 
-use crate::context::{Accounts, Origin};
+use crate::context::{Accounts, Context, Origin};
+
+/// Keeps it going for each account that there is, until shutdown.
+pub(super) async fn each_until_shutdown<F>(context: &Context, keep: impl Fn(String) -> F)
+where
+    F: Future<Output = String>,
+{
+    let names = || context.providers.all().into_keys().collect();
+    tokio::select! {
+        () = each(names, context.providers.subscribe(), keep) => {}
+        () = context.shutdown.cancelled() => {}
+    }
+}
 
 /// Keeps it going for as long as somebody polls. What is kept answers with its name when its
 /// account is gone, and begins anew if one of that name comes back; others do not touch it.
-pub(super) async fn each<F>(
+async fn each<F>(
     names: impl Fn() -> BTreeSet<String>,
     mut changed: watch::Receiver<u64>,
     keep: impl Fn(String) -> F,
@@ -36,11 +48,6 @@ pub(super) async fn each<F>(
             }
         }
     }
-}
-
-/// Names of the accounts that there are.
-pub(super) fn names(accounts: &Accounts) -> BTreeSet<String> {
-    accounts.all().into_keys().collect()
 }
 
 /// Waits so long, or until the account of that name is another one than it was, or gone.

@@ -95,16 +95,7 @@ pub(crate) fn plan(
 
 /// Sweeps until shutdown.
 pub(super) async fn run(context: Context) {
-    let context = &context;
-    let sweeps = accounts::each(
-        || accounts::names(&context.providers),
-        context.providers.subscribe(),
-        |name| keep_swept(context, name),
-    );
-    tokio::select! {
-        () = sweeps => {}
-        () = context.shutdown.cancelled() => {}
-    }
+    accounts::each_until_shutdown(&context, |name| keep_swept(&context, name)).await;
 }
 
 /// Sweeps one account until it is gone.
