@@ -205,11 +205,11 @@ async fn read_log(
     Path((namespace, name)): Route,
     query: Result<Pairs, axum::extract::rejection::QueryRejection>,
 ) -> Result<Response, Failure> {
-    let (reading, task, mut permit) = admit(&shared, &user, namespace, name, "log").await?;
+    let (reading, task, permit) = admit(&shared, &user, namespace, name, "log").await?;
     let Query(query) = query.map_err(|error| Failure::bad_request(error.to_string()))?;
     let options = LogOptions::parse(&query, Timestamp::now()).map_err(Failure::bad_request)?;
-    let chunks = log::open(reading, task, options, &mut permit).await?;
-    Ok(answer(chunks, "text/plain; charset=utf-8", permit))
+    let chunks = log::open(reading, task, options, permit).await?;
+    Ok(answer(chunks, "text/plain; charset=utf-8"))
 }
 
 async fn read_result(
@@ -223,7 +223,12 @@ async fn read_result(
     let rank = number(&query, "rank")?;
     let offset = number(&query, "offset")?;
     let chunks = result::open(reading, task, rank, offset).await?;
-    Ok(answer(chunks, "application/json", permit))
+    // The permit lives as long as the stream.
+    let chunks = chunks.map(move |chunk| {
+        let _held = &permit;
+        chunk
+    });
+    Ok(answer(chunks.boxed(), "application/json"))
 }
 
 fn number<T: std::str::FromStr>(query: &BTreeMap<String, String>, name: &str) -> Result<Option<T>, Failure> {
@@ -236,12 +241,7 @@ fn number<T: std::str::FromStr>(query: &BTreeMap<String, String>, name: &str) ->
         .transpose()
 }
 
-fn answer(chunks: crate::data::Chunks, kind: &'static str, permit: Permit) -> Response {
-    // The permit lives as long as the stream.
-    let chunks = chunks.map(move |chunk| {
-        let _held = &permit;
-        chunk
-    });
+fn answer(chunks: crate::data::Chunks, kind: &'static str) -> Response {
     let mut headers = HeaderMap::new();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));

@@ -43,7 +43,7 @@ pub(crate) async fn open(
     reading: Reading,
     task: Task,
     options: LogOptions,
-    permit: &mut Permit,
+    mut permit: Permit,
 ) -> Result<BoxStream<'static, io::Result<Bytes>>, Failure> {
     let last = attempt(&task);
     let name = &reading.name;
@@ -78,17 +78,8 @@ pub(crate) async fn open(
                 "Task {name:?} has no rank {rank} in attempt {first}; its highest rank is {last}"
             )));
         }
-        if options.follow && options.rank.is_none() && ranks.len() > MAX_FOLLOWED {
-            return Err(Failure::bad_request(format!(
-                "Task {name:?} has {} ranks, and at most {MAX_FOLLOWED} can be followed at once: choose one with rank=N (kubectl skyward logs --rank N)",
-                ranks.len()
-            )));
-        }
-        if options.follow && options.rank.is_none() && !permit.widen(ranks.len()) {
-            return Err(Failure::too_many(format!(
-                "Task {name:?} has {} ranks, and with the logs that you have open that is more than you may follow at once: close some, or choose one with rank=N (kubectl skyward logs --rank N)",
-                ranks.len()
-            )));
+        if options.follow && options.rank.is_none() {
+            may_follow(name, ranks.len(), &mut permit)?;
         }
         runs = Some(known);
     }
@@ -98,7 +89,7 @@ pub(crate) async fn open(
         let mut writer = Writer::new(&options, send);
         // An error means that the client has left or got all it asked for.
         let _ = Pump { reading, options }
-            .run(task, first, runs, &mut writer)
+            .run(task, first, runs, &mut permit, &mut writer)
             .await;
     });
     // The stream owns the pump: a client that leaves ends it and all its readers.
@@ -227,6 +218,21 @@ enum Event {
     Notice(String),
 }
 
+/// Whether so many ranks can be followed at once; then there is room for their streams.
+fn may_follow(name: &str, ranks: usize, permit: &mut Permit) -> Result<(), Failure> {
+    if ranks > MAX_FOLLOWED {
+        return Err(Failure::bad_request(format!(
+            "Task {name:?} has {ranks} ranks, and at most {MAX_FOLLOWED} can be followed at once: choose one with rank=N (kubectl skyward logs --rank N)"
+        )));
+    }
+    if !permit.widen(ranks) {
+        return Err(Failure::too_many(format!(
+            "Task {name:?} has {ranks} ranks, and with the logs that you have open that is more than you may follow at once: close some, or choose one with rank=N (kubectl skyward logs --rank N)"
+        )));
+    }
+    Ok(())
+}
+
 struct Pump {
     reading: Reading,
     options: LogOptions,
@@ -238,6 +244,7 @@ impl Pump {
         mut task: Task,
         mut number: u32,
         mut runs: Option<Runs>,
+        permit: &mut Permit,
         writer: &mut Writer,
     ) -> Result<(), Ended> {
         // An attempt that begins while somebody looks on is shown from its first line.
@@ -252,6 +259,12 @@ impl Pump {
                 if let Some(rank) = self.options.rank {
                     // It may not have been started yet; its reader waits for it.
                     wanted = BTreeSet::from([rank]);
+                }
+                // Only now is it known how many there are, where it was followed before it began.
+                if self.options.follow
+                    && let Err(refused) = may_follow(&self.reading.name, wanted.len(), permit)
+                {
+                    return writer.notice(&refused.message).await;
                 }
                 if !wanted.is_empty() {
                     writer.begin_attempt(number, wanted.len()).await?;

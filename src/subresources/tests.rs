@@ -606,6 +606,24 @@ async fn following_goes_on_with_the_next_attempt() {
     assert_eq!(records, "# 2 1\n2 0 13 3 o F second\n");
 }
 
+/// Or a log that is followed before its Task begins would take any number of streams.
+#[tokio::test]
+async fn an_attempt_with_more_ranks_than_can_be_followed_ends_the_log_with_what_to_do() {
+    let many: Vec<String> = (0..129).map(|slot| format!("{slot}.1")).collect();
+    let many = json!({ "phase": "Running", "attempt": 2, "placed": many });
+    let one = json!({ "phase": "Running", "attempt": 1, "placed": ["0.1"] });
+    let world = World::with("t", one)
+        .log(1, 0, &["1 o F first"])
+        .answers(&[Answer::AllThen(many)]);
+    let server = Server::start(world).await;
+    let (_, said) = server.get("t/log?follow=true").await;
+    assert!(said.starts_with("first\n"), "{said}");
+    assert!(
+        said.contains("129 ranks, and at most 128") && said.contains("--rank N"),
+        "{said}"
+    );
+}
+
 #[tokio::test]
 async fn the_tail_is_that_of_the_attempt_that_ran_when_it_was_asked_for() {
     let running = |attempt: u32| json!({ "phase": "Running", "attempt": attempt, "placed": ["0.1"] });
