@@ -552,8 +552,9 @@ clean() {
       [ "$name" = kernel.random.boot_id ] || echo "$value" >"/proc/sys/${name//.//}" 2>/dev/null || true
     done <"$SYSCTLS"
   fi
-  # As long as there are rules of ours, they need the record to be known by.
-  [ -n "$(our_rules iptables && our_rules ip6tables)" ] || rm -f "$SYSCTLS"
+  # As long as there are rules of ours, they need the record to be known by; and as long as
+  # another Kubernetes keeps us from putting back what it says, nobody has done that.
+  [ -n "$(our_rules iptables && our_rules ip6tables)$(other_kubernetes)" ] || rm -f "$SYSCTLS"
 
   # What kubectl remembers of this address would be wrong for the next cluster.
   rm -rf "${HOME:-/root}/.kube/cache/discovery/${GATEWAY}_6443"
