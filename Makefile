@@ -20,7 +20,7 @@ ifneq (,$(findstring command,$(origin CONTEXT)))
 export SKYWARD_CONTEXT := $(CONTEXT)
 endif
 unexport KUBECONFIG CONTEXT
-export CLUSTER REGISTRY KEEP MINUTES SEED ROUNDS PROFILE ONLY
+export CLUSTER REGISTRY KEEP MINUTES SEED ROUNDS PROFILE ONLY ARCHES RELEASE_URL
 
 ##@ Try it
 
@@ -71,6 +71,11 @@ build: compiler ## Operator, kubectl plugin and the static agent (PROFILE=releas
 .PHONY: images
 images: tools build ## Operator and node image, imported into the local cluster when it runs (REGISTRY= pushes them there)
 	@hack/images.sh
+
+.PHONY: release
+release: ## All that is installed without a compiler, in one folder (ARCHES= REGISTRY= RELEASE_URL=; docs/releasing.md)
+	@hack/check-tools.sh --no-root
+	@hack/release.sh
 
 .PHONY: cluster-up
 cluster-up: tools ## A local one-node cluster, without Docker

@@ -4,7 +4,7 @@
     demo-watch.py KUBECTL KUBECONFIG SAMPLES SECONDS
 
 A line for each change, and one every ten seconds when nothing changes, so that
-whoever watches knows that it lives. Exits 1 when the time is over, or a Task failed.
+the person who watches knows that it lives. Exits 1 when the time is over, or a Task failed.
 """
 
 import json

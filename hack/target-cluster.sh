@@ -39,6 +39,11 @@ choose_own_cluster() {
   CLUSTER=${CLUSTER:-local}
   [ "$CLUSTER" = local ] ||
     die "CLUSTER is '$CLUSTER'; tests and benchmarks look at processes and files of the node, so it can only be local"
+  # Its Pools would go, and with them machines that somebody pays for, and their results.
+  if [ "$(cat "${SKYWARD_DEMO:-$SKYWARD_CACHE/demo}/cluster" 2>/dev/null)" = local ] &&
+    [[ $("$SKYWARD_ROOT/hack/cluster/cluster.sh" status 2>/dev/null) == *" runs (pid "* ]]; then
+    die "a demo is up on the local cluster, and tests and benchmarks would take it away with everything on it: run 'make demo-down' first"
+  fi
 }
 
 # describe_cluster: for headlines

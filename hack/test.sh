@@ -278,6 +278,8 @@ on_the_cluster() {
   stage cluster-tools tools 30 "kubectl, helm and the parts of a cluster" hack/tools.sh
   stage machine tools 5 "what make asks of this machine, and what it leaves alone" tests/demo/machine.sh
   absent chart charts/skyward "chart" || stage chart cluster-tools 0 "chart, without a cluster" chart_lint
+  absent release tests/release "release" ||
+    stage release cluster-tools 5 "release, packed twice from stubs" tests/release/run.sh
   a_cluster
   # First, while nobody took our custom resources away: the garbage collector goes on believing
   # in them for a while, and would take Pods whose owners cannot be there.

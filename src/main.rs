@@ -17,14 +17,14 @@ use kube::{Api, Client, client::ClientBuilder};
 use skyward_api::Duration as Lasting;
 use skyward_controller::{
     config::{Config, PodNetwork},
-    fence::Fence,
+    fence::{Fence, Fencing},
     metrics::Metrics,
     runtime::{self, Parts},
 };
 use skyward_core::Endpoints;
 use skyward_providers::{CallSink, container};
 use skyward_remote::AgentBinaries;
-use skyward_store::Store;
+use skyward_store::{Quota, Store};
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::{EnvFilter, fmt, prelude::*};
 
@@ -80,7 +80,7 @@ struct Controller {
     /// The Pod's namespace, where --namespace is not given.
     #[arg(long, env = "POD_NAMESPACE", hide = true)]
     pod_namespace: Option<String>,
-    /// Who this process is in the leader election.
+    /// Identity of this process in the leader election.
     #[arg(long, env = "POD_NAME")]
     identity: Option<String>,
     /// Address under which the aggregated API reaches this process.
@@ -89,6 +89,12 @@ struct Controller {
     /// Directory of the result store.
     #[arg(long, env = "SKYWARD_STORE_DIR", default_value = "/var/lib/skyward/store")]
     store_dir: PathBuf,
+    /// What one namespace may hold of the result store: an amount such as `2Gi`, or a part of its volume.
+    #[arg(long, env = "SKYWARD_STORE_QUOTA_PER_NAMESPACE", default_value = "20%")]
+    store_quota_per_namespace: Quota,
+    /// How long what a run left waits on its machine for room in the result store before it is given up.
+    #[arg(long, env = "SKYWARD_STORE_HOLD_FOR", default_value = "1h")]
+    store_hold_for: Lasting,
     /// Directory with an agent for each architecture: `<dir>/<arch>/skyward-agent`.
     #[arg(
         long,
@@ -96,6 +102,10 @@ struct Controller {
         default_value = "/usr/local/share/skyward/agent"
     )]
     agents_dir: PathBuf,
+    /// Id of this installation, which machines are marked with; by default the UID of the
+    /// namespace kube-system. A copy of a cluster needs another one: docs/disaster-recovery.md.
+    #[arg(long, env = "SKYWARD_INSTALLATION_ID", value_parser = skyward_controller::config::installation_id)]
+    installation_id: Option<String>,
     /// Image of Container machines where the Provider names none.
     #[arg(long, env = "SKYWARD_NODE_IMAGE", default_value = "skyward-node:latest")]
     node_image: String,
@@ -109,9 +119,23 @@ struct Controller {
     /// How long the Lease lasts without renewal, at least 3s.
     #[arg(long, env = "SKYWARD_LEASE_DURATION", default_value = "15s")]
     lease_duration: Lasting,
-    /// Where metrics, health and readiness are served: by default at every address, of IPv4 and IPv6.
-    #[arg(long, env = "SKYWARD_METRICS_ADDRESS", default_value = "[::]:8080")]
+    /// UID of this process' Pod.
+    #[arg(long, env = "POD_UID", hide = true)]
+    pod_uid: Option<String>,
+    /// Namespaces whose Pools and Tasks are served; without it all of them. May be given more
+    /// than once, or with commas.
+    #[arg(long = "namespaces", env = "SKYWARD_NAMESPACES", value_delimiter = ',')]
+    namespaces: Vec<String>,
+    /// Where probes are answered: by default at every address, of IPv4 and IPv6.
+    #[arg(long, env = "SKYWARD_HEALTH_ADDRESS", default_value = "[::]:8080")]
+    health_address: SocketAddr,
+    /// Where metrics are served over TLS, to tokens of accounts that may `get /metrics`.
+    #[arg(long, env = "SKYWARD_METRICS_ADDRESS", default_value = "[::]:8444")]
     metrics_address: SocketAddr,
+    /// Where the last plans of all Pools and Machines are shown: a loopback address, for
+    /// `kubectl port-forward`.
+    #[arg(long, env = "SKYWARD_DEBUG_ADDRESS", default_value = "127.0.0.1:8090", value_parser = loopback)]
+    debug_address: SocketAddr,
     /// Where the aggregated API asks for logs and results (mutual TLS).
     #[arg(long, env = "SKYWARD_DATA_ADDRESS", default_value = "[::]:8443")]
     data_address: SocketAddr,
@@ -220,7 +244,7 @@ async fn controller(flags: Controller, shutdown: CancellationToken) -> Result<()
     let config = config(&flags, in_cluster)?;
     let agents = AgentBinaries::from_directory(&config.agents)
         .context("the agent's executables cannot be read; name their directory with --agents-dir")?;
-    let store = Store::local(&config.store).with_context(|| {
+    let store = Store::local(&config.store).map(|store| store.with_quota(config.store_quota)).with_context(|| {
         format!(
             "the result store \"{}\" cannot be opened; name a directory that can be written with --store-dir",
             config.store.display()
@@ -231,12 +255,16 @@ async fn controller(flags: Controller, shutdown: CancellationToken) -> Result<()
     let fence = Fence::default();
     let client = ClientBuilder::try_from(cluster_config)
         .context(UNUSABLE)?
-        .with_layer(&fence)
+        .with_layer(&Fencing(fence.clone()))
         .build();
-    let cluster = tokio::select! {
+    let unnamed_cluster = tokio::select! {
         found = cluster_uid(&client) => found?,
         () = shutdown.cancelled() => return Ok(()),
     };
+    let cluster = flags
+        .installation_id
+        .clone()
+        .unwrap_or_else(|| unnamed_cluster.clone());
     let metrics = Arc::new(Metrics::default());
     let options = skyward_providers::Options {
         cluster: cluster.clone(),
@@ -245,8 +273,10 @@ async fn controller(flags: Controller, shutdown: CancellationToken) -> Result<()
             PodNetwork::Direct => container::PodNetwork::Direct,
             PodNetwork::PortForward => container::PodNetwork::PortForward,
         },
+        namespaces: config.namespaces.iter().cloned().collect(),
         endpoints: Endpoints::new(flags.endpoints.clone()),
         sink: Some(Arc::new(Sink(metrics.clone()))),
+        fence: fence.clone(),
     };
     let factory = Arc::new(skyward_providers::factory(client.clone(), options));
     tracing::info!(
@@ -262,8 +292,10 @@ async fn controller(flags: Controller, shutdown: CancellationToken) -> Result<()
         fence,
         config: Arc::new(config),
         cluster,
+        unnamed_cluster,
         factory,
         capabilities: skyward_providers::capabilities,
+        credential_keys: skyward_providers::credential_keys,
         store: Arc::new(store),
         agents,
         metrics,
@@ -317,9 +349,20 @@ fn config(flags: &Controller, in_cluster: bool) -> Result<Config> {
             let address = SocketAddr::new(ip, flags.data_address.port());
             address.to_string()
         }),
+        pod_uid: flags.pod_uid.clone().filter(|uid| !uid.is_empty()),
+        health_address: flags.health_address,
         metrics_address: flags.metrics_address,
+        debug_address: flags.debug_address,
+        namespaces: flags
+            .namespaces
+            .iter()
+            .map(|name| name.trim().to_owned())
+            .filter(|name| !name.is_empty())
+            .collect(),
         data_address: flags.data_address,
         store: flags.store_dir.clone(),
+        store_quota: flags.store_quota_per_namespace,
+        hold_for: flags.store_hold_for.parse().unwrap_or(Duration::from_hours(1)),
         agents: flags.agents_dir.clone(),
         node_image: flags.node_image.clone(),
         pod_network: match flags.pod_network {
@@ -330,6 +373,18 @@ fn config(flags: &Controller, in_cluster: bool) -> Result<Config> {
         lease_duration,
         concurrency: flags.concurrency.max(1),
     })
+}
+
+/// An address that only this machine (in a cluster: this Pod) reaches.
+fn loopback(text: &str) -> Result<SocketAddr, String> {
+    let address: SocketAddr = text
+        .parse()
+        .map_err(|_| "write an address and a port, such as 127.0.0.1:8090".to_owned())?;
+    if address.ip().is_loopback() {
+        Ok(address)
+    } else {
+        Err("plans tell of every namespace: write a loopback address, such as 127.0.0.1:8090".to_owned())
+    }
 }
 
 /// One `NAME=URL`.
@@ -361,7 +416,7 @@ async fn cluster_config() -> Result<kube::Config> {
     Ok(config)
 }
 
-/// The installation's id: UID of the kube-system namespace. Waits for the API server.
+/// The installation's id where none is set: UID of the kube-system namespace. Waits for the API server.
 async fn cluster_uid(client: &Client) -> Result<String> {
     let namespaces: Api<Namespace> = Api::all(client.clone());
     let mut tries = 0_u32;
@@ -425,6 +480,26 @@ mod tests {
         let config = config(&cli.controller, true).unwrap();
         assert_eq!(config.advertise.as_deref(), Some("10.0.0.7:8443"));
         assert_eq!(config.pod_network, PodNetwork::Direct);
+    }
+
+    #[test]
+    fn plans_are_shown_to_this_machine_only() {
+        assert!(loopback("[::1]:8090").is_ok() && loopback("127.0.0.1:0").is_ok());
+        for address in ["0.0.0.0:8090", "[::]:8090", "10.0.0.7:8090"] {
+            assert!(loopback(address).unwrap_err().contains("loopback"), "{address}");
+        }
+    }
+
+    #[test]
+    fn namespaces_that_are_served_are_named_or_all_are() {
+        let config = |flags: &[&str]| {
+            let cli = Cli::parse_from([&["skyward", "--namespace", "n"], flags].concat());
+            config(&cli.controller, true).unwrap()
+        };
+        assert!(config(&[]).serves("any"));
+        let some = config(&["--namespaces", "a, b", "--namespaces=c"]);
+        assert!(["a", "b", "c"].iter().all(|name| some.serves(name)));
+        assert!(!some.serves("any"));
     }
 
     #[test]

@@ -9,6 +9,8 @@
 #   cluster.sh kubeconfig         print the path of the administrator's kubeconfig
 #   cluster.sh load IMAGE.tar...  import image archives
 #   cluster.sh logs               the end of every component's log
+#   cluster.sh snapshot FOLDER    copy etcd's data there, as a backup would
+#   cluster.sh restore FOLDER     go back to that copy; what happened since is forgotten
 #
 # It is a cluster for trying things: etcd does not sync to disk, nothing is
 # restarted when it dies, and `down` forgets everything.
@@ -122,8 +124,8 @@ fail() {
 
 # --- up ----------------------------------------------------------------------
 
-# packages: those that this machine needs. Whoever has Docker's containerd and runc, or the other
-# one of Debian's busyboxes, keeps them: each excludes the package of the list.
+# packages: the packages that this machine needs. A machine that has Docker's containerd and runc, or
+# the other one of Debian's busyboxes, keeps them: each excludes the package of the list.
 packages() {
   local package
   for package in "${PACKAGES[@]}"; do
@@ -588,6 +590,44 @@ down() {
   say "The local cluster is gone, with its data ($(elapsed $((SECONDS - begun))))."
 }
 
+# --- backup and restore, for the drill -----------------------------------------
+
+# stop_all_but_containerd: what runs in Pods goes on, as on the machines of a real cluster.
+stop_all_but_containerd() {
+  stop 20 kubelet dns kube-proxy kube-scheduler kube-controller-manager
+  stop 20 kube-apiserver
+  stop 20 etcd
+}
+
+start_all_but_containerd() {
+  STARTED=(containerd etcd kube-apiserver)
+  boot_control_plane
+  await 60 "the API server" kubectl get --raw /readyz
+  STARTED=("${COMPONENTS[@]}")
+  boot_rest
+  await 60 "the node" kubectl get node "$NODE"
+}
+
+# snapshot FOLDER: a copy of etcd's data, made while etcd stands still.
+snapshot() {
+  [ -n "${1:-}" ] || die "name the folder for the copy: cluster.sh snapshot FOLDER"
+  [ ! -e "$1" ] || die "\"$1\" exists already; a snapshot is made into a new folder"
+  alive etcd >/dev/null || die "there is no local cluster; start one with 'make cluster-up'"
+  stop_all_but_containerd
+  cp -a "$STATE/data/etcd" "$1"
+  start_all_but_containerd
+}
+
+# restore FOLDER: etcd's data are that copy again.
+restore() {
+  [ -d "${1:-}/member" ] || die "\"${1:-}\" is no copy of etcd's data; make one with 'cluster.sh snapshot FOLDER'"
+  alive containerd >/dev/null || die "there is no local cluster; start one with 'make cluster-up'"
+  stop_all_but_containerd
+  rm -rf --one-file-system "$STATE/data/etcd"
+  cp -a "$1" "$STATE/data/etcd"
+  start_all_but_containerd
+}
+
 # --- the rest ----------------------------------------------------------------
 
 status() {
@@ -623,6 +663,14 @@ case ${1:-} in
   down)
     exclusive
     down
+    ;;
+  snapshot)
+    exclusive
+    snapshot "${2:-}"
+    ;;
+  restore)
+    exclusive
+    restore "${2:-}"
     ;;
   status) status ;;
   kubeconfig)

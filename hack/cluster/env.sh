@@ -50,7 +50,7 @@ our_processes() {
       "$SKYWARD_BIN_DIR"/components* | "$SKYWARD_BIN_DIR"/dns* | */containerd* | */runc*) ;;
       *) continue ;;
     esac
-    # kubectl is part of the same program, but belongs to whoever runs it.
+    # kubectl is part of the same program, but belongs to the user who runs it.
     words=$({ tr '\0' '\n' <"$dir/cmdline"; } 2>/dev/null) || continue
     if [[ $words == *"$STATE/"* && ${words%%$'\n'*} != *kubectl ]]; then printf '%s\n' "$pid"; fi
   done
@@ -107,7 +107,7 @@ our_files() {
 # that the numbers stay true), then "TABLE -F CHAIN", then "TABLE -X CHAIN".
 # KUBE-* chains are the kubelet's and kube-proxy's, so those of another Kubernetes
 # where ours did not run; of the CNI-* chains, which other programs make too, ours
-# are those whose rule carries our network's name.
+# are the chains whose rule carries our network's name.
 our_rules() {
   local table kube=
   if ours_alone; then kube=1; fi

@@ -56,7 +56,7 @@ YAML
 }
 
 authority ca skyward-local-ca
-# Its own authority: whoever holds a certificate of this one may speak in
+# Its own authority: the holder of a certificate of this one may speak in
 # anybody's name to an aggregated API.
 authority front-proxy-ca skyward-local-front-proxy-ca
 certificate front-proxy-client front-proxy-ca /CN=front-proxy-client clientAuth

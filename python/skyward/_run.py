@@ -168,7 +168,7 @@ def guarded(function, *args, **kwargs):
 
 
 def strip(report, seen):
-    """Leaves our own frames out of a traceback and of those it came from."""
+    """Leaves our own frames out of a traceback and of the tracebacks it came from."""
     if report is None or id(report) in seen:
         return
     seen.add(id(report))

@@ -75,7 +75,7 @@ def _length(item: Any) -> int:
 
 
 def _take(item: Any, indices: Sequence[int]) -> Any:
-    # numpy and torch are never imported here: who passes an array has done so.
+    # numpy and torch are never imported here: a caller that passes an array has done so.
     if _is(item, "numpy", "ndarray"):
         return item[_as_slice(indices)]
     if _is(item, "torch", "Tensor"):

@@ -13,6 +13,9 @@ pub const RECONCILING: &str = "Reconciling";
 /// It cannot go on until somebody acts (kstatus: only present while True).
 pub const STALLED: &str = "Stalled";
 
+/// Provider: this cluster remembers less than the machines of that account.
+pub const RESTORE_DETECTED: &str = "RestoreDetected";
+
 /// Machine: the provider accepted the order.
 pub const ACCEPTED: &str = "Accepted";
 /// Machine: SSH answers with the expected host key.
@@ -28,6 +31,8 @@ pub const RUNNING: &str = "Running";
 pub const COMPLETE: &str = "Complete";
 /// Task: it ended and did not succeed.
 pub const FAILED: &str = "Failed";
+/// Task: it ended, well or not: what a script waits for.
+pub const FINISHED: &str = "Finished";
 /// Task: `spec.suspend` holds it.
 pub const SUSPENDED: &str = "Suspended";
 
@@ -37,10 +42,25 @@ pub mod reason {
     pub const CONNECTED: &str = "Connected";
     /// Provider: a call failed in a way that passes by itself.
     pub const PROVIDER_UNAVAILABLE: &str = "ProviderUnavailable";
+    /// Provider: its Secret, or a key of it, is not there.
+    pub const CREDENTIALS_MISSING: &str = "CredentialsMissing";
     /// Provider: the cloud refuses the credentials or permissions.
     pub const CREDENTIALS_REFUSED: &str = "CredentialsRefused";
     /// Provider: being deleted, waits for its machines.
     pub const MACHINES_REMAIN: &str = "MachinesRemain";
+
+    /// Provider: its machines prove that this cluster was restored from a backup, or is a copy.
+    pub const RESTORE_PROVED: &str = "RestoreProved";
+    /// Provider: machines have marks that this cluster cannot have made, but others can.
+    pub const RESTORE_SUSPECTED: &str = "RestoreSuspected";
+    /// Provider: too many machines are of Pools that are gone; a person decides about them.
+    pub const TOO_MANY_ORPHANS: &str = "TooManyOrphans";
+    /// Provider: after a restore its machines without a record are kept.
+    pub const RESTORE_ADOPTED: &str = "Adopted";
+    /// Provider: after a restore its machines without a record are ended.
+    pub const RESTORE_ENDED: &str = "Ended";
+    /// Provider: no machine waits for a decision about a restore any more.
+    pub const NO_RESTORE: &str = "NoRestore";
 
     /// Pool: all wanted machines are ready.
     pub const ALL_MACHINES_READY: &str = "AllMachinesReady";
@@ -62,6 +82,8 @@ pub mod reason {
     pub const PROVIDER_NOT_READY: &str = "ProviderNotReady";
     /// Pool: the Provider does not admit this namespace.
     pub const NAMESPACE_NOT_ALLOWED: &str = "NamespaceNotAllowed";
+    /// Pool or Task: the operator was installed for other namespaces.
+    pub const NAMESPACE_NOT_SERVED: &str = "NamespaceNotServed";
     /// Pool: a limit of the Provider is reached.
     pub const LIMIT_REACHED: &str = "LimitReached";
     /// Pool: no offer fits (the seeds' `NoAvailableProvider`).
@@ -70,6 +92,8 @@ pub mod reason {
     pub const PROVISIONING_FAILED: &str = "ProvisioningFailed";
     /// Pool or Task: a Secret or ConfigMap that it names does not exist.
     pub const REFERENCE_NOT_FOUND: &str = "ReferenceNotFound";
+    /// Pool or Task: the Secrets and ConfigMaps that it names are larger than the limit.
+    pub const REFERENCE_TOO_LARGE: &str = "ReferenceTooLarge";
     /// The object cannot be understood (written before a stricter rule).
     pub const INVALID_SPEC: &str = "InvalidSpec";
 
@@ -89,6 +113,8 @@ pub mod reason {
     pub const AGENT_READY: &str = "AgentReady";
     /// Machine: the connection is lost and dialled again.
     pub const CONNECTION_LOST: &str = "ConnectionLost";
+    /// Machine: its agent refuses the epoch of the leader, and the leader holds its Lease.
+    pub const EPOCH_AHEAD: &str = "EpochAhead";
     /// Machine: no address within `timeouts.provision`.
     pub const PROVISION_TIMEOUT: &str = "ProvisionTimeout";
     /// Machine: no SSH within `timeouts.ssh`.
@@ -97,8 +123,11 @@ pub mod reason {
     pub const SSH_REFUSED: &str = "SSHRefused";
     /// Machine: not bootstrapped within `timeouts.bootstrap`.
     pub const BOOTSTRAP_TIMEOUT: &str = "BootstrapTimeout";
-    /// Machine: a step failed; the message has its last output.
+    /// Machine: a step failed; the message has its last output. Pool: two machines failed so in the
+    /// same way.
     pub const BOOTSTRAP_FAILED: &str = "BootstrapFailed";
+    /// Machine: it sent something that no agent of ours sends; it is ended.
+    pub const PROTOCOL_VIOLATION: &str = "ProtocolViolation";
     /// Machine: the image cannot be pulled.
     pub const IMAGE_PULL_FAILED: &str = "ImagePullFailed";
     /// Machine: its start failed at the provider.
@@ -118,6 +147,12 @@ pub mod reason {
     pub const ORDER_REFUSED: &str = "OrderRefused";
     /// Machine: no capacity or no room for it.
     pub const NO_CAPACITY: &str = "NoCapacity";
+    /// Machine: it was recorded under terms that hold no longer, and was not ordered.
+    pub const ORDER_WITHDRAWN: &str = "OrderWithdrawn";
+    /// Machine: its provider names a price above the most that was recorded; it is ended.
+    pub const PRICE_TOO_HIGH: &str = "PriceTooHigh";
+    /// Pool: the record of one of its machines cannot be read; its slot is kept for it.
+    pub const MACHINE_UNREADABLE: &str = "MachineUnreadable";
     /// Machine: not wanted any more, finishes its runs.
     pub const DRAINING: &str = "Draining";
 
@@ -153,18 +188,27 @@ pub mod reason {
     pub const RESULT_NOT_JSON: &str = "ResultNotJSON";
     /// Task: the return value is above the limit.
     pub const RESULT_TOO_LARGE: &str = "ResultTooLarge";
+    /// Task: for as long as it may wait the return value found no room in the result store, or
+    /// was not given by its machine.
+    pub const RESULT_NOT_STORED: &str = "ResultNotStored";
     /// Task: the machine's disk is full.
     pub const DISK_FULL: &str = "DiskFull";
+    /// Task: the kernel killed it for want of memory. Machine: all of it, as its container.
+    pub const OUT_OF_MEMORY: &str = "OutOfMemory";
     /// Task: its watcher on the machine was killed, so its end is unknown.
     pub const WATCHER_KILLED: &str = "WatcherKilled";
     /// Task: its machine was lost more often than `retries.onInterruption` allows.
     pub const INTERRUPTED: &str = "Interrupted";
     /// Task: its machine was lost and it waits for another attempt.
     pub const RETRYING: &str = "Retrying";
-    /// Task: a run ended, and the result store has no room for what it left.
+    /// Task: a run ended, and the result store has no room for its log and result.
     pub const RESULT_STORE_FULL: &str = "ResultStoreFull";
-    /// Task: a run ended, and the result store does not take what it left.
+    /// Task: a run ended, and its namespace holds as much of the result store as it may.
+    pub const STORE_QUOTA_EXCEEDED: &str = "StoreQuotaExceeded";
+    /// Task: a run ended, and the result store does not take its log and result.
     pub const RESULT_STORE_UNAVAILABLE: &str = "ResultStoreUnavailable";
+    /// Task: a run ended, and its machine, which is connected, does not give its log or result.
+    pub const OUTPUT_NOT_READ: &str = "OutputNotRead";
     /// Task: its Pool was deleted.
     pub const POOL_DELETED: &str = "PoolDeleted";
     /// Task: stopped on request.

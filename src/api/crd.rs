@@ -1,7 +1,7 @@
 //! The CustomResourceDefinitions as they are installed.
 //!
 //! kube derives them from the types; [`all`] finishes what a derive cannot know:
-//! `null` means absent (as in Kubernetes' own kinds), defaults stand only where the
+//! `null` means absent (as in Kubernetes' own kinds) but for arguments of functions, defaults stand only where the
 //! API server must apply them, types of Kubernetes itself get bounds, and what each
 //! value of an enumeration means becomes part of `kubectl explain`.
 
@@ -16,6 +16,9 @@ use crate::{Machine, Offer, Pool, Provider, Task, condition::MAX_MESSAGE, provid
 /// others are applied by the controller, so that a manifest stays what its author
 /// wrote and a default can change with a version.
 const SERVER_DEFAULTS: [&str; 2] = ["Pool.spec.nodes", "Pool.spec.nodes.desired"];
+
+/// Marks a value without a schema of its own.
+const ANY_JSON: &str = "x-kubernetes-preserve-unknown-fields";
 
 /// Largest accepted size of one CRD as YAML, in bytes.
 pub const MAX_CRD_BYTES: usize = 200 * 1024;
@@ -133,7 +136,11 @@ fn add_clouds(spec: &mut Map<String, Value>, clouds: &[AccountKind]) {
 
 /// One schema and all below it; `path` names it for [`SERVER_DEFAULTS`].
 fn finish_schema(schema: &mut Map<String, Value>, path: &str) {
-    schema.remove("nullable");
+    // Without `nullable` the API server drops a null of a map, and no rule that compares a list with
+    // one in it can be evaluated: any JSON keeps what its type says.
+    if schema.contains_key("type") || !schema.contains_key(ANY_JSON) {
+        schema.remove("nullable");
+    }
     if !SERVER_DEFAULTS.contains(&path) {
         schema.remove("default");
     }
@@ -379,15 +386,22 @@ mod tests {
     }
 
     #[test]
-    fn null_is_never_a_value() {
+    fn null_is_a_value_among_arguments_alone() {
+        let mut nullable = Vec::new();
         each(|path, schema| {
-            assert!(!schema.contains_key("nullable"), "{path}");
+            if schema.contains_key("nullable") {
+                nullable.push(path.to_owned());
+            }
             let values = schema.get("enum").and_then(Value::as_array);
             assert!(
                 !values.is_some_and(|values| values.contains(&Value::Null)),
                 "{path}"
             );
         });
+        assert_eq!(
+            nullable,
+            ["Task.spec.function.args[]", "Task.spec.function.kwargs{}"]
+        );
     }
 
     #[test]

@@ -81,11 +81,12 @@ impl JsonSchema for Duration {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        // A number is admitted as far as the rule, which says what to write instead of it.
         json_schema!({
-            "type": "string",
+            "x-kubernetes-int-or-string": true,
             "maxLength": 32,
             "x-kubernetes-validations": [{
-                "rule": format!("self.matches(r'{PATTERN}')"),
+                "rule": format!("type(self) == string && string(self).matches(r'{PATTERN}')"),
                 "message": "write a duration such as 300s, 10m or 1h30m",
             }],
         })

@@ -16,7 +16,13 @@ pub const ATTEMPT: &str = "skyward.dev/attempt";
 pub const PROVIDER: &str = "skyward.dev/provider";
 /// The installation (UID of its kube-system namespace) that made an object.
 pub const CLUSTER: &str = "skyward.dev/cluster";
-/// Who manages an object, Kubernetes' recommended label.
+/// On a Provider: what becomes of machines that a restored cluster does not remember, as
+/// `Adopt@<digest>` or `End@<digest>`.
+pub const AFTER_RESTORE: &str = "skyward.dev/after-restore";
+/// On a Provider, as `true`: it may be deleted although it has machines. The chart's admission
+/// policy reads it.
+pub const ALLOW_DELETION: &str = "skyward.dev/allow-deletion";
+/// The program that manages an object, Kubernetes' recommended label.
 pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 /// Value of [`MANAGED_BY`] and our server-side-apply field manager.
 pub const MANAGER: &str = "skyward";

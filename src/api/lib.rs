@@ -31,6 +31,7 @@ pub use machine::{Machine, MachinePhase, MachineSpec, MachineStatus};
 pub use offer::{Offer, OfferSpec};
 pub use pool::{Pool, PoolPhase, PoolSpec, PoolStatus};
 pub use provider::{Provider, ProviderSpec, ProviderStatus};
+pub use shared::Amount;
 pub use task::{Task, TaskPhase, TaskSpec, TaskStatus};
 
 /// API group of the custom resources.

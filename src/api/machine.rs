@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    duration::Duration,
     offer::{Architecture, OfferedAccelerator},
     shared::Accelerator,
 };
@@ -65,6 +66,10 @@ pub struct MachineSpec {
     /// The Provider it is ordered from.
     #[schemars(length(max = 253))]
     pub provider: String,
+    /// The account that the Provider had then, as its cloud names it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 256))]
+    pub account: String,
     /// Name of the Offer it was ordered by.
     #[schemars(length(max = 253))]
     pub offer: String,
@@ -91,7 +96,7 @@ pub struct MachineSpec {
     /// Most that the order may come to cost in USD per hour: on demand `hourlyPrice`, at
     /// Vast.ai `maxHourlyCost` of the Pool, else twice `hourlyPrice`; on the spot market
     /// `maxHourlyCost`, else the Offer's price on demand. Never less than `hourlyPrice`. No
-    /// bid is raised to it: it only bounds what is bid.
+    /// bid is raised to it: it only bounds the bids.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32))]
     pub price_ceiling: Option<String>,
@@ -130,7 +135,13 @@ pub struct MachineSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("maxProperties" = 32, "x-kubernetes-preserve-unknown-fields" = true))]
     pub settings: Option<serde_json::Map<String, serde_json::Value>>,
-    /// Token that makes ordering it twice one order.
+    /// Id of the installation that recorded it. A record of an older version has no such field and
+    /// belongs to an installation that sets no id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    pub installation: Option<String>,
+    /// Token that makes ordering it twice one order. Its end is random: a cluster that was
+    /// restored, and counts attempts anew, gives no token twice.
     #[schemars(length(max = 128))]
     pub token: String,
     /// Digest of what the Pool asked of its machines; another digest means that this
@@ -258,12 +269,19 @@ pub struct MachineStatus {
     /// When its address was known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub running_at: Option<Time>,
+    /// What it has from SSH to Ready: `timeouts.bootstrap` of its Pool, else the default of its
+    /// kind of Provider.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bootstrap_timeout: Option<Duration>,
     /// When SSH first answered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reachable_at: Option<Time>,
     /// When it first took runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready_at: Option<Time>,
+    /// Which step of its bootstrap failed, and how, when one did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bootstrap_failure: Option<BootstrapFailure>,
     /// `Accepted`, `Reachable`, `Bootstrapped`, `Ready`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 8), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
@@ -271,4 +289,45 @@ pub struct MachineStatus {
     /// Generation of the spec that this status is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
+}
+
+/// How a step of a bootstrap failed. Two failures are the same when `step`, `ended` and `pattern`
+/// are.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BootstrapFailure {
+    /// The step, such as `packages`; empty where the machine is of a kind that cannot be prepared.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 64))]
+    pub step: String,
+    /// How it ended, such as `failed (exit code 1)`.
+    #[schemars(length(max = 300))]
+    pub ended: String,
+    /// The line of its output that tells the most.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 300))]
+    pub line: String,
+    /// That line without numbers, times, addresses, temporary paths and digests.
+    #[schemars(length(max = 200))]
+    pub pattern: String,
+    /// What it failed for, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cause: Option<BootstrapCause>,
+}
+
+impl BootstrapFailure {
+    /// Whether the other one is the same failure.
+    pub fn is_same(&self, other: &Self) -> bool {
+        (&self.step, &self.ended, &self.pattern) == (&other.step, &other.ended, &other.pattern)
+    }
+}
+
+/// What a step of a bootstrap failed for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(transform = crate::crd::explain_variants)]
+pub enum BootstrapCause {
+    /// A certificate that the machine does not trust.
+    Certificates,
+    /// A server that the machine does not reach.
+    Unreachable,
 }

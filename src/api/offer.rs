@@ -88,7 +88,7 @@ pub struct OfferSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32), regex(pattern = r"^[0-9]+(\.[0-9]+)?$"))]
     pub lowest_price: Option<String>,
-    /// Whether the provider says that it can be had now.
+    /// Whether the provider says that it is available now.
     pub availability: Availability,
     /// Whether its machines can reach each other.
     pub connected: bool,
@@ -123,7 +123,7 @@ pub enum Architecture {
     Arm64,
 }
 
-/// Whether an Offer can be had.
+/// Whether an Offer is available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(transform = crate::crd::explain_variants)]
 pub enum Availability {

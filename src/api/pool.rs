@@ -9,8 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     duration::Duration,
+    machine::BootstrapFailure,
     offer::Architecture,
-    shared::{Accelerator, EnvFrom, EnvVar, LocalRef, Size},
+    shared::{Accelerator, Amount, EnvFrom, EnvVar, LocalRef, Size},
 };
 
 /// Machines wanted, and what they are. Tasks of the same namespace run on them.
@@ -33,20 +34,26 @@ use crate::{
     printcolumn(name = "Provider", type_ = "string", json_path = ".status.provider"),
     printcolumn(name = "Accelerator", type_ = "string", json_path = ".status.accelerator"),
     printcolumn(name = "Ready", type_ = "string", json_path = ".status.readySummary"),
-    printcolumn(name = "Spot", type_ = "integer", json_path = ".status.spotMachines"),
     printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
+    printcolumn(name = "Reason", type_ = "string", json_path = ".status.reason"),
     printcolumn(name = "$/h", type_ = "string", json_path = ".status.hourlyCost"),
     printcolumn(name = "Spent", type_ = "string", json_path = ".status.cost.spent"),
     printcolumn(
-        name = "Tasks",
+        name = "Running",
         type_ = "integer",
         json_path = ".status.runningTasks",
         priority = 1
     ),
     printcolumn(
-        name = "Reason",
-        type_ = "string",
-        json_path = r#".status.conditions[?(@.type=="Ready")].reason"#,
+        name = "Waiting",
+        type_ = "integer",
+        json_path = ".status.waitingTasks",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Spot",
+        type_ = "integer",
+        json_path = ".status.spotMachines",
         priority = 1
     ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
@@ -61,14 +68,15 @@ pub struct PoolSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub provider: Option<String>,
-    /// Alternatives, of which the best that can be had is taken. Each overrides the fields of
-    /// the Pool that it sets. Without any the Pool itself is the only one. A change replaces
-    /// machines when idle.
+    /// Alternatives, of which the best that can be ordered is taken. Each overrides the fields of
+    /// the Pool that it sets, such as
+    /// `[{provider: verda, region: FIN-01}, {provider: aws, machine: p5.48xlarge, maxHourlyCost: "60"}]`.
+    /// Without any, the Pool itself is the only one. A change replaces machines when idle.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     pub candidates: Vec<Candidate>,
     /// How candidates are ranked: `cheapest` (default) takes the lowest price of all, `first`
-    /// the first that can be had, `available` the first whose provider says that it has some.
+    /// the first that can be ordered, `available` the first whose provider says that it has some.
     /// A refusal moves on to the next. May be changed at any time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selection: Option<Selection>,
@@ -83,47 +91,52 @@ pub struct PoolSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 100))]
     pub spot_percent: Option<u32>,
-    /// Exactly this type of machine, as the provider names it (`kubectl get offers -o wide`).
+    /// Exactly this type of machine, as the provider names it (`kubectl get offers -o wide`), such
+    /// as `p5.48xlarge`.
     /// A change replaces machines when idle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 256))]
     pub machine: Option<String>,
-    /// Only machines of this region, or of a zone of it. A change replaces machines when idle.
+    /// Only machines of this region, such as `eu-central-1`, or of a zone of it. A change replaces
+    /// machines when idle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 128))]
     pub region: Option<String>,
     /// Most that one machine may cost in USD per hour, as a decimal such as `"2.50"`. May be
     /// changed at any time; machines that exist stay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 32))]
     #[x_kube(validation = crate::rule::amount("maxHourlyCost", "2.50"))]
-    pub max_hourly_cost: Option<String>,
+    pub max_hourly_cost: Option<Amount>,
     /// Whether machines must reach each other: then all of them come from one provider and
     /// region, and a refusal moves all of them. Default true. False: machines stand alone
     /// and may come from different clouds. A change replaces machines when idle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<bool>,
-    /// Most that the Pool may spend; then it returns its machines. May be changed at any time.
+    /// Most that the Pool may spend, such as `{maxTotalCost: "100", period: 24h}`; then it returns
+    /// its machines. May be changed at any time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<Budget>,
-    /// How many machines. May be changed at any time: the Pool grows, or gives up idle
-    /// machines first.
+    /// How many machines, such as `{desired: 4, min: 2}`. May be changed at any time: the Pool
+    /// grows, or gives up idle machines first.
     #[serde(default)]
     pub nodes: Nodes,
-    /// Accelerator of each machine; none when left out. A change replaces machines when idle.
+    /// Accelerator of each machine, such as `{name: H100, count: 8}`; none when left out. A change
+    /// replaces machines when idle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accelerator: Option<Accelerator>,
-    /// Least vCPUs of each machine. A change replaces machines when idle.
+    /// Least vCPUs of each machine, such as `8` or `0.5`. A change replaces machines when idle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(max = 1024.0))]
     #[x_kube(validation = Rule::new("self >= 0.1").message("vcpus must be at least 0.1"))]
     pub vcpus: Option<f64>,
-    /// Least memory of each machine in GB (10^9 bytes). A change replaces machines when idle.
+    /// Least memory of each machine in GB (10^9 bytes), a number such as `64`. A change replaces
+    /// machines when idle.
     #[serde(default, rename = "memoryGB", skip_serializing_if = "Option::is_none")]
     #[schemars(range(max = 32768.0))]
     #[x_kube(validation = Rule::new("self >= 0.1").message("memoryGB must be at least 0.1"))]
     pub memory_gb: Option<f64>,
-    /// Disk of each machine in GB (10^9 bytes). A change replaces machines when idle.
+    /// Disk of each machine in GB (10^9 bytes), a number such as `200`. A change replaces machines
+    /// when idle.
     #[serde(default, rename = "diskGB", skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 65536))]
     pub disk_gb: Option<u32>,
@@ -138,15 +151,22 @@ pub struct PoolSpec {
     /// How Tasks run on a machine. `concurrency` takes effect at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker: Option<Worker>,
-    /// Size of `/dev/shm`. Default `1Gi`, or half of the machine's memory if that is known
+    /// Size of `/dev/shm`, such as `16Gi`. Default `1Gi`, or half of the machine's memory if that is known
     /// and less. A change replaces machines when idle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shm_size: Option<Size>,
-    /// Longest waits. May be changed at any time.
+    /// What is kept of the output of runs. May be changed at any time, for runs that start
+    /// afterwards.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub logs: Option<Logs>,
+    /// Longest waits, such as `{provision: 15m, bootstrap: 10m}`. May be changed at any time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeouts: Option<Timeouts>,
-    /// Failed tries in a row to get a machine, after which the Pool is Stalled until its
-    /// spec changes or an hour has passed. Default 10. May be changed at any time.
+    /// Machines that may fail in a row before they take Tasks; then the Pool is Stalled until
+    /// its spec changes or an hour has passed. Of a Pool of 4 nodes that all fail, 4 have. Where
+    /// two machines failed in the same step of their bootstrap in the same way, the Pool is Stalled
+    /// at once, until its spec, or what that names, changes. Default 10. May be changed at any
+    /// time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1000))]
     pub max_provision_attempts: Option<u32>,
@@ -165,8 +185,9 @@ pub struct PoolSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 1000))]
     pub retry_on_interruption: Option<u32>,
-    /// A machine whose controller is gone stops itself after this long although it still
-    /// runs something or holds a result nobody fetched. Default `24h`. May be changed at any time.
+    /// A machine whose controller is gone stops itself after this long although it still runs
+    /// something or holds a result that is not collected. Default `24h`. May be changed at any
+    /// time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = crate::rule::at_least("orphanTimeout", "5m"))]
     pub orphan_timeout: Option<Duration>,
@@ -218,11 +239,10 @@ pub struct Candidate {
     pub allocation: Option<Allocation>,
     /// Most that one machine may cost in USD per hour. May be changed at any time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 32))]
     #[x_kube(validation = crate::rule::amount("maxHourlyCost", "2.50"))]
-    pub max_hourly_cost: Option<String>,
-    /// Settings of the Provider that this candidate overrides; those that the Provider lists
-    /// in `overridable`.
+    pub max_hourly_cost: Option<Amount>,
+    /// Settings of the Provider that this candidate overrides; only settings that the Provider
+    /// lists in `overridable`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("maxProperties" = 32, "x-kubernetes-preserve-unknown-fields" = true))]
     pub settings: Option<serde_json::Map<String, serde_json::Value>>,
@@ -236,7 +256,7 @@ pub enum Selection {
     /// The lowest price of all.
     #[default]
     Cheapest,
-    /// The first in their order that can be had.
+    /// The first in their order that can be ordered.
     First,
     /// The first in their order whose provider says that it has some.
     Available,
@@ -264,9 +284,8 @@ pub enum Allocation {
 pub struct Budget {
     /// USD, as a decimal such as `"100"`. When it is spent, runs get `timeouts.shutdown` to
     /// end and all machines are returned.
-    #[schemars(length(min = 1, max = 32))]
     #[x_kube(validation = crate::rule::amount("maxTotalCost", "100"))]
-    pub max_total_cost: String,
+    pub max_total_cost: Amount,
     /// Begin anew each period, counted from the creation of the Pool, such as `24h`. Once
     /// for all when left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -310,32 +329,43 @@ pub struct Image {
     /// Version of Python for functions and python scripts: `auto` (default: the machine's
     /// own if it is 3.10 or newer, else 3.12), or for example `3.12`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 16))]
+    #[schemars(length(max = 64))]
     #[x_kube(validation = crate::rule::matches(r"^(auto|3\.[0-9]{1,2}(\.[0-9]{1,2})?)$", "python must be auto or a version such as 3.12 (in quotes, or YAML makes it a number)"))]
     pub python: Option<String>,
-    /// Python packages, as pip takes them.
+    /// Python packages, as pip takes them, such as `[torch, "numpy>=2"]`; no options of pip.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 256), inner(length(min = 1, max = 256)))]
+    #[schemars(length(max = 256), inner(length(min = 1, max = 1024)))]
+    #[x_kube(validation = crate::rule::each_matches(r"^[ \t]*[^ \t\r\n-][^\r\n]*$", "pip takes requirements such as torch or \"numpy>=2\", each line of a requirements file as its own entry, and no options that begin with -: for --index-url and --extra-index-url write pipIndexes"))]
     pub pip: Vec<String>,
-    /// Indexes for some of the packages.
+    /// Indexes for some of the packages, such as `[{url: "https://pypi.example/simple",
+    /// packages: [exp-core], credentialsSecretRef: {name: index}}]`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 8))]
     pub pip_indexes: Vec<PipIndex>,
-    /// Debian or Ubuntu packages. Needs root on the machine.
+    /// Debian or Ubuntu packages, such as `[git, libgl1]`. Needs root on the machine.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 256), inner(length(min = 1, max = 128)))]
-    #[x_kube(validation = crate::rule::each_matches("^[a-z0-9][a-z0-9+.:=~-]*$", "apt takes names of Debian packages such as git or libgl1, each as its own entry"))]
+    #[schemars(length(max = 256), inner(length(min = 1, max = 1024)))]
+    #[x_kube(validation = crate::rule::each_matches("^[a-z0-9][a-z0-9+.:=~-]*$", "apt takes names of Debian packages such as git or libgl1, each as its own entry, and no options that begin with -"))]
     pub apt: Vec<String>,
-    /// Environment of every Task.
+    /// Environment of every Task, such as `[{name: HF_HOME, value: /data/hf}]`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 128), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub env: Vec<EnvVar>,
-    /// Environment of every Task from Secrets and ConfigMaps of the Pool's namespace.
+    /// Environment of every Task from Secrets and ConfigMaps of the Pool's namespace, such as
+    /// `[{secretRef: {name: wandb}}]`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     pub env_from: Vec<EnvFrom>,
-    /// Shell snippets run once on each machine; what they print becomes the variable of
-    /// that name for every Task.
+    /// Variables for the steps that prepare a machine alone, from Secrets and ConfigMaps of the
+    /// Pool's namespace, such as those of a proxy (`https_proxy`) or of a default index
+    /// (`UV_DEFAULT_INDEX`); `env` wins over them. No Task finds them, and what a step says is
+    /// shown without the values of Secrets. A Secret that changes takes effect on machines that
+    /// are made after it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
+    pub steps_env_from: Vec<EnvFrom>,
+    /// Shell snippets run once on each machine; the output of a snippet becomes the variable of
+    /// that name for every Task, such as `{CUDA_HOME: "dirname $(dirname $(command -v nvcc))"}`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 32, "additionalProperties" = {"type": "string", "maxLength": 4096}))]
     #[x_kube(validation = crate::rule::each_matches("^[A-Za-z_][A-Za-z0-9_]*$", "the names in shellVars must be names of environment variables, such as CUDA_HOME"))]
@@ -350,10 +380,15 @@ pub struct Image {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PipIndex {
-    /// Its URL.
+    /// Its URL, without credentials.
     #[schemars(length(min = 1, max = 512))]
     #[x_kube(validation = crate::rule::matches("^https?://", "url must begin with https:// or http://"))]
+    #[x_kube(validation = crate::rule::matches("^([^@]*|[a-z]+://[^/@]*/.*)$", "everybody who may read the Pool would read the password in this url: write the url without it, make a Secret with the keys username and password, and name that in credentialsSecretRef"))]
     pub url: String,
+    /// Secret of the Pool's namespace with the keys `username` and `password`, as Secrets of type
+    /// `kubernetes.io/basic-auth` have them. Without `username` it is `__token__`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub credentials_secret_ref: Option<LocalRef>,
     /// The packages that come from it.
     #[schemars(length(min = 1, max = 64), inner(length(min = 1, max = 256)))]
     pub packages: Vec<String>,
@@ -371,10 +406,26 @@ pub struct Worker {
     /// makes; `root` gives Tasks the whole machine. Ignored where SSH logs in as an
     /// ordinary user. A change replaces machines when idle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 32))]
-    #[x_kube(validation = crate::rule::matches("^[a-z_][a-z0-9_-]*$", "worker.user must be the name of a Linux user, such as skyward or root"))]
+    #[schemars(length(min = 1, max = 128))]
+    #[x_kube(validation = crate::rule::matches("^[a-z_][a-z0-9_-]{0,31}$", "worker.user must be the name of a Linux user, such as skyward or root"))]
     pub user: Option<String>,
 }
+
+/// What is kept of the output of runs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Logs {
+    /// Room for the log of one run, from `1Mi` to `2Gi`. Of one that prints more the first
+    /// quarter and the newest rest are kept, and its log says how much is missing between them.
+    /// Default `256Mi`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = crate::rule::with_unit("logs.limit", "256Mi"))]
+    #[x_kube(validation = crate::rule::size_between("logs.limit", "1Mi", "2Gi"))]
+    pub limit: Option<Size>,
+}
+
+/// `logs.limit` of a Pool that does not say it, in bytes.
+const LOG_LIMIT: u64 = 256 * 1024 * 1024;
 
 /// Longest waits in a machine's life.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
@@ -390,7 +441,8 @@ pub struct Timeouts {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = crate::rule::at_least("timeouts.ssh", "1s"))]
     pub ssh: Option<Duration>,
-    /// From SSH to Ready. Default `300s`.
+    /// From SSH to Ready. Default `300s`, at RunPod `600s`; `status.bootstrapTimeout` of each
+    /// Machine has the one that counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = crate::rule::at_least("timeouts.bootstrap", "1s"))]
     pub bootstrap: Option<Duration>,
@@ -432,32 +484,36 @@ pub struct PoolStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<PoolPhase>,
     /// The Providers that it has machines of, by their names with commas between them; while it
-    /// has no machines those of its candidates, in their order. `…` at the end: and others.
+    /// has no machines, the Providers of its candidates, in their order. `…` at the end: and
+    /// others.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 300))]
     pub provider: String,
     /// The accelerators that its machines have, by their names with commas between them; while
-    /// it has no machines those that its candidates ask for, in their order. Empty where there
-    /// are none. `…` at the end: and others.
+    /// it has no machines, the accelerators that its candidates ask for, in their order. Empty
+    /// where there are none. `…` at the end: and others.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 300))]
     pub accelerator: String,
-    /// Ready machines of those wanted, as `3/4`.
+    /// Ready machines and wanted machines, as `3/4`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 16))]
     pub ready_summary: String,
     /// Machines that exist or are ordered.
     #[serde(default)]
     pub machines: u32,
-    /// Those of them that are of the spot market.
+    /// How many of these machines are of the spot market.
     #[serde(default)]
     pub spot_machines: u32,
     /// Machines that take Tasks.
     #[serde(default)]
     pub ready_machines: u32,
-    /// Tasks that run, as of the last transition.
+    /// Tasks that run, as of at most some seconds ago: a change that lasts five seconds is written.
     #[serde(default)]
     pub running_tasks: u32,
+    /// Tasks that wait for a place, as of at most some seconds ago.
+    #[serde(default)]
+    pub waiting_tasks: u32,
     /// Price of its machines in USD per hour, as a decimal.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 32))]
@@ -481,12 +537,20 @@ pub struct PoolStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 1024))]
     pub places: Vec<Place>,
-    /// Failed tries in a row to get a machine.
+    /// Machines in a row that failed before they took Tasks.
     #[serde(default)]
     pub failed_attempts: u32,
     /// When the last of them failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_failure_at: Option<Time>,
+    /// How bootstraps of its machines failed since its spec, or what that names, changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bootstrap: Option<BootstrapRecord>,
+    /// Reason of the condition `Ready`, followed by the number of failed tries and how many are
+    /// allowed, such as `Provisioning: 2/10 tries failed`. Empty when all machines are ready.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 128))]
+    pub reason: String,
     /// Machines that need attention, at most 32.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
@@ -498,6 +562,37 @@ pub struct PoolStatus {
     /// Generation of the spec that this status is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
+}
+
+/// How bootstraps failed. Where two machines failed in the same way no other is ordered before the
+/// spec, or what it names, changes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BootstrapRecord {
+    /// Digest of the spec without `nodes` and `suspend`, and of the versions of what it names.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 64))]
+    pub tried_with: String,
+    /// Only machines of later attempts count.
+    #[serde(default)]
+    pub after_attempt: u32,
+    /// The different ways, at most 6, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 6))]
+    pub failures: Vec<RepeatedFailure>,
+}
+
+/// One way in which bootstraps failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RepeatedFailure {
+    /// Which step, and how.
+    pub failure: BootstrapFailure,
+    /// The Machines that failed so, at most 4.
+    #[schemars(length(max = 4), inner(length(max = 253)))]
+    pub machines: Vec<String>,
+    /// When the last of them did.
+    pub last_at: Time,
 }
 
 /// A machine that is not as it should be.
@@ -519,7 +614,7 @@ pub struct MachineAttention {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PoolCost {
-    /// Of machines that are gone and of those that exist, together.
+    /// Of machines that are gone and of machines that exist, together.
     #[serde(default)]
     #[schemars(length(max = 32))]
     pub spent: String,
@@ -570,6 +665,12 @@ pub struct Place {
 }
 
 impl PoolSpec {
+    /// Room for the log of one run, in bytes.
+    pub fn log_limit(&self) -> u64 {
+        let limit = self.logs.as_ref().and_then(|logs| logs.limit.as_ref());
+        limit.and_then(Size::bytes).unwrap_or(LOG_LIMIT)
+    }
+
     /// Names of the Providers that its machines may come from, each once.
     pub fn providers(&self) -> std::collections::BTreeSet<&str> {
         let own = self.provider.as_deref();

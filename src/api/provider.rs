@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     duration::Duration,
-    shared::{LocalRef, Size},
+    shared::{Amount, LocalRef, Size},
 };
 
 /// Where machines may come from: one account at one cloud, or the cluster itself
@@ -37,8 +37,7 @@ use crate::{
     printcolumn(
         name = "Reason",
         type_ = "string",
-        json_path = r#".status.conditions[?(@.type=="Ready")].reason"#,
-        priority = 1
+        json_path = r#".status.conditions[?(@.type=="Ready")].reason"#
     ),
     printcolumn(
         name = "Refreshed",
@@ -61,19 +60,24 @@ pub struct ProviderSpec {
     #[serde(flatten)]
     #[schemars(skip)]
     pub clouds: BTreeMap<String, serde_json::Value>,
-    /// Secret with the credentials of the account, always in the namespace of the operator.
+    /// Secret with the credentials of the account, such as `{name: verda-keys}`, always in the
+    /// namespace of the operator.
     /// Its keys are the environment variables that the page of the provider names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credentials_secret_ref: Option<LocalRef>,
     /// Settings that a Pool may override for its own machines in `candidates[].settings`,
-    /// by their names. None by default. Kind `container` has no such settings: whoever writes
+    /// by their names. None by default. Kind `container` has no such settings: a user who writes
     /// Pools must not choose what Pods may do.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32), inner(length(min = 1, max = 64)))]
     pub overridable: Vec<String>,
-    /// Namespaces whose Pools may use this Provider, by their labels. `{}` admits all.
+    /// Namespaces whose Pools may use this Provider, by their labels, such as
+    /// `{matchLabels: {team: research}}`. `{}` admits all; Kubernetes labels each namespace with its
+    /// name, so `{matchLabels: {kubernetes.io/metadata.name: research}}` admits that one.
     pub allowed_namespaces: LabelSelector,
-    /// Most that Pools may take from this Provider; checked before an order is recorded.
+    /// Most that Pools may take from this Provider, such as
+    /// `{machines: 20, hourlyCost: "50", monthlyCost: "5000"}`; checked before an order is recorded,
+    /// and again before it is sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<Limits>,
     /// Which host keys are trusted. `TrustOnFirstUse` (default) prefers a key learnt over a
@@ -127,7 +131,7 @@ pub enum HostKeyPolicy {
 }
 
 /// Most that Pools may take from a Provider.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Limits {
     /// Machines at the same time, over all namespaces.
@@ -140,26 +144,52 @@ pub struct Limits {
     pub machines_per_namespace: Option<u32>,
     /// USD per hour of all machines together, as a decimal such as `"50"`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 32))]
     #[x_kube(validation = crate::rule::amount("limits.hourlyCost", "50"))]
-    pub hourly_cost: Option<String>,
-    /// USD per hour of the machines of each namespace.
+    pub hourly_cost: Option<Amount>,
+    /// USD per hour of the machines of each namespace, such as `"10"`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 32))]
     #[x_kube(validation = crate::rule::amount("limits.hourlyCostPerNamespace", "10"))]
-    pub hourly_cost_per_namespace: Option<String>,
-    /// USD that all machines together may cost in a calendar month (UTC). When it is spent no
-    /// more are ordered; those that run go on.
+    pub hourly_cost_per_namespace: Option<Amount>,
+    /// USD that all machines together may cost in a calendar month (UTC), such as `"5000"`. When it is
+    /// spent, no more machines are ordered; machines that run go on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 32))]
     #[x_kube(validation = crate::rule::amount("limits.monthlyCost", "5000"))]
-    pub monthly_cost: Option<String>,
-    /// USD that the machines of each namespace may cost in a calendar month (UTC). When it is
-    /// spent no more are ordered for that namespace; those that run go on.
+    pub monthly_cost: Option<Amount>,
+    /// USD that the machines of each namespace may cost in a calendar month (UTC), such as `"1000"`.
+    /// When it is spent, no more machines are ordered for that namespace; machines that run go on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 32))]
     #[x_kube(validation = crate::rule::amount("limits.monthlyCostPerNamespace", "1000"))]
-    pub monthly_cost_per_namespace: Option<String>,
+    pub monthly_cost_per_namespace: Option<Amount>,
+    /// Namespaces with limits of their own: the first entry whose selector fits decides. What it
+    /// leaves out, and all of it where none fits, is as `machinesPerNamespace`,
+    /// `hourlyCostPerNamespace` and `monthlyCostPerNamespace` say. The limits of the whole
+    /// Provider stand for all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32))]
+    pub namespaces: Vec<NamespaceLimits>,
+}
+
+/// Most that each of the namespaces that a selector chooses may take from a Provider.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NamespaceLimits {
+    /// The namespaces, by their labels, such as `{matchLabels: {team: research}}`; one of them
+    /// by its name: `{matchLabels: {kubernetes.io/metadata.name: research}}`.
+    pub selector: LabelSelector,
+    /// Machines at the same time in each of these namespaces, in the place of `machinesPerNamespace`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 100_000))]
+    pub machines: Option<u32>,
+    /// USD per hour of the machines of each of these namespaces, such as `"80"`, in the place of
+    /// `hourlyCostPerNamespace`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = crate::rule::amount("limits.namespaces[].hourlyCost", "80"))]
+    pub hourly_cost: Option<Amount>,
+    /// USD that the machines of each of these namespaces may cost in a calendar month (UTC), such as
+    /// `"7000"`, in the place of `monthlyCostPerNamespace`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = crate::rule::amount("limits.namespaces[].monthlyCost", "7000"))]
+    pub monthly_cost: Option<Amount>,
 }
 
 /// How Pods of the Container provider look. `binary`, `network` and `container_prefix`
@@ -183,8 +213,8 @@ pub struct ContainerSettings {
     /// User that SSH logs in as. Default `root`, which may install packages; with
     /// `securityProfile: Restricted` it is an ordinary user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 32))]
-    #[x_kube(validation = crate::rule::matches("^[a-z_][a-z0-9_-]*$", "sshUser must be the name of a Linux user, such as root or worker"))]
+    #[schemars(length(min = 1, max = 128))]
+    #[x_kube(validation = crate::rule::matches("^[a-z_][a-z0-9_-]{0,31}$", "sshUser must be the name of a Linux user, such as root or worker"))]
     pub ssh_user: Option<String>,
     /// What the Pod may do on its node. Default `Default`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -270,9 +300,8 @@ pub struct ContainerResources {
 pub struct Amounts {
     /// CPUs, such as `500m` or `4`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 16))]
-    #[x_kube(validation = crate::rule::matches(r"^[0-9]{1,7}(\.[0-9]{1,3}|m)?$", "write an amount of CPUs such as 500m or 4"))]
-    pub cpu: Option<String>,
+    #[x_kube(validation = crate::rule::text_or_whole(r"^[0-9]{1,7}(\.[0-9]{1,3}|m)?$", "write an amount of CPUs such as 500m or 4"))]
+    pub cpu: Option<Amount>,
     /// Memory, such as `512Mi`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<Size>,
@@ -308,13 +337,73 @@ pub struct ProviderStatus {
     /// Whether a machine that stops itself ends its bill.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub self_stop: Option<SelfStop>,
-    /// `Ready`, `Stalled`.
+    /// The decision about machines without a record after this cluster was restored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after_restore: Option<RestoreDecision>,
+    /// `Ready`, `Stalled`, `RestoreDetected`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 8), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
     /// Generation of the spec that this status is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
+}
+
+/// The decision about machines without a record after this cluster was restored.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RestoreDecision {
+    /// What happens to the machines in `machines`.
+    pub decision: AfterRestore,
+    /// Digest of the ids of these machines, as the condition `RestoreDetected` named it.
+    #[schemars(length(max = 64))]
+    pub digest: String,
+    /// When the decision was taken.
+    pub decided_at: Time,
+    /// Highest epoch that machines proved; the next leader's is above it.
+    #[serde(default)]
+    #[schemars(with = "i64", range(min = 0))]
+    pub epoch: u64,
+    /// Highest attempt of such machines of existing Pools, by the Pools' UIDs; the next attempt of
+    /// each of these Pools is above it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 1000))]
+    pub attempts: BTreeMap<String, u32>,
+    /// Ids of the machines at the provider.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 1000), inner(length(max = 256)))]
+    pub machines: Vec<String>,
+    /// Ids of machines for which the opposite was decided earlier.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 1000), inner(length(max = 256)))]
+    pub earlier: Vec<String>,
+}
+
+impl RestoreDecision {
+    /// The decision about the machine of that id.
+    pub fn about(&self, id: &str) -> Option<AfterRestore> {
+        let names = |ids: &[String]| ids.iter().any(|known| known == id);
+        if names(&self.machines) {
+            Some(self.decision)
+        } else if names(&self.earlier) {
+            Some(match self.decision {
+                AfterRestore::Adopt => AfterRestore::End,
+                AfterRestore::End => AfterRestore::Adopt,
+            })
+        } else {
+            None
+        }
+    }
+}
+
+/// What happens to machines that a restored cluster does not remember.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(transform = crate::crd::explain_variants)]
+pub enum AfterRestore {
+    /// They are not ended: they stop themselves when their work is over.
+    Adopt,
+    /// They are ended.
+    End,
 }
 
 /// What the machines of a Provider cost, in USD as decimals.
@@ -349,10 +438,16 @@ pub struct ProviderCost {
     #[serde(default)]
     #[schemars(length(max = 40))]
     pub settled_this_month: String,
-    /// That by namespace: of the 1000 that spent most.
+    /// The same by namespace, for at most 1000 namespaces. A namespace that was left out in favour
+    /// of another begins with `settledThisMonthElsewhere` when it spends again.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 1000, "additionalProperties" = {"type": "string", "maxLength": 40}))]
     pub settled_this_month_by_namespace: BTreeMap<String, String>,
+    /// Most that a namespace that is not listed there may have spent in this month; empty while
+    /// all namespaces are listed.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 40))]
+    pub settled_this_month_elsewhere: String,
     /// UIDs of machines that are settled and whose records still exist, so that none counts
     /// twice.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -11,10 +11,18 @@ pub(crate) fn matches(pattern: &str, remedy: &str) -> Rule {
 
 /// An amount of money.
 pub(crate) fn amount(field: &str, example: &str) -> Rule {
-    matches(
+    text_or_whole(
         r"^[0-9]+(\.[0-9]+)?$",
         &format!("{field} must be an amount of USD such as \"{example}\" (in quotes)"),
     )
+}
+
+/// An [`crate::Amount`]: a whole number that is not negative, or a text that matches.
+pub(crate) fn text_or_whole(pattern: &str, remedy: &str) -> Rule {
+    Rule::new(format!(
+        "type(self) == int ? self >= 0 : string(self).matches(r'{pattern}')"
+    ))
+    .message(remedy)
 }
 
 /// Every entry of a list of texts matches.
@@ -46,9 +54,29 @@ pub(crate) fn between(field: &str, least: &str, most: &str) -> Rule {
     )
 }
 
+/// An amount of memory or storage has a unit. What is no amount at all has its own message.
+pub(crate) fn with_unit(field: &str, example: &str) -> Rule {
+    let bare = example.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    Rule::new("!string(self).matches(r'^[0-9]+$')")
+        .message(format!("{field} needs a unit: write {example}, not {bare}").as_str())
+}
+
+/// An amount with a unit from `least` to `most`.
+pub(crate) fn size_between(field: &str, least: &str, most: &str) -> Rule {
+    Rule::new(format!(
+        "!string(self).matches(r'^[0-9]{{1,12}}(Ki|Mi|Gi|Ti|k|M|G|T)$') || (quantity(self).compareTo(quantity('{least}')) \
+         >= 0 && quantity(self).compareTo(quantity('{most}')) <= 0)"
+    ))
+    .message(format!("{field} must be from {least} to {most}").as_str())
+}
+
 /// What is not a duration at all has its own message, once.
 fn bounded(rule: &str, message: &str) -> Rule {
-    Rule::new(format!("!self.matches(r'{}') || {rule}", duration::PATTERN)).message(message)
+    Rule::new(format!(
+        "!string(self).matches(r'{}') || {rule}",
+        duration::PATTERN
+    ))
+    .message(message)
 }
 
 /// A field of the object that the rule stands on cannot be changed after creation,

@@ -2,7 +2,7 @@
 
 use kube::KubeSchema;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Accelerator of a machine.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -119,6 +119,27 @@ pub struct LocalRef {
 #[serde(transparent)]
 pub struct Size(pub String);
 
+impl Size {
+    /// In bytes; `None` when the text is not an amount, which admission refuses.
+    pub fn bytes(&self) -> Option<u64> {
+        let text = self.0.as_str();
+        let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+        let factor: u64 = match text.get(digits.len()..)? {
+            "" => 1,
+            "k" => 1_000,
+            "M" => 1_000_000,
+            "G" => 1_000_000_000,
+            "T" => 1_000_000_000_000,
+            "Ki" => 1 << 10,
+            "Mi" => 1 << 20,
+            "Gi" => 1 << 30,
+            "Ti" => 1 << 40,
+            _ => return None,
+        };
+        digits.parse::<u64>().ok()?.checked_mul(factor)
+    }
+}
+
 impl JsonSchema for Size {
     fn schema_name() -> std::borrow::Cow<'static, str> {
         "Size".into()
@@ -129,13 +150,97 @@ impl JsonSchema for Size {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        // A number is admitted as far as the rule, which says what to write instead of it.
         json_schema!({
-            "type": "string",
-            "maxLength": 20,
+            "x-kubernetes-int-or-string": true,
+            "maxLength": 32,
             "x-kubernetes-validations": [{
-                "rule": r"self.matches(r'^[0-9]{1,12}(Ki|Mi|Gi|Ti|k|M|G|T)?$')",
+                "rule": r"type(self) == string && string(self).matches(r'^[0-9]{1,12}(Ki|Mi|Gi|Ti|k|M|G|T)?$')",
                 "message": "write an amount such as 512Mi or 8Gi",
             }],
         })
+    }
+}
+
+/// An amount of money or CPUs as text. In a manifest a whole number needs no quotes: it is exact.
+/// A fraction does, because YAML and JSON make a binary one of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub struct Amount(pub String);
+
+impl<'de> Deserialize<'de> for Amount {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let written = Written::deserialize(from)?;
+        Ok(Self(match written {
+            Written::Whole(number) => number.to_string(),
+            Written::Text(text) => text,
+        }))
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Written {
+    Whole(i64),
+    Text(String),
+}
+
+impl std::ops::Deref for Amount {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<&str> for Amount {
+    fn from(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+}
+
+impl JsonSchema for Amount {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Amount".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "x-kubernetes-int-or-string": true, "maxLength": 32 })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_whole_number_is_an_amount_with_and_without_quotes() {
+        for (written, expected) in [("50", "50"), ("\"50\"", "50"), ("\"2.50\"", "2.50")] {
+            let amount: Amount = serde_json::from_str(written).unwrap();
+            assert_eq!(&*amount, expected);
+            assert_eq!(
+                serde_json::to_value(&amount).unwrap(),
+                expected,
+                "text from then on"
+            );
+        }
+        assert!(serde_json::from_str::<Amount>("2.5").is_err());
+    }
+
+    #[test]
+    fn amounts_are_read_as_kubernetes_writes_them() {
+        for (text, expected) in [
+            ("512Mi", Some(536_870_912)),
+            ("1G", Some(1_000_000_000)),
+            ("7", Some(7)),
+            ("7X", None),
+            ("99999999999999999999Ti", None),
+        ] {
+            assert_eq!(Size(text.to_owned()).bytes(), expected, "{text}");
+        }
     }
 }

@@ -32,9 +32,14 @@ use crate::{
     printcolumn(name = "Mode", type_ = "string", json_path = ".status.mode"),
     printcolumn(name = "Done", type_ = "string", json_path = ".status.done"),
     printcolumn(name = "Status", type_ = "string", json_path = ".status.phase"),
-    printcolumn(name = "Restarts", type_ = "integer", json_path = ".status.restarts"),
+    printcolumn(name = "Reason", type_ = "string", json_path = ".status.reason"),
     printcolumn(name = "Duration", type_ = "string", json_path = ".status.duration"),
-    printcolumn(name = "Reason", type_ = "string", json_path = ".status.reason", priority = 1),
+    printcolumn(
+        name = "Restarts",
+        type_ = "integer",
+        json_path = ".status.restarts",
+        priority = 1
+    ),
     printcolumn(
         name = "Priority",
         type_ = "integer",
@@ -74,7 +79,7 @@ pub struct TaskSpec {
     /// Where it runs: `one` (default: the machine with the most free places), `all` (once on each
     /// machine), `head` (the machine of rank 0), or the number of a rank.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("maxLength" = 4))]
+    #[schemars(extend("maxLength" = 64))]
     #[x_kube(validation = Rule::new("type(self) == int ? (self >= 0 && self < 500) : string(self).matches('^(one|all|head|[0-4]?[0-9]?[0-9])$')").message("placement must be one, all, head, or the number of a rank from 0 to 499"))]
     pub placement: Option<IntOrString>,
     /// Longest time of one attempt; then the whole process group gets SIGTERM and, after
@@ -125,7 +130,7 @@ pub struct TaskSpec {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Script {
-    /// Who runs it: `bash` (default) or `python`.
+    /// The interpreter that runs it: `bash` (default) or `python`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interpreter: Option<Interpreter>,
     /// Its text, at most 128 KiB.
@@ -133,7 +138,7 @@ pub struct Script {
     pub source: String,
 }
 
-/// Who runs a script.
+/// The interpreter of a script.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[schemars(transform = crate::crd::explain_variants)]
@@ -157,15 +162,16 @@ pub struct Function {
     #[schemars(length(min = 1, max = 256))]
     #[x_kube(validation = crate::rule::matches("^[A-Za-z_][A-Za-z0-9_.]*$", "entrypoint must be the name of a Python function, such as main"))]
     pub entrypoint: Option<String>,
-    /// Positional arguments: any JSON. Kubernetes keeps whole numbers of up to 64 bits;
-    /// larger ones arrive as floats, so pass them as text.
+    /// Positional arguments: any JSON, `null` too. Kubernetes keeps whole numbers of up to 64 bits;
+    /// larger ones arrive as floats, so pass them as text. It writes `3.0` as `3`, which arrives
+    /// as an int: where that matters, write `float(x)` in the function.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 64), extend("items" = {"x-kubernetes-preserve-unknown-fields": true}))]
+    #[schemars(length(max = 64), extend("items" = {"x-kubernetes-preserve-unknown-fields": true, "nullable": true}))]
     pub args: Vec<Value>,
-    /// Keyword arguments: any JSON. Kubernetes keeps whole numbers of up to 64 bits;
-    /// larger ones arrive as floats, so pass them as text.
+    /// Keyword arguments: any JSON, `null` too. Numbers arrive as those of `args` do. The names
+    /// `y`, `n`, `on` and `off` need quotes, or kubectl reads them as `true` and `false`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    #[schemars(extend("maxProperties" = 64, "additionalProperties" = {"x-kubernetes-preserve-unknown-fields": true}))]
+    #[schemars(extend("maxProperties" = 64, "additionalProperties" = {"x-kubernetes-preserve-unknown-fields": true, "nullable": true}))]
     pub kwargs: BTreeMap<String, Value>,
 }
 
@@ -270,7 +276,7 @@ pub struct TaskStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 8), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["rank"]))]
     pub results: Vec<RunResult>,
-    /// `Scheduled`, `Running`, `Complete`, `Failed`, `Suspended`.
+    /// `Scheduled`, `Running`, `Complete`, `Failed`, `Finished`, `Suspended`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 8), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,

@@ -7,6 +7,7 @@ use futures::AsyncBufRead;
 use hyper::Request;
 use kube::{
     Api, Client, Config,
+    api::ListParams,
     config::{KubeConfigOptions, Kubeconfig},
 };
 use skyward_api::Task;
@@ -18,20 +19,18 @@ pub(crate) struct Cluster {
     pub(crate) namespace: String,
 }
 
-/// The name of a Task, also as kubectl takes and prints it: `task/NAME`.
-pub(crate) fn task_name(text: &str) -> Result<String, String> {
-    let Some((kind, name)) = text.split_once('/') else {
-        return Ok(text.to_owned());
-    };
+/// The name in `KIND/NAME`, if that is one of these kinds of ours.
+pub(crate) fn name_of(text: &str, kinds: &[&str]) -> Option<String> {
+    let (kind, name) = text.split_once('/')?;
     let kind = kind.to_ascii_lowercase();
     let (resource, group) = kind.split_once('.').unwrap_or((&kind, ""));
     let ours = ["", "skyward.dev", "v1alpha1.skyward.dev"];
-    if ["task", "tasks", "sktask"].contains(&resource) && ours.contains(&group) && !name.contains('/') {
-        Ok(name.to_owned())
-    } else {
-        Err(format!("{text:?} is not a Task; say its name, or task/NAME"))
-    }
+    let is_such = kinds.contains(&resource) && ours.contains(&group) && !name.contains('/');
+    is_such.then(|| name.to_owned())
 }
+
+/// Names of one page of a list.
+const PAGE: u32 = 500;
 
 /// What became of a request.
 pub(crate) enum Failure {
@@ -90,6 +89,22 @@ impl Cluster {
         api.get_opt(name).await.map_err(|error| self.explain(error, name))
     }
 
+    /// Names of all Tasks with these labels.
+    pub(crate) async fn tasks_with(&self, selector: &str) -> Result<Vec<String>, Failure> {
+        let api: Api<Task> = Api::namespaced(self.client.clone(), &self.namespace);
+        let mut params = ListParams::default().labels(selector).limit(PAGE);
+        let mut names = Vec::new();
+        loop {
+            let listed = api.list_metadata(&params).await;
+            let page = listed.map_err(|error| self.explain(error, selector))?;
+            names.extend(page.items.into_iter().filter_map(|task| task.metadata.name));
+            match page.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => params.continue_token = Some(token),
+                None => return Ok(names),
+            }
+        }
+    }
+
     /// Streams a subresource of a Task: `log` or `result`.
     pub(crate) async fn stream(
         &self,
@@ -97,16 +112,30 @@ impl Cluster {
         subresource: &str,
         query: &str,
     ) -> Result<impl AsyncBufRead + use<>, Failure> {
+        self.read("tasks", name, &format!("{subresource}?{query}")).await
+    }
+
+    /// Streams what the bootstrap of a Machine printed.
+    pub(crate) async fn machine_log(&self, name: &str) -> Result<impl AsyncBufRead + use<>, Failure> {
+        self.read("machines", name, "log").await
+    }
+
+    async fn read(
+        &self,
+        resource: &str,
+        name: &str,
+        rest: &str,
+    ) -> Result<impl AsyncBufRead + use<>, Failure> {
         // The name becomes part of a path.
         if name.is_empty()
             || !name
                 .bytes()
                 .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'.')
         {
-            return Err(Failure::Lasting(anyhow!("{name:?} is not the name of a Task")));
+            return Err(Failure::Lasting(anyhow!("{name:?} is not a name of {resource}")));
         }
         let path = format!(
-            "/apis/{GROUP}/{VERSION}/namespaces/{}/tasks/{name}/{subresource}?{query}",
+            "/apis/{GROUP}/{VERSION}/namespaces/{}/{resource}/{name}/{rest}",
             self.namespace
         );
         let request = Request::get(path)
@@ -138,7 +167,7 @@ impl Cluster {
                 "the cluster does not serve {GROUP}: install Skyward with the chart value subresources.enabled=true"
             )),
             403 => Failure::Lasting(anyhow!(
-                "{message}\nAsk for a role with `get` on tasks/log and tasks/result of {GROUP} (the chart's roles skyward-view and skyward-edit have it)"
+                "{message}\nAsk for a role with `get` on tasks/log, tasks/result and machines/log of {GROUP} (the chart's roles skyward-view and skyward-edit have it)"
             )),
             503 if is_not_available(message) => Failure::Passing(anyhow!(
                 "the logs API is not available: its Pod is not ready yet, or has a problem; `kubectl get apiservice {VERSION}.{GROUP}` says which"
@@ -160,28 +189,4 @@ fn is_not_served(message: &str) -> bool {
 /// Whether the API server answered for an aggregated API that does not answer.
 fn is_not_available(message: &str) -> bool {
     message.is_empty() || message.contains("service unavailable")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_task_is_named_as_kubectl_names_it() {
-        for text in [
-            "train",
-            "task/train",
-            "tasks/train",
-            "Task/train",
-            "sktask/train",
-            "task.skyward.dev/train",
-            "tasks.skyward.dev/train",
-            "tasks.v1alpha1.skyward.dev/train",
-        ] {
-            assert_eq!(task_name(text), Ok("train".to_owned()), "{text}");
-        }
-        for text in ["pod/train", "tasks.tekton.dev/train", "task/a/b"] {
-            assert!(task_name(text).unwrap_err().contains("task/NAME"), "{text}");
-        }
-    }
 }

@@ -2,10 +2,10 @@
 //!
 //! The server sends records with their offsets; lines are joined here. So after a loss of
 //! connection the next request begins exactly after the last record that arrived, with the
-//! beginning of an unfinished line still at hand: nothing is lost, nothing comes twice.
+//! beginning of an unfinished line still at hand: nothing is lost, nothing comes twice. Of several
+//! Tasks and Machines each line begins with whose it is.
 
 use std::{
-    collections::BTreeMap,
     io::{self, Write},
     process::ExitCode,
     time::Duration,
@@ -14,19 +14,17 @@ use std::{
 use anyhow::{Result, anyhow};
 use bytes::Bytes;
 use clap::Args;
-use futures::AsyncBufReadExt;
+use futures::{AsyncBufReadExt, AsyncReadExt, StreamExt, TryStreamExt};
 use jiff::{SignedDuration, Timestamp};
 use skyward_api::{Task, TaskPhase, condition};
-use skyward_subresources::{
-    options::{Format, LogOptions, Position},
-    records::{Framed, parse_framed},
-    text::{Joiner, Style},
-};
+use skyward_subresources::options::{Format, LogOptions};
 use tokio::time::{sleep, timeout};
 
 use crate::{
-    api::{Cluster, Failure, task_name},
-    complain,
+    api::{Cluster, Failure},
+    complain, is_unread,
+    screen::{Paper, Screen, Sheet},
+    target::{Target, Targets},
 };
 
 /// The server sends something at least every 15 s; silence longer than this is a dead connection.
@@ -39,14 +37,16 @@ const LOOK: Duration = Duration::from_secs(2);
 const TRIES: u32 = 4;
 
 /// Arguments of `logs`.
-#[derive(Args)]
+#[derive(Args, Debug)]
 pub(crate) struct Arguments {
-    /// Name of the Task.
-    #[arg(value_parser = task_name)]
-    name: String,
-    /// Go on until the Task has ended.
+    #[command(flatten)]
+    targets: Targets,
+    /// Go on until the Task has ended; of several, until all have.
     #[arg(short, long)]
     follow: bool,
+    /// Most Tasks that are followed at once.
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    max_log_requests: usize,
     /// Only the last N lines of each rank.
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     tail: Option<i64>,
@@ -73,11 +73,12 @@ fn duration(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| format!("{text:?} is not a duration such as 30s, 10m or 1h30m"))
 }
 
-/// Prints the log.
+/// Prints the logs.
 pub(crate) async fn run(cluster: &Cluster, arguments: Arguments) -> Result<ExitCode> {
     let Arguments {
-        name,
+        targets,
         follow,
+        max_log_requests,
         tail,
         since,
         since_time,
@@ -89,29 +90,149 @@ pub(crate) async fn run(cluster: &Cluster, arguments: Arguments) -> Result<ExitC
         let since = SignedDuration::try_from(since).unwrap_or(SignedDuration::MAX);
         Timestamp::now().saturating_sub(since).unwrap_or(Timestamp::MIN)
     });
-    let mut options = LogOptions {
+    let options = LogOptions {
         follow,
         // As kubectl has it: -1 is everything.
         tail_lines: tail.and_then(|lines| u64::try_from(lines).ok()),
         since: since.or(since_time),
         rank,
         attempt,
+        timestamps,
         format: Format::Records,
         ..LogOptions::default()
     };
-    let tail = options.tail_lines;
-    let mut screen = Screen::new(timestamps, rank, tail.is_some());
+    let targets = targets.find(cluster).await?;
+    may_be_read(&targets, &options, max_log_requests)?;
+    let (paper, several) = (Paper::default(), targets.len() > 1);
+    let read = |(number, target): (usize, Target)| {
+        let sheet = Sheet {
+            paper: paper.clone(),
+            number,
+            name: several.then(|| target.to_string()),
+        };
+        let options = options.clone();
+        async move {
+            let read = match &target {
+                Target::Task(name) => task(cluster, name, options, sheet).await,
+                Target::Machine(name) => machine(cluster, name, options.tail_lines, sheet).await,
+            };
+            match read {
+                // The others go on, unless nobody reads what they would print.
+                Err(error) if several && !is_unread(&error) => {
+                    complain(&format!("error: {target}: {error:#}"));
+                    Ok(ExitCode::FAILURE)
+                }
+                read => read,
+            }
+        }
+    };
+    let at_once = if follow { targets.len() } else { 1 };
+    let codes: Vec<ExitCode> = futures::stream::iter(targets.into_iter().enumerate())
+        .map(read)
+        .buffered(at_once)
+        .try_collect()
+        .await?;
+    Ok(worst(codes))
+}
+
+/// Success, if all are.
+pub(crate) fn worst(codes: Vec<ExitCode>) -> ExitCode {
+    let failed = codes.into_iter().find(|code| *code != ExitCode::SUCCESS);
+    failed.unwrap_or(ExitCode::SUCCESS)
+}
+
+/// What cannot be, before anything is read.
+fn may_be_read(targets: &[Target], options: &LogOptions, most: usize) -> Result<()> {
+    let machine = targets.iter().find(|target| matches!(target, Target::Machine(_)));
+    if let Some(machine) = machine {
+        let LogOptions {
+            follow,
+            since,
+            rank,
+            attempt,
+            timestamps,
+            ..
+        } = options;
+        if *follow {
+            return Err(anyhow!(
+                "{machine} cannot be followed: without -f it shows what its bootstrap printed so far"
+            ));
+        }
+        if since.is_some() || rank.is_some() || attempt.is_some() || *timestamps {
+            return Err(anyhow!(
+                "the log of {machine} has no times, ranks and attempts: of the flags only --tail is for it"
+            ));
+        }
+    }
+    if options.follow && targets.len() > most {
+        return Err(anyhow!(
+            "you are attempting to follow {} Tasks, but at most {most} are followed at once; use --max-log-requests to raise that",
+            targets.len()
+        ));
+    }
+    Ok(())
+}
+
+/// Prints what a Machine's bootstrap printed.
+async fn machine(cluster: &Cluster, name: &str, tail: Option<u64>, sheet: Sheet) -> Result<ExitCode> {
+    let mut failures = 0;
+    let text = loop {
+        match read_all(cluster, name).await {
+            Ok(text) => break text,
+            Err(Failure::Passing(_)) if failures + 1 < TRIES => failures += 1,
+            Err(failure) => return Err(failure.into()),
+        }
+        sleep(Duration::from_millis(200 << failures)).await;
+    };
+    let text = String::from_utf8_lossy(&text);
+    let prefix = sheet.name.as_ref().map(|name| format!("[{name}] "));
+    sheet.print(last_lines(&text, tail, prefix.as_deref().unwrap_or_default()).as_bytes())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// It is bounded where it is kept; whatever answers, no more than this is held.
+const MOST: u64 = 4 * 1024 * 1024;
+
+async fn read_all(cluster: &Cluster, name: &str) -> Result<Vec<u8>, Failure> {
+    let mut text = Vec::new();
+    let reader = cluster.machine_log(name).await?;
+    let mut reader = Box::pin(reader).take(MOST);
+    match timeout(SILENCE, reader.read_to_end(&mut text)).await {
+        Ok(Ok(_)) => Ok(text),
+        Ok(Err(error)) => Err(Failure::Passing(error.into())),
+        Err(_) => Err(Failure::Passing(anyhow!("the server is silent"))),
+    }
+}
+
+/// The last lines of a text, each whole and with something in front of it.
+fn last_lines(text: &str, count: Option<u64>, prefix: &str) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    let count = count.and_then(|count| usize::try_from(count).ok());
+    let from = lines.len().saturating_sub(count.unwrap_or(lines.len()));
+    lines[from..]
+        .iter()
+        .flat_map(|line| [prefix, line, "\n"])
+        .collect()
+}
+
+/// Prints the log of a Task.
+async fn task(cluster: &Cluster, name: &str, mut options: LogOptions, sheet: Sheet) -> Result<ExitCode> {
+    let (follow, tail, rank) = (options.follow, options.tail_lines, options.rank);
+    let attempt = options.attempt;
+    let mut screen = Screen::new(options.timestamps, rank, tail.is_some(), sheet);
+    // The lines have their times in any case.
+    options.timestamps = false;
     let mut failures = 0;
     loop {
         options.positions = screen.positions();
         // Lines that came while the connection was lost are no part of what was left out.
         options.tail_lines = tail.filter(|_| !screen.knows_all());
-        match read(cluster, &name, &options, &mut screen).await? {
+        match read(cluster, name, &options, &mut screen).await? {
             Stream::Ended if !follow => break,
             Stream::Ended => {
                 failures = 0;
                 // The stream ends with the Task, but also when the server restarts.
-                match cluster.task(&name).await {
+                match cluster.task(name).await {
                     Ok(Some(task)) if phase(&task).is_finished() || attempt.is_some() => break,
                     Ok(None) => break,
                     Err(Failure::Lasting(error)) => {
@@ -131,7 +252,7 @@ pub(crate) async fn run(cluster: &Cluster, arguments: Arguments) -> Result<ExitC
                 }
                 if failures == TRIES {
                     complain(&format!(
-                        "the log cannot be read at the moment, trying again: {error:#}"
+                        "the log of Task {name:?} cannot be read at the moment, trying again: {error:#}"
                     ));
                 }
             }
@@ -140,7 +261,7 @@ pub(crate) async fn run(cluster: &Cluster, arguments: Arguments) -> Result<ExitC
     }
     screen.finish()?;
     if follow {
-        verdict(cluster, &name).await
+        verdict(cluster, name).await
     } else {
         Ok(ExitCode::SUCCESS)
     }
@@ -267,225 +388,63 @@ async fn verdict(cluster: &Cluster, name: &str) -> Result<ExitCode> {
     Err(last.unwrap_or_else(|| anyhow!("whether Task {name:?} succeeded cannot be seen")))
 }
 
-/// What was printed so far, and how to go on.
-struct Screen {
-    timestamps: bool,
-    /// The only rank that is asked for.
-    only: Option<u32>,
-    /// The server chooses where the attempt begins that is printed: only its last lines
-    /// were asked for.
-    tail: bool,
-    /// Attempt that is printed; 0 = none yet.
-    attempt: u32,
-    /// Runs of it that are sent.
-    runs: u32,
-    joiner: Joiner,
-    /// Next offset of each rank.
-    offsets: BTreeMap<u32, u64>,
-    /// Something was added since the last look for an unfinished line.
-    unfinished: bool,
-    buffer: Vec<u8>,
-}
-
-impl Screen {
-    fn new(timestamps: bool, only: Option<u32>, tail: bool) -> Self {
-        Self {
-            timestamps,
-            only,
-            tail,
-            attempt: 0,
-            runs: 0,
-            joiner: Joiner::default(),
-            offsets: BTreeMap::new(),
-            unfinished: false,
-            buffer: Vec::new(),
-        }
-    }
-
-    fn waiting(&self) -> bool {
-        self.attempt == 0
-    }
-
-    /// Whether it is known of each rank where to go on.
-    fn knows_all(&self) -> bool {
-        self.attempt > 0 && self.ranks().all(|rank| self.offsets.contains_key(&rank))
-    }
-
-    fn ranks(&self) -> impl Iterator<Item = u32> + use<> {
-        let (first, last) = self
-            .only
-            .map_or((0, self.runs), |rank| (rank, rank.saturating_add(1)));
-        first..last
-    }
-
-    fn positions(&self) -> Vec<Position> {
-        let attempt = self.attempt;
-        self.offsets
-            .iter()
-            .map(|(&rank, &offset)| Position {
-                attempt,
-                rank,
-                offset,
-            })
-            .collect()
-    }
-
-    /// One line of the stream; whether it was a record.
-    fn line(&mut self, line: &Bytes) -> io::Result<bool> {
-        match parse_framed(line) {
-            None => return Ok(false),
-            Some(Framed::Notice(text)) => {
-                self.joiner.break_line(&mut self.buffer);
-                self.print()?;
-                complain(&text);
-                return Ok(false);
-            }
-            Some(Framed::Attempt { attempt, runs }) => {
-                if attempt != self.attempt {
-                    self.joiner.finish(&mut self.buffer);
-                    self.joiner.break_line(&mut self.buffer);
-                    self.print()?;
-                    if self.attempt > 0 {
-                        complain(&format!("--- attempt {attempt} ---"));
-                        self.tail = false;
-                    }
-                    let style = Style {
-                        ranks: runs > 1,
-                        timestamps: self.timestamps,
-                    };
-                    self.joiner = Joiner::new(style);
-                    self.attempt = attempt;
-                    self.offsets.clear();
-                }
-                self.runs = runs;
-                if !self.tail {
-                    for rank in self.ranks() {
-                        self.offsets.entry(rank).or_default();
-                    }
-                }
-                return Ok(false);
-            }
-            Some(Framed::Position {
-                attempt: _,
-                rank,
-                offset,
-            }) => {
-                let seen = self.offsets.entry(rank).or_default();
-                *seen = offset.max(*seen);
-                return Ok(false);
-            }
-            Some(Framed::Record {
-                attempt: _,
-                rank,
-                record,
-            }) => {
-                // What was seen already is not shown again, whatever the server sends.
-                let seen = self.offsets.entry(rank).or_default();
-                if record.end > *seen {
-                    *seen = record.end;
-                    self.joiner.push(rank, &record, &mut self.buffer);
-                    self.unfinished = true;
-                }
-            }
-        }
-        self.print()?;
-        Ok(true)
-    }
-
-    /// Nothing came for a moment.
-    fn idle(&mut self) -> io::Result<()> {
-        if std::mem::take(&mut self.unfinished) {
-            self.joiner.idle(&mut self.buffer);
-            self.print()?;
-        }
-        Ok(())
-    }
-
-    fn finish(&mut self) -> io::Result<()> {
-        self.joiner.finish(&mut self.buffer);
-        self.print()
-    }
-
-    fn print(&mut self) -> io::Result<()> {
-        if !self.buffer.is_empty() {
-            let mut out = io::stdout().lock();
-            out.write_all(&self.buffer)?;
-            out.flush()?;
-            self.buffer.clear();
-        }
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn screen(lines: &[&str]) -> Screen {
-        told(Screen::new(false, None, false), lines)
-    }
-
-    fn told(mut screen: Screen, lines: &[&str]) -> Screen {
-        for line in lines {
-            // Printing is not what is tested.
-            let _ = screen.line(&Bytes::from(format!("{line}\n")));
-        }
-        screen
-    }
-
-    #[test]
-    fn a_new_connection_goes_on_after_the_last_record() {
-        let screen = screen(&["# 2 2", "2 0 10 1 o F a", "2 1 7 1 o F b", "2 0 21 2 o P c", ""]);
-        assert_eq!(
-            screen.positions(),
-            [
-                Position {
-                    attempt: 2,
-                    rank: 0,
-                    offset: 21
-                },
-                Position {
-                    attempt: 2,
-                    rank: 1,
-                    offset: 7
-                }
-            ]
-        );
-        assert!(!screen.waiting());
-    }
-
-    #[test]
-    fn the_next_attempt_begins_at_its_beginning() {
-        let screen = screen(&["# 1 1", "1 0 10 1 o F a", "# 1 1", "# 2 1"]);
-        assert_eq!(screen.attempt, 2);
-        assert_eq!(at(&screen), [(2, 0, 0)]);
-    }
-
-    fn at(screen: &Screen) -> Vec<(u32, u32, u64)> {
-        let positions = screen.positions();
-        positions.iter().map(|p| (p.attempt, p.rank, p.offset)).collect()
-    }
-
-    #[test]
-    fn the_tail_is_asked_for_until_the_server_said_where_each_rank_begins() {
-        let tail = || Screen::new(false, None, true);
-        assert!(!tail().knows_all());
-        let half = told(tail(), &["# 1 2", "@ 1 0 50"]);
-        assert!(!half.knows_all());
-        let all = told(half, &["1 1 70 1 o F a"]);
-        assert!(all.knows_all());
-        assert_eq!(at(&all), [(1, 0, 50), (1, 1, 70)]);
-        let next = told(all, &["# 2 2"]);
-        assert!(next.knows_all(), "a later attempt is shown from its beginning");
-        assert_eq!(at(&next), [(2, 0, 0), (2, 1, 0)]);
-        let one = told(Screen::new(false, Some(7), true), &["# 1 1", "@ 1 7 3"]);
-        assert!(one.knows_all());
-        assert_eq!(at(&one), [(1, 7, 3)]);
-    }
 
     #[test]
     fn durations_are_written_as_in_specs() {
         assert_eq!(duration("10m"), Ok(Duration::from_mins(10)));
         assert!(duration("ten").unwrap_err().contains("30s"));
+    }
+
+    #[test]
+    fn the_log_of_a_machine_is_shown_from_its_end_with_whose_it_is() {
+        let text = "a\nb\nc";
+        assert_eq!(last_lines(text, None, ""), "a\nb\nc\n");
+        assert_eq!(
+            last_lines(text, Some(2), "[machine/m] "),
+            "[machine/m] b\n[machine/m] c\n"
+        );
+        assert_eq!(last_lines(text, Some(0), ""), "");
+        assert_eq!(last_lines(text, Some(99), ""), "a\nb\nc\n");
+        assert_eq!(last_lines("", None, "x"), "");
+    }
+
+    fn refused(targets: &[Target], options: &LogOptions, most: usize) -> String {
+        let refused = may_be_read(targets, options, most);
+        refused.map_or_else(|error| error.to_string(), |()| String::new())
+    }
+
+    #[test]
+    fn what_cannot_be_read_so_is_refused_with_what_can() {
+        let tasks: Vec<Target> = (0..6).map(|n| Target::Task(format!("t-{n}"))).collect();
+        let machine = [Target::Machine("m".into())];
+        let plain = LogOptions::default();
+        let follow = LogOptions {
+            follow: true,
+            ..LogOptions::default()
+        };
+        let rank = LogOptions {
+            rank: Some(0),
+            ..LogOptions::default()
+        };
+        assert_eq!(refused(&tasks, &plain, 5), "", "one after the other");
+        assert_eq!(refused(&tasks[..5], &follow, 5), "");
+        assert_eq!(
+            refused(&tasks, &follow, 5),
+            "you are attempting to follow 6 Tasks, but at most 5 are followed at once; use --max-log-requests to raise that"
+        );
+        assert_eq!(refused(&machine, &plain, 5), "");
+        assert!(refused(&machine, &follow, 5).contains("without -f"));
+        assert!(refused(&machine, &rank, 5).contains("--tail"));
+    }
+
+    #[test]
+    fn one_failure_among_many_is_the_exit_code_of_all() {
+        let (good, bad) = (ExitCode::SUCCESS, ExitCode::FAILURE);
+        assert_eq!(worst(vec![good, bad, good]), bad);
+        assert_eq!(worst(vec![good, good]), good);
+        assert_eq!(worst(vec![]), good);
     }
 }

@@ -1,4 +1,4 @@
-//! `kubectl skyward`: logs and results of Tasks.
+//! `kubectl skyward`: logs and results of Tasks, logs of Machines.
 //!
 //! A kubectl plugin: any executable `kubectl-skyward` on the PATH. It asks the Kubernetes
 //! API server only, with the user's own rights; nothing of a cloud or a machine is needed.
@@ -6,7 +6,10 @@
 mod api;
 mod logs;
 mod results;
+mod rows;
+mod screen;
 mod table;
+mod target;
 
 use std::{io::Write, path::PathBuf, process::ExitCode};
 
@@ -18,8 +21,8 @@ use crate::api::Cluster;
 /// Logs and results of Skyward's Tasks.
 ///
 /// Needs the aggregated API subresources.skyward.dev (chart value subresources.enabled) and
-/// the right to `get` tasks.skyward.dev, and tasks/log and tasks/result in the group
-/// subresources.skyward.dev.
+/// the right to `get` tasks.skyward.dev (for -l also to `list` them), and tasks/log, tasks/result
+/// and machines/log in the group subresources.skyward.dev.
 #[derive(Parser)]
 #[command(name = "kubectl skyward", bin_name = "kubectl skyward", version)]
 struct Cli {
@@ -32,7 +35,7 @@ struct Cli {
 /// Which cluster and namespace, as kubectl has it.
 #[derive(Args)]
 struct Access {
-    /// Namespace of the Task. Default: that of the context.
+    /// Namespace of the Tasks and Machines. Default: that of the context.
     #[arg(short, long, global = true, value_name = "NAMESPACE")]
     namespace: Option<String>,
     /// The kubeconfig file. Default: $KUBECONFIG, then ~/.kube/config.
@@ -48,26 +51,39 @@ struct Access {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Prints what a Task's runs printed.
+    /// Prints what Tasks' runs printed, or what the bootstrap of a Machine printed.
     ///
-    /// With several ranks each line begins with `[rank]`. With --follow it goes on until the
-    /// Task has ended, through restarts of the Task, of the controller and of the connection,
-    /// and no line is lost or shown twice; the exit code is 1 when the Task failed.
+    /// With several ranks each line begins with `[rank]`, with several Tasks with `[name/rank]`. With
+    /// --follow it goes on until the Task has ended, through restarts of the Task, of the
+    /// controller and of the connection, and no line is lost or shown twice; the exit code is 1
+    /// when a Task failed, or its log could not be read.
+    ///
+    /// machine/NAME is for Machines that do not become ready: what the bootstrap printed of one
+    /// that is prepared now, or of one of the last of its Pool that failed, also when the Machine
+    /// is gone.
     #[command(after_help = "\
 Examples:
   kubectl skyward logs train                     all of it, all ranks
   kubectl skyward logs -f train                  as it comes, until the Task has ended
   kubectl skyward logs train --rank 3 --tail 20  the last 20 lines of rank 3
   kubectl skyward logs train --since 10m --timestamps
-  kubectl skyward logs train --attempt 1         what was printed before a machine was lost")]
+  kubectl skyward logs train --attempt 1         what was printed before a machine was lost
+  kubectl skyward logs prepare train             of both, one after the other
+  kubectl skyward logs -f -l sweep=lr            of all Tasks with that label, as it comes
+  kubectl skyward logs machine/train-5b9d2-0-1   why that Machine could not be prepared")]
     Logs(logs::Arguments),
-    /// Prints how a Task's runs ended and what its function returned.
+    /// Prints how Tasks' runs ended and what their functions returned.
+    ///
+    /// Several are printed each under its name, with -o json as one object by their names. What
+    /// could not be read is said on standard error; the exit code is 1 then.
     #[command(after_help = "\
 Examples:
   kubectl skyward results train                  a table, values shortened
   kubectl skyward results train -o json          everything that is known, as an array
   kubectl skyward results train -o raw           the value itself; for several ranks an array
-  kubectl skyward results train --rank 3 -o raw > value.json")]
+  kubectl skyward results train --rank 3 -o raw > value.json
+  kubectl skyward results prepare train          a table for each
+  kubectl skyward results -l sweep=lr -o json    an object of arrays, by name")]
     Results(results::Arguments),
     /// Prints the version of this plugin.
     Version,
@@ -91,8 +107,8 @@ fn main() -> ExitCode {
     };
     match runtime.block_on(run(cli)) {
         Ok(code) => code,
-        // Whoever reads our output has enough, as `head` has.
-        Err(error) if error.downcast_ref::<std::io::Error>().is_some_and(is_broken_pipe) => ExitCode::SUCCESS,
+        // The reader of our output has enough, as `head` has.
+        Err(error) if is_unread(&error) => ExitCode::SUCCESS,
         Err(error) => {
             complain(&format!("error: {error:#}"));
             ExitCode::FAILURE
@@ -120,11 +136,78 @@ async fn run(cli: Cli) -> Result<ExitCode> {
     }
 }
 
-fn is_broken_pipe(error: &std::io::Error) -> bool {
-    error.kind() == std::io::ErrorKind::BrokenPipe
+/// Whether nobody reads our output any more.
+fn is_unread(error: &anyhow::Error) -> bool {
+    let error = error.downcast_ref::<std::io::Error>();
+    error.is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
 }
 
 /// Says something on standard error; nothing can be done when even that fails.
 fn complain(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(line: &str) -> Result<Cli, String> {
+        let words = std::iter::once("kubectl-skyward").chain(line.split_whitespace());
+        Cli::try_parse_from(words).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn names_or_a_selector_say_what_is_meant_and_never_both() {
+        for line in [
+            "logs train",
+            "logs -f train task/other",
+            "logs machine/m --tail 5",
+            "logs -l app=train,team!=x --follow",
+            "logs a b c --max-log-requests 9",
+            "results a b -o json",
+            "results -l app=train -n team",
+        ] {
+            assert!(
+                parsed(line).is_ok(),
+                "{line}: {}",
+                parsed(line).err().unwrap_or_default()
+            );
+        }
+        for (line, word) in [
+            ("logs", "NAME"),
+            ("results", "NAME"),
+            ("logs train -l app=train", "cannot be used with"),
+            ("logs pod/x", "machine/NAME"),
+            ("logs a --max-log-requests x", "invalid value"),
+        ] {
+            let error = parsed(line).err().unwrap_or_default();
+            assert!(error.contains(word), "{line}: {error}");
+        }
+    }
+
+    #[test]
+    fn every_example_of_the_help_is_understood() {
+        use clap::CommandFactory as _;
+        let mut seen = 0;
+        for command in Cli::command().get_subcommands() {
+            let examples = command
+                .get_after_help()
+                .map(ToString::to_string)
+                .unwrap_or_default();
+            for line in examples
+                .lines()
+                .filter_map(|line| line.trim().strip_prefix("kubectl skyward "))
+            {
+                let line = line.split("  ").next().unwrap_or_default();
+                let line = line.split(" > ").next().unwrap_or_default();
+                assert!(
+                    parsed(line).is_ok(),
+                    "{line}: {}",
+                    parsed(line).err().unwrap_or_default()
+                );
+                seen += 1;
+            }
+        }
+        assert!(seen > 10, "{seen}");
+    }
 }

@@ -10,31 +10,29 @@ use std::{
 use anyhow::{Result, anyhow};
 use clap::{Args, ValueEnum};
 use futures::{AsyncReadExt, StreamExt, TryStreamExt};
-use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json, value::RawValue};
-use skyward_api::{TaskStatus, task::RunResult};
+use skyward_api::TaskStatus;
 use tokio::time::sleep;
 
 use crate::{
-    api::{Cluster, Failure, task_name},
-    complain, table,
+    api::{Cluster, Failure},
+    complain,
+    logs::worst,
+    rows::{HEADINGS, Row, SMALL, Shown, rows},
+    table,
+    target::{Target, Targets},
 };
 
-/// Longest value in a table.
-const SHORT: usize = 60;
-/// A larger value is not fetched for a table, in bytes.
-const SMALL: usize = 4096;
 /// Values fetched at once for a table.
 const AT_ONCE: usize = 16;
 /// Tries in a row that bring nothing.
 const TRIES: u32 = 4;
 
 /// Arguments of `results`.
-#[derive(Args)]
+#[derive(Args, Debug)]
 pub(crate) struct Arguments {
-    /// Name of the Task.
-    #[arg(value_parser = task_name)]
-    name: String,
+    #[command(flatten)]
+    targets: Targets,
     /// Only this rank.
     #[arg(long, value_name = "N")]
     rank: Option<u32>,
@@ -47,19 +45,125 @@ pub(crate) struct Arguments {
 enum Output {
     /// For people.
     Table,
-    /// An array with all that is known of each run.
+    /// An array with all that is known of each run; of several Tasks an object of such arrays.
     Json,
-    /// The function's return value as JSON; of several ranks an array of {rank, value}.
+    /// The function's return value as JSON; of several ranks an array of {rank, value}. For one Task.
     Raw,
 }
 
 /// Prints the results.
 pub(crate) async fn run(cluster: &Cluster, arguments: Arguments) -> Result<ExitCode> {
-    let Arguments { name, rank, output } = arguments;
-    if output == Output::Raw {
-        return raw(cluster, &name, rank).await;
+    let Arguments {
+        targets,
+        rank,
+        output,
+    } = arguments;
+    let is_one = targets.is_one();
+    let names = tasks(targets.find(cluster).await?)?;
+    if let (true, [name]) = (is_one, names.as_slice()) {
+        if output == Output::Raw {
+            return raw(cluster, name, rank).await;
+        }
+        print(&gather(cluster, name, rank, output).await?, output, "")?;
+        return Ok(ExitCode::SUCCESS);
     }
-    let task = cluster.task(&name).await?.ok_or_else(|| {
+    if output == Output::Raw {
+        return Err(anyhow!(
+            "-o raw prints the value of one Task; of several -o json prints an object"
+        ));
+    }
+    several(cluster, &names, rank, output).await
+}
+
+/// Prints those of several Tasks: one that cannot be read keeps no other from it.
+async fn several(cluster: &Cluster, names: &[String], rank: Option<u32>, output: Output) -> Result<ExitCode> {
+    let mut codes = vec![ExitCode::SUCCESS];
+    let mut objects = Vec::new();
+    for name in names {
+        match gather(cluster, name, rank, output).await {
+            Ok(found) if output == Output::Json => objects.push(member(name, &found.json())),
+            Ok(found) => {
+                let gap = if codes.len() > 1 { "\n" } else { "" };
+                print(&found, output, &format!("{gap}{name}:\n"))?;
+                codes.push(ExitCode::SUCCESS);
+            }
+            Err(error) => {
+                complain(&format!("error: {name}: {error:#}"));
+                codes.push(ExitCode::FAILURE);
+            }
+        }
+    }
+    if output == Output::Json {
+        writeln!(io::stdout(), "{}", object(&objects))?;
+    }
+    Ok(worst(codes))
+}
+
+/// One member of a JSON object.
+fn member(name: &str, json: &str) -> String {
+    format!("{}: {json}", Value::from(name))
+}
+
+fn object(members: &[String]) -> String {
+    if members.is_empty() {
+        return "{}".to_owned();
+    }
+    format!("{{\n{}\n}}", members.join(",\n"))
+}
+
+/// Names of Tasks: nothing else has results.
+fn tasks(targets: Vec<Target>) -> Result<Vec<String>> {
+    let name = |target| match target {
+        Target::Task(name) => Ok(name),
+        machine @ Target::Machine(_) => Err(anyhow!(
+            "{machine} has no results: only Tasks have; `kubectl skyward logs {machine}` shows what its bootstrap printed"
+        )),
+    };
+    targets.into_iter().map(name).collect()
+}
+
+/// What is known of a Task.
+struct Gathered {
+    name: String,
+    rows: Vec<Row>,
+}
+
+impl Gathered {
+    fn json(&self) -> String {
+        let list: Vec<String> = self.rows.iter().map(Row::json).collect();
+        if list.is_empty() {
+            return "[]".to_owned();
+        }
+        format!("[\n{}\n]", list.join(",\n"))
+    }
+}
+
+/// Prints what is known of a Task, under a heading.
+fn print(found: &Gathered, output: Output, heading: &str) -> Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(heading.as_bytes())?;
+    if output == Output::Json {
+        writeln!(out, "{}", found.json())?;
+        return Ok(());
+    }
+    let Gathered { name, rows } = found;
+    if rows.is_empty() {
+        out.flush()?;
+        complain(&format!("Task {name:?} has no results yet"));
+        return Ok(());
+    }
+    let cells: Vec<Vec<String>> = rows.iter().map(Row::cells).collect();
+    out.write_all(table::render(&HEADINGS, &cells).as_bytes())?;
+    for row in rows.iter().filter(|row| !row.message.is_empty()) {
+        out.flush()?;
+        complain(&format!("rank {}: {}", row.rank, row.message));
+    }
+    Ok(())
+}
+
+/// Reads what is known of a Task.
+async fn gather(cluster: &Cluster, name: &str, rank: Option<u32>, output: Output) -> Result<Gathered> {
+    let task = cluster.task(name).await?.ok_or_else(|| {
         let namespace = &cluster.namespace;
         anyhow!("there is no Task {name:?} in the namespace {namespace:?}; `kubectl get tasks.skyward.dev -A` lists all")
     })?;
@@ -71,10 +175,10 @@ pub(crate) async fn run(cluster: &Cluster, arguments: Arguments) -> Result<ExitC
     let mut rows = rows(&status, rank);
     if task.spec.function.is_some() && phase.is_finished() {
         match output {
-            Output::Table | Output::Raw => fill_small(cluster, &name, &mut rows).await?,
+            Output::Table | Output::Raw => fill_small(cluster, name, &mut rows).await?,
             Output::Json if is_incomplete(&status, rank) => {
-                let several = rank.is_none() && several(&status);
-                for (rank, value) in fetch(cluster, &name, rank, several, &rows).await? {
+                let several = rank.is_none() && is_array(&status);
+                for (rank, value) in fetch(cluster, name, rank, several, &rows).await? {
                     rows.entry(rank).or_insert_with(|| Row::of(rank)).value = Some(Shown::Text(value));
                 }
             }
@@ -82,41 +186,16 @@ pub(crate) async fn run(cluster: &Cluster, arguments: Arguments) -> Result<ExitC
         }
     }
     let rows: Vec<Row> = rows.into_values().collect();
-    let mut out = io::stdout().lock();
-    match output {
-        Output::Json => {
-            let list: Vec<String> = rows.iter().map(Row::json).collect();
-            let list = list.join(",\n");
-            writeln!(
-                out,
-                "{}",
-                if list.is_empty() {
-                    "[]".to_owned()
-                } else {
-                    format!("[\n{list}\n]")
-                }
-            )?;
-        }
-        Output::Table | Output::Raw => {
-            if rows.is_empty() {
-                complain(&format!("Task {name:?} has no results yet"));
-            } else {
-                let cells: Vec<Vec<String>> = rows.iter().map(Row::cells).collect();
-                out.write_all(table::render(&HEADINGS, &cells).as_bytes())?;
-            }
-            for row in rows.iter().filter(|row| !row.message.is_empty()) {
-                out.flush()?;
-                complain(&format!("rank {}: {}", row.rank, row.message));
-            }
-        }
-    }
     if let Some(rank) = rank
         && rows.is_empty()
         && phase.is_finished()
     {
         return Err(anyhow!("Task {name:?} has no rank {rank}"));
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(Gathered {
+        name: name.to_owned(),
+        rows,
+    })
 }
 
 /// The return value as the API gives it, without ever holding it whole.
@@ -181,7 +260,7 @@ fn query(rank: Option<u32>, offset: u64) -> String {
 }
 
 /// Whether the result API answers with an array of ranks.
-fn several(status: &TaskStatus) -> bool {
+fn is_array(status: &TaskStatus) -> bool {
     status.placed.len() > 1
 }
 
@@ -289,219 +368,10 @@ async fn small(cluster: &Cluster, name: &str, rank: u32) -> Result<Option<Shown>
     }
 }
 
-const SUCCEEDED: &str = skyward_api::condition::reason::SUCCEEDED;
-
-const HEADINGS: [&str; 6] = ["RANK", "MACHINE", "STATUS", "EXIT", "DURATION", "VALUE"];
-
-/// A return value, as far as it is shown.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Shown {
-    /// Its JSON.
-    Text(String),
-    /// It has more bytes than a table asks for.
-    Large,
-}
-
-/// One run, from the status and the values.
-#[derive(Clone, Debug, Default, PartialEq)]
-struct Row {
-    rank: u32,
-    result: Option<RunResult>,
-    reason: String,
-    message: String,
-    value: Option<Shown>,
-}
-
-/// Rows in order of rank: the status has details of at most eight runs, the others are known
-/// as ranges of ranks that succeeded or failed.
-fn rows(status: &TaskStatus, only: Option<u32>) -> BTreeMap<u32, Row> {
-    let mut rows: BTreeMap<u32, Row> = BTreeMap::new();
-    let named = [
-        (&status.succeeded_ranks, SUCCEEDED),
-        (&status.failed_ranks, "Failed"),
-    ];
-    for (ranges, reason) in named {
-        for rank in expand(ranges) {
-            let reason = reason.to_owned();
-            rows.insert(
-                rank,
-                Row {
-                    reason,
-                    ..Row::of(rank)
-                },
-            );
-        }
-    }
-    for result in &status.results {
-        let row = Row {
-            rank: result.rank,
-            reason: result.reason.clone(),
-            message: result.message.clone(),
-            value: result.value.as_ref().map(|value| Shown::Text(value.to_string())),
-            result: Some(result.clone()),
-        };
-        rows.insert(result.rank, row);
-    }
-    rows.retain(|rank, _| only.is_none_or(|only| only == *rank));
-    rows
-}
-
-/// Ranks of `0-3,5`.
-fn expand(ranges: &str) -> Vec<u32> {
-    let mut ranks = Vec::new();
-    for range in ranges.split(',').filter(|range| !range.is_empty()) {
-        let (first, last) = range.split_once('-').unwrap_or((range, range));
-        if let (Ok(first), Ok(last)) = (first.parse::<u32>(), last.parse::<u32>()) {
-            ranks.extend(first..=last.min(first.saturating_add(skyward_api::MAX_POOL_NODES)));
-        }
-    }
-    ranks
-}
-
-impl Row {
-    fn of(rank: u32) -> Self {
-        Self {
-            rank,
-            ..Self::default()
-        }
-    }
-
-    /// Whether the store may have a small value that the status does not show.
-    fn wants_value(&self) -> bool {
-        let bytes = self.result.as_ref().map(|result| result.value_bytes);
-        self.value.is_none()
-            && match bytes {
-                Some(bytes) => {
-                    bytes.is_some_and(|bytes| usize::try_from(bytes).is_ok_and(|bytes| bytes <= SMALL))
-                }
-                None => self.reason == SUCCEEDED,
-            }
-    }
-
-    fn cells(&self) -> Vec<String> {
-        let result = self.result.as_ref();
-        let exit = match result {
-            Some(RunResult {
-                exit_code: Some(code),
-                ..
-            }) => code.to_string(),
-            Some(RunResult { signal, .. }) if !signal.is_empty() => signal.clone(),
-            _ => "-".to_owned(),
-        };
-        let value = match (&self.value, result.and_then(|result| result.value_bytes)) {
-            (Some(Shown::Text(value)), _) => shorten(value, SHORT),
-            (_, Some(bytes)) => format!("({bytes} bytes)"),
-            (Some(Shown::Large), None) => format!("(more than {SMALL} bytes)"),
-            (None, None) => "-".to_owned(),
-        };
-        vec![
-            self.rank.to_string(),
-            result.map_or_else(|| "-".to_owned(), |result| result.machine.clone()),
-            if self.reason.is_empty() {
-                "-".to_owned()
-            } else {
-                self.reason.clone()
-            },
-            exit,
-            result.and_then(took).unwrap_or_else(|| "-".to_owned()),
-            value,
-        ]
-    }
-
-    /// An object; the value stands in it as the function gave it.
-    fn json(&self) -> String {
-        let mut object = match self.result.as_ref().map(serde_json::to_value) {
-            Some(Ok(Value::Object(object))) => object,
-            _ => serde_json::Map::new(),
-        };
-        object.insert("rank".to_owned(), json!(self.rank));
-        if !self.reason.is_empty() {
-            object.insert("reason".to_owned(), json!(self.reason));
-        }
-        let mut members: Vec<(String, String)> = object
-            .into_iter()
-            .filter(|(name, _)| name != "value")
-            .map(|(name, member)| (name, member.to_string()))
-            .collect();
-        if let Some(Shown::Text(value)) = &self.value {
-            members.push(("value".to_owned(), value.clone()));
-        }
-        let lines: Vec<String> = members
-            .iter()
-            .map(|(name, text)| format!("    {}: {text}", Value::from(name.as_str())))
-            .collect();
-        format!("  {{\n{}\n  }}", lines.join(",\n"))
-    }
-}
-
-/// How long a run took, such as `1m12s`.
-fn took(result: &RunResult) -> Option<String> {
-    let (start, end): (Timestamp, Timestamp) =
-        (result.started_at.as_ref()?.0, result.finished_at.as_ref()?.0);
-    Some(human(end.duration_since(start)))
-}
-
-fn human(length: SignedDuration) -> String {
-    let seconds = length.as_secs().max(0);
-    match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
-        // Times in the status are whole seconds.
-        (0, 0, 0) => "<1s".to_owned(),
-        (0, 0, seconds) => format!("{seconds}s"),
-        (0, minutes, seconds) => format!("{minutes}m{seconds}s"),
-        (hours, minutes, _) => format!("{hours}h{minutes}m"),
-    }
-}
-
-fn shorten(text: &str, longest: usize) -> String {
-    if text.chars().count() <= longest {
-        return text.to_owned();
-    }
-    text.chars().take(longest - 1).chain(['…']).collect()
-}
-
 #[cfg(test)]
 mod tests {
-    use skyward_api::Task;
-
     use super::*;
-
-    fn task(placement: &str, status: Value) -> Task {
-        serde_json::from_value(json!({
-            "apiVersion": "skyward.dev/v1alpha1", "kind": "Task", "metadata": { "name": "t" },
-            "spec": { "pool": "p", "placement": placement, "function": { "source": "x" } }, "status": status,
-        }))
-        .unwrap()
-    }
-
-    fn rows_of(task: &Task) -> BTreeMap<u32, Row> {
-        rows(task.status.as_ref().unwrap(), None)
-    }
-
-    fn cells(rows: &BTreeMap<u32, Row>) -> Vec<Vec<String>> {
-        rows.values().map(Row::cells).collect()
-    }
-
-    #[test]
-    fn a_row_tells_how_a_run_ended() {
-        let task = task(
-            "all",
-            json!({
-                "phase": "Failed", "placed": ["0.1", "1.1"], "succeededRanks": "0", "failedRanks": "1",
-                "results": [
-                    { "rank": 1, "machine": "m-1", "attempt": 1, "reason": "KilledBySignal", "signal": "SIGKILL", "message": "killed" },
-                    { "rank": 0, "machine": "m-0", "attempt": 1, "reason": "Succeeded", "exitCode": 0, "value": { "loss": 0.5 },
-                      "startedAt": "2026-11-20T10:00:00Z", "finishedAt": "2026-11-20T10:01:12Z" },
-                ],
-            }),
-        );
-        assert_eq!(
-            cells(&rows_of(&task)),
-            [
-                ["0", "m-0", "Succeeded", "0", "1m12s", r#"{"loss":0.5}"#],
-                ["1", "m-1", "KilledBySignal", "SIGKILL", "-", "-"],
-            ]
-        );
-    }
+    use crate::rows::tests::{cells, rows_of, task};
 
     #[test]
     fn ranks_beyond_those_in_the_status_are_listed_with_their_values() {
@@ -525,20 +395,6 @@ mod tests {
     }
 
     #[test]
-    fn a_large_value_is_not_fetched_for_the_table() {
-        let result = |bytes: i64| {
-            let result = json!({ "rank": 0, "machine": "m", "attempt": 1, "reason": "Succeeded", "valueBytes": bytes });
-            rows_of(&task(
-                "one",
-                json!({ "phase": "Succeeded", "placed": ["4.1"], "succeededRanks": "0", "results": [result] }),
-            ))
-        };
-        assert!(result(99)[&0].wants_value());
-        assert!(!result(50_000_000)[&0].wants_value());
-        assert_eq!(cells(&result(50_000_000))[0][5], "(50000000 bytes)");
-    }
-
-    #[test]
     fn a_single_run_may_return_what_looks_like_ranks() {
         let list = r#"[{"rank":5,"value":1},{"rank":6,"value":2}]"#;
         assert_eq!(split(list.as_bytes(), Some(0)), [(0, list.to_owned())]);
@@ -547,8 +403,8 @@ mod tests {
             [(5, "1".to_owned()), (6, "2".to_owned())]
         );
         let status = |placed: Value| task("all", json!({ "placed": placed })).status.unwrap();
-        assert!(!several(&status(json!(["0.1"]))));
-        assert!(several(&status(json!(["0.1", "1.1"]))));
+        assert!(!is_array(&status(json!(["0.1"]))));
+        assert!(is_array(&status(json!(["0.1", "1.1"]))));
     }
 
     #[test]
@@ -582,29 +438,34 @@ mod tests {
     }
 
     #[test]
-    fn all_that_is_known_is_json() {
-        let task = task(
-            "one",
-            json!({ "phase": "Succeeded", "placed": ["4.1"], "succeededRanks": "0",
-                "results": [{ "rank": 0, "machine": "m", "attempt": 1, "reason": "Succeeded", "value": { "a": "\"" } }] }),
-        );
-        let row: Value = serde_json::from_str(&rows_of(&task)[&0].json()).unwrap();
-        assert_eq!(
-            row,
-            json!({ "rank": 0, "machine": "m", "attempt": 1, "reason": "Succeeded", "value": { "a": "\"" } })
-        );
+    fn several_tasks_are_one_object_by_their_names() {
+        let of = |placement: &str, results: Value| Gathered {
+            name: "t".into(),
+            rows: rows_of(&task(
+                placement,
+                json!({ "phase": "Succeeded", "placed": ["0.1"], "results": results }),
+            ))
+            .into_values()
+            .collect(),
+        };
+        let run = json!([{ "rank": 0, "machine": "m", "attempt": 1, "reason": "Succeeded", "value": 1 }]);
+        let members = [
+            member("a", &of("one", run).json()),
+            member("b.c", &of("one", json!([])).json()),
+        ];
+        let whole: Value = serde_json::from_str(&object(&members)).unwrap();
+        assert_eq!((&whole["a"][0]["value"], &whole["b.c"]), (&json!(1), &json!([])));
+        assert_eq!(object(&[]), "{}");
     }
 
     #[test]
-    fn long_values_are_shortened_at_a_character() {
-        assert_eq!(shorten("ééé", 3), "ééé");
-        assert_eq!(shorten("éééé", 3), "éé…");
-    }
-
-    #[test]
-    fn ranges_are_ranks() {
-        assert_eq!(expand("0-2,5"), [0, 1, 2, 5]);
-        assert_eq!(expand(""), Vec::<u32>::new());
-        assert_eq!(expand("rubbish"), Vec::<u32>::new());
+    fn a_machine_has_no_results_and_it_is_said_what_it_has() {
+        let refused = tasks(vec![Target::Task("t".into()), Target::Machine("m".into())]);
+        assert!(
+            refused
+                .unwrap_err()
+                .to_string()
+                .contains("kubectl skyward logs machine/m")
+        );
     }
 }

@@ -8,9 +8,10 @@
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
 
-use tokio::sync::watch;
+use tokio::{sync::watch, time::Instant};
 
 use crate::wake::{Feed, Wakeups};
 
@@ -42,7 +43,7 @@ impl std::fmt::Display for Key {
 /// What one dispatcher knows of its Pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PoolLoad {
-    /// Runs on each Machine, by the Machine's name: those placed and not yet collected.
+    /// Runs on each Machine, by the Machine's name: runs that are placed and not yet collected.
     pub runs: BTreeMap<String, u32>,
     /// Machines that the dispatcher knows to be given up: they get no run any more.
     pub closed: BTreeSet<String>,
@@ -54,10 +55,21 @@ pub struct PoolLoad {
     pub running: u32,
 }
 
+/// How long a Pool's status may name numbers of Tasks that are no longer true.
+pub const NUMBERS: Duration = Duration::from_secs(5);
+
+#[derive(Debug)]
+struct Known {
+    load: PoolLoad,
+    /// The numbers of Tasks that the Pool's status was found to say although others are true, and
+    /// since when.
+    outdated: Option<((u32, u32), Instant)>,
+}
+
 /// The board: written by dispatchers, read by Pools and Machines.
 #[derive(Debug)]
 pub struct Board {
-    pools: Mutex<HashMap<Key, PoolLoad>>,
+    pools: Mutex<HashMap<Key, Known>>,
     changed: watch::Sender<u64>,
     idle: Feed<Key>,
 }
@@ -76,9 +88,11 @@ impl Board {
     /// A dispatcher says what it knows. Readers are woken only when it differs.
     pub fn publish(&self, pool: &Key, load: PoolLoad) {
         let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
-        if pools.get(pool) != Some(&load) {
-            let news = pools.get(pool).is_none_or(|old| became_idle(old, &load));
-            pools.insert(pool.clone(), load);
+        let old = pools.get(pool);
+        if old.is_none_or(|old| old.load != load) {
+            let news = old.is_none_or(|old| became_idle(&old.load, &load));
+            let outdated = old.and_then(|old| old.outdated);
+            pools.insert(pool.clone(), Known { load, outdated });
             drop(pools);
             self.changed.send_modify(|n| *n += 1);
             if news {
@@ -87,8 +101,26 @@ impl Board {
         }
     }
 
+    /// Whether it is worth a write that a Pool's status says these numbers of Tasks, running and
+    /// waiting: others have been true for a while. What comes and goes between two looks costs
+    /// nothing, and numbers that never rest are written once each [`NUMBERS`].
+    pub fn outdates(&self, pool: &Key, told: (u32, u32)) -> bool {
+        let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(known) = pools.get_mut(pool) else {
+            return false;
+        };
+        if (known.load.running, known.load.queued) == told {
+            known.outdated = None;
+            return false;
+        }
+        // What was just written has its own time.
+        let outdated = known.outdated.filter(|(before, _)| *before == told);
+        let (_, since) = *known.outdated.insert(outdated.unwrap_or((told, Instant::now())));
+        since.elapsed() >= NUMBERS
+    }
+
     /// Pools of which something became known for the first time, or of which a machine
-    /// became idle: what those who give up machines wait for.
+    /// became idle: the code that gives up machines waits for that.
     pub fn subscribe_idle(&self) -> Arc<Wakeups<Key>> {
         self.idle.subscribe()
     }
@@ -107,7 +139,7 @@ impl Board {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .get(pool)
-            .cloned()
+            .map(|known| known.load.clone())
     }
 
     /// Runs on one Machine; `None` = not known.
@@ -115,14 +147,14 @@ impl Board {
         let pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
         pools
             .get(pool)
-            .map(|load| load.runs.get(machine).copied().unwrap_or(0))
+            .map(|known| known.load.runs.get(machine).copied().unwrap_or(0))
     }
 
     /// Runs that are left on a Machine that was given up. None is left only when its
     /// dispatcher knows that it was: one that does not may be giving it a run just now.
     pub fn runs_left_on(&self, pool: &Key, machine: &str) -> Option<u32> {
         let pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
-        let load = pools.get(pool)?;
+        let load = &pools.get(pool)?.load;
         match load.runs.get(machine).copied().unwrap_or(0) {
             0 if !load.closed.contains(machine) => None,
             runs => Some(runs),
@@ -167,6 +199,33 @@ mod tests {
         board.publish(&pool, load(2));
         assert_eq!(board.runs_on(&pool, "m"), Some(2));
         assert_eq!(board.runs_on(&pool, "other"), Some(0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn numbers_of_tasks_that_never_rest_are_told_all_the_same_and_those_of_a_moment_never() {
+        let board = Board::default();
+        let pool = Key::new("team", "train");
+        let running = |running, queued| PoolLoad {
+            queued,
+            running,
+            ..PoolLoad::default()
+        };
+        assert!(!board.outdates(&pool, (3, 9)), "unknown is not none");
+        let (mut told, mut writes) = ((0, 0), 0);
+        for second in 0..60 {
+            let now = (7 + second % 2, 42 - second / 2);
+            board.publish(&pool, running(now.0, now.1));
+            if board.outdates(&pool, told) {
+                (told, writes) = (now, writes + 1);
+            }
+            tokio::time::advance(Duration::from_secs(1)).await;
+        }
+        assert!((9..=12).contains(&writes), "{writes} writes in a minute");
+        for second in 0..60 {
+            board.publish(&pool, running(second % 2, 0));
+            assert!(!board.outdates(&pool, (0, 0)), "a Task now and then costs none");
+            tokio::time::advance(NUMBERS.saturating_sub(Duration::from_secs(1))).await;
+        }
     }
 
     #[test]

@@ -6,9 +6,12 @@ use std::{
     time::Duration,
 };
 
-use kube::runtime::reflector;
-use skyward_api::{Machine, Offer, Pool, Provider as ProviderObject, offer::Architecture};
-use skyward_core::{Capabilities, Credentials, Provider, ProviderError};
+use k8s_openapi::api::core::v1::{Namespace, ObjectReference};
+use kube::{Resource as _, ResourceExt, core::PartialObjectMeta, runtime::reflector};
+use skyward_api::{
+    Machine, Offer, Pool, Provider as ProviderObject, machine::MachineSpec, offer::Architecture,
+};
+use skyward_core::{Capabilities, CredentialKey, Credentials, Provider, ProviderError};
 use skyward_remote::sessions::Sessions;
 use skyward_store::Store;
 use tokio::{
@@ -24,8 +27,11 @@ use crate::{
     guard::Unreadable,
     health::Health,
     metrics::Metrics,
+    panics::Panics,
     pool::fleet::Fleet,
     provider::{offers::Offers, shortage::Remembered},
+    references::References,
+    restore::{Holds, seal::Seal},
     superseded::Superseded,
     wake::{Feed, Wakeups},
 };
@@ -38,6 +44,9 @@ pub type ProviderFactory =
 /// What a kind of provider can do, which is known before an account of it answers.
 pub type KnownCapabilities = fn(&str) -> Option<&'static Capabilities>;
 
+/// Keys of the Secret of a kind of provider, which are known before there is one.
+pub type KnownKeys = fn(&str) -> &'static [CredentialKey];
+
 /// Shared by all controllers of one process, while it leads.
 #[derive(Clone)]
 pub struct Context {
@@ -45,10 +54,16 @@ pub struct Context {
     pub client: kube::Client,
     /// Settings.
     pub config: Arc<Config>,
-    /// This installation: UID of the kube-system namespace.
+    /// This installation: UID of the kube-system namespace, or what was set.
     pub cluster: String,
+    /// The id of installations that set none, and of records that name none.
+    pub unnamed_cluster: String,
     /// The leader's epoch: grows with each new leader; agents refuse older ones.
     pub epoch: u64,
+    /// What proves our epochs to later leaders.
+    pub seal: Seal,
+    /// Evidence that this cluster has forgotten machines, and the Providers that are held for that.
+    pub holds: Arc<Holds>,
     /// Connections to machines.
     pub sessions: Arc<Sessions>,
     /// Logs and results.
@@ -63,6 +78,8 @@ pub struct Context {
     pub factory: ProviderFactory,
     /// What kinds of provider can do.
     pub capabilities: KnownCapabilities,
+    /// Keys of their Secrets.
+    pub credential_keys: KnownKeys,
     /// Kubernetes Events.
     pub events: Events,
     /// Metrics.
@@ -71,22 +88,66 @@ pub struct Context {
     pub caches: Caches,
     /// Tells what the watches saw, after the caches have it.
     pub feed: Feed,
-    /// The Machines of all Pools, with those just created that no watch has shown yet.
+    /// The Machines of all Pools, including new ones that no watch has shown yet.
     pub fleet: Arc<Fleet>,
-    /// Machines to look at again, from whoever knows that something changed.
+    /// Machines to look at again, from any task that knows that something changed.
     pub machine_wakeups: Arc<Wakeups<Key>>,
     /// What the probes and the debug endpoint answer from.
     pub health: Arc<Health>,
-    /// Told by whoever notices that another process leads.
+    /// Told by any task that notices that another process leads.
     pub superseded: Superseded,
-    /// What can be rented, as the watch shows it.
+    /// The Offers, as the watch shows them.
     pub offers: Arc<Offers>,
+    /// Reads Secrets and ConfigMaps that Tasks and Pools name.
+    pub references: Arc<References>,
     /// Offers that were refused lately.
     pub shortages: Arc<Remembered>,
     /// Architectures for whose machines there is an agent.
     pub architectures: Arc<[Architecture]>,
+    /// Catches the panics of one object's turn.
+    pub panics: Arc<Panics>,
     /// Cancelled when the process shall end.
     pub shutdown: CancellationToken,
+}
+
+impl Context {
+    /// The Provider object of that name, for Events; one that is gone has only that.
+    pub(crate) fn provider_reference(&self, name: &str) -> ObjectReference {
+        let known = self
+            .caches
+            .providers
+            .get(&reflector::ObjectRef::<ProviderObject>::new(name));
+        known.map_or_else(
+            || ObjectReference {
+                kind: Some("Provider".into()),
+                name: Some(name.into()),
+                ..Default::default()
+            },
+            |object| object.object_ref(&()),
+        )
+    }
+
+    /// Names of all Providers, connected or not.
+    pub fn provider_names(&self) -> Vec<String> {
+        let providers = self.caches.providers.state();
+        providers.iter().map(|provider| provider.name_any()).collect()
+    }
+
+    /// Whether proof that this cluster has forgotten something would be known by now.
+    pub fn remembers_all(&self) -> bool {
+        self.holds.is_settled(self.provider_names().iter())
+    }
+
+    /// Whether a Machine was recorded by this installation. One of another is foreign, as in a
+    /// copy of a cluster: it is never dialled, leased, ordered or ended.
+    pub fn is_ours(&self, spec: &MachineSpec) -> bool {
+        is_of(spec, &self.cluster, &self.unnamed_cluster)
+    }
+}
+
+/// Whether a record is of that installation; `unnamed`: the installation of records that name none.
+pub fn is_of(spec: &MachineSpec, cluster: &str, unnamed: &str) -> bool {
+    spec.installation.as_deref().unwrap_or(unnamed) == cluster
 }
 
 /// Caches of our objects, filled by watches that `runtime.rs` starts.
@@ -100,7 +161,9 @@ pub struct Caches {
     pub providers: reflector::Store<ProviderObject>,
     /// Offers.
     pub offers: reflector::Store<Offer>,
-    /// Machines that nobody understands.
+    /// Namespaces; the Pool controller watches them.
+    pub namespaces: reflector::Store<PartialObjectMeta<Namespace>>,
+    /// Machines whose records cannot be read.
     pub unreadable: Arc<Unreadable>,
 }
 
@@ -110,8 +173,10 @@ const TURN: Duration = Duration::from_secs(1);
 /// An account that answered at least once.
 #[derive(Clone)]
 pub struct Account {
-    /// Its client.
+    /// Its client, behind the gate of what is held.
     pub provider: Arc<dyn Provider>,
+    /// The same without that gate: for what a person decided after a restore.
+    pub ungated: Arc<dyn Provider>,
     /// What it was made from.
     pub origin: Origin,
     /// Orders and returns under way at the same time; more wait for their turn.
@@ -119,8 +184,8 @@ pub struct Account {
 }
 
 impl Account {
-    /// A turn, if one comes soon; whoever gets none must look again, for what it would order or
-    /// return may be wanted no longer.
+    /// A turn, if one comes soon; a caller that gets none must look again, for what it would order
+    /// or return may be wanted no longer.
     pub async fn turn(&self) -> Option<SemaphorePermit<'_>> {
         // Never closed, so there is no other error.
         timeout(TURN, self.turns.acquire()).await.ok()?.ok()

@@ -4,6 +4,10 @@
 //! reconcile must not wait for them. What is repeated within some minutes becomes one
 //! Event with a count; starts and completions of Tasks above one per second and Pool
 //! become one Event of the Pool with their number. Failures are never merged away.
+//!
+//! They are written through the core API: only there an Event may carry the times and the
+//! count of old beside the new ones, and `kubectl get events --sort-by=.lastTimestamp` sorts
+//! by those.
 //! `docs/events.md` lists every reason.
 
 use std::{
@@ -14,11 +18,8 @@ use std::{
 
 use jiff::Timestamp;
 use k8s_openapi::{
-    api::{
-        core::v1::ObjectReference,
-        events::v1::{Event, EventSeries},
-    },
-    apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta},
+    api::core::v1::{Event, EventSeries, EventSource, ObjectReference},
+    apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, Time},
 };
 use kube::{
     Api, Client,
@@ -31,7 +32,7 @@ use tokio::{
     time::{Instant, MissedTickBehavior, timeout},
 };
 
-use crate::metrics::Metrics;
+use crate::{metrics::Metrics, panics::caught};
 
 /// Reasons of our Events; `docs/events.md` says when each is published.
 pub mod reason {
@@ -65,13 +66,30 @@ pub mod reason {
     pub const PREEMPTED: &str = "Preempted";
     /// Machine: it could not be brought up.
     pub const MACHINE_FAILED: &str = "MachineFailed";
+    /// Machine: a step of its bootstrap failed; the note has the line that tells the most.
+    pub const BOOTSTRAP_FAILED: &str = "BootstrapFailed";
+    /// Machine: its terms hold no longer, so it is not ordered.
+    pub const ORDER_WITHDRAWN: &str = "OrderWithdrawn";
+    /// Machine: it is dearer than the most that was recorded, so it is ended.
+    pub const PRICE_TOO_HIGH: &str = "PriceTooHigh";
+    /// Machine: the provider's machine with its id carries another mark, and was left alone.
+    pub const FOREIGN_MACHINE: &str = "ForeignMachine";
     /// Machine: the provider says that it is gone.
     pub const MACHINE_DESTROYED: &str = "MachineDestroyed";
     /// Provider: a machine with our mark belonged to nothing and was deleted.
     pub const ORPHAN_DELETED: &str = "OrphanDeleted";
-    /// Provider: it went, and its account may still have something of ours; the note says what.
+    /// Provider: it was deleted, and its account may still have something of ours; the note says
+    /// what.
     pub const LEFT_BEHIND: &str = "LeftBehind";
-    /// Lease: an agent takes orders from a newer leader, so this process ends.
+    /// Provider, Pool, Machine: a panic ended the operator's work on it; the note says what now.
+    pub const INTERNAL_ERROR: &str = "InternalError";
+    /// Pod of the controller: it cannot lead; the note says why.
+    pub const CANNOT_LEAD: &str = "CannotLead";
+    /// Provider: this cluster was restored, or is a copy; the note says which machines wait.
+    pub const RESTORE_DETECTED: &str = "RestoreDetected";
+    /// Provider: a decision about machines without a record was taken, by a person or by time.
+    pub const RESTORE_DECIDED: &str = "RestoreDecided";
+    /// Lease: an agent refuses our epoch and the Lease is not ours, so this process ends.
     pub const SUPERSEDED: &str = "Superseded";
     /// Task: its runs were started.
     pub const TASK_STARTED: &str = "TaskStarted";
@@ -81,6 +99,8 @@ pub mod reason {
     pub const TASK_FAILED: &str = "TaskFailed";
     /// Task: a run of it ended, or should start, and something holds it up; the note says what.
     pub const RUN_HELD_UP: &str = "RunHeldUp";
+    /// Task: the API server does not take its status; the note says what it answers.
+    pub const STATUS_REFUSED: &str = "StatusRefused";
     /// Task: its machine was lost and it starts again.
     pub const TASK_RETRIED: &str = "TaskRetried";
 }
@@ -168,15 +188,23 @@ const DEADLINE: Duration = Duration::from_secs(10);
 impl Events {
     /// A publisher and the task that writes; it ends when all clones are dropped.
     pub fn start(client: Client, instance: String, metrics: Arc<Metrics>) -> (Self, JoinHandle<()>) {
-        // from whoever publishes --Message--> to the writer
+        // from every publisher --Message--> to the writer
         let (event_tx, event_rx) = mpsc::channel(QUEUE);
-        let writer = Writer {
+        let mut writer = Writer {
             client,
             instance,
             recent: Recent::default(),
             metrics: metrics.clone(),
         };
-        (Self { event_tx, metrics }, tokio::spawn(writer.run(event_rx)))
+        let counted = metrics.clone();
+        let writing = async move {
+            let mut event_rx = event_rx;
+            // An Event that nobody can write is lost, and the next one is written.
+            while caught(writer.run(&mut event_rx)).await.is_err() {
+                counted.panicked("events");
+            }
+        };
+        (Self { event_tx, metrics }, tokio::spawn(writing))
     }
 
     /// A publisher that forgets everything, for tests.
@@ -201,7 +229,7 @@ struct Writer {
 }
 
 impl Writer {
-    async fn run(mut self, mut event_rx: mpsc::Receiver<Message>) {
+    async fn run(&mut self, event_rx: &mut mpsc::Receiver<Message>) {
         let mut merger = Merger::default();
         let mut tick = tokio::time::interval(Duration::from_secs(1));
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -232,11 +260,7 @@ impl Writer {
         let events: Api<Event> = Api::namespaced(self.client.clone(), namespace);
         let now = Timestamp::now();
         let outcome = if let Some((name, count)) = self.recent.count_up(regarding, spec) {
-            let series = EventSeries {
-                count,
-                last_observed_time: MicroTime(now),
-            };
-            let patch = Patch::Merge(serde_json::json!({ "series": series }));
+            let patch = Patch::Merge(repeated(count, now));
             let params = PatchParams::default();
             timeout(DEADLINE, events.patch(&name, &params, &patch))
                 .await
@@ -271,22 +295,41 @@ impl Writer {
     }
 }
 
+/// The changed fields of an Event that happened once more.
+fn repeated(count: i32, now: Timestamp) -> serde_json::Value {
+    let series = EventSeries {
+        count: Some(count),
+        last_observed_time: Some(MicroTime(now)),
+    };
+    serde_json::json!({ "series": series, "count": count, "lastTimestamp": Time(now) })
+}
+
+/// The controller that Events name as their reporter.
+const CONTROLLER: &str = "skyward.dev/controller";
+
 fn render(regarding: &ObjectReference, spec: &EventSpec, instance: &str, now: Timestamp) -> Event {
     let object = regarding.name.as_deref().unwrap_or("skyward");
     Event {
         action: Some(spec.action.to_owned()),
         event_time: Some(MicroTime(now)),
+        first_timestamp: Some(Time(now)),
+        last_timestamp: Some(Time(now)),
+        count: Some(1),
+        source: Some(EventSource {
+            component: Some(CONTROLLER.to_owned()),
+            ..Default::default()
+        }),
         metadata: ObjectMeta {
             // An Event's name is its object's and a time, at most 253 characters.
             name: Some(format!("{}.{:x}", cut_name(object), now.as_nanosecond())),
             namespace: regarding.namespace.clone().or_else(|| Some("default".to_owned())),
             ..Default::default()
         },
-        note: Some(cut(&spec.note, 1024)),
+        message: Some(cut(&spec.note, 1024)),
         reason: Some(spec.reason.to_owned()),
-        regarding: Some(regarding.clone()),
+        involved_object: regarding.clone(),
         related: spec.related.clone(),
-        reporting_controller: Some("skyward.dev/controller".to_owned()),
+        reporting_component: Some(CONTROLLER.to_owned()),
         reporting_instance: Some(instance.chars().take(128).collect()),
         type_: Some(
             match spec.kind {
@@ -351,7 +394,7 @@ impl Recent {
     }
 }
 
-/// Merges what comes more than once per second and Pool.
+/// Merges Events that come more than once per second and Pool.
 #[derive(Default)]
 struct Merger {
     // Pool and reason → what came in this second after the first.
@@ -492,6 +535,30 @@ mod tests {
             ..spec
         };
         assert_eq!(recent.count_up(&pool, &other), None);
+    }
+
+    #[test]
+    fn events_sort_by_the_time_of_their_last_occurrence_also_as_kubectl_did_it_of_old() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let mut event =
+            serde_json::to_value(render(&object("Task", "a"), &completed(), "me", at(100))).unwrap();
+        assert_eq!(
+            event["apiVersion"], "v1",
+            "the API of the others takes no lastTimestamp"
+        );
+        assert_eq!(event["firstTimestamp"], "1970-01-01T00:01:40Z");
+        assert_eq!(event["lastTimestamp"], event["firstTimestamp"]);
+        assert_eq!(event["count"], 1);
+        let patch = repeated(2, at(160));
+        for (field, value) in patch.as_object().unwrap() {
+            event[field] = value.clone();
+        }
+        assert_eq!(event["lastTimestamp"], "1970-01-01T00:02:40Z");
+        assert_eq!(
+            (&event["count"], &event["series"]["count"]),
+            (&2.into(), &2.into())
+        );
+        assert_eq!(event["firstTimestamp"], "1970-01-01T00:01:40Z");
     }
 
     #[test]

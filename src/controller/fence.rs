@@ -1,61 +1,29 @@
-//! Nothing is written in the name of a leadership that may be over.
-//!
-//! A process that was paused (a stopped container, a machine without processor time) goes
-//! on where it stopped, in the middle of a reconcile, while another one leads. The Lease's
-//! renewal notices within moments; this notices before the first write: every request of
-//! the controllers that changes something is refused once the Lease, as last renewed, has
-//! run out by our own clock. Reads go through. The Lease itself is written with a client
-//! that is not fenced. Agents refuse an older epoch by themselves.
+//! What the controllers write to the API server passes the [`Fence`]: every request that
+//! changes something is refused once the Lease, as last renewed, has run out. Reads go
+//! through. The Lease itself is written with a client that is not fenced. Clients of clouds
+//! hold the same fence (`skyward_core::fence`); agents refuse an older epoch by themselves.
 
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    task::{Context, Poll},
-};
+use std::task::{Context, Poll};
 
 use axum::http::{Method, Request};
 use futures::{
     TryFutureExt,
     future::{Either, MapErr, Ready, ready},
 };
-use tokio::time::Instant;
+pub use skyward_core::{Fence, NotLeading};
 use tower::{BoxError, Layer, Service};
 
-/// Open while the Lease is ours for certain. Closed at first.
-#[derive(Clone, Debug, Default)]
-pub struct Fence(Arc<Mutex<Option<Instant>>>);
+/// Puts the fence before a client of the API server.
+#[derive(Clone, Debug)]
+pub struct Fencing(pub Fence);
 
-impl Fence {
-    /// Opens it until the Lease runs out, unless it is renewed again.
-    pub fn open_until(&self, end: Instant) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(end);
-    }
-
-    /// Closes it: the Lease is released or lost.
-    pub fn close(&self) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
-    }
-
-    /// Whether something may be written now.
-    pub fn is_open(&self) -> bool {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .is_some_and(|end| Instant::now() < end)
-    }
-}
-
-/// Why a request was not even sent.
-#[derive(Debug, thiserror::Error)]
-#[error("this process does not hold the Lease any more, so it changes nothing")]
-pub struct NotLeading;
-
-impl<S> Layer<S> for Fence {
+impl<S> Layer<S> for Fencing {
     type Service = Fenced<S>;
 
     fn layer(&self, inner: S) -> Fenced<S> {
         Fenced {
             inner,
-            fence: self.clone(),
+            fence: self.0.clone(),
         }
     }
 }
@@ -94,6 +62,7 @@ where
 mod tests {
     use std::{convert::Infallible, time::Duration};
 
+    use tokio::time::Instant;
     use tower::{ServiceExt, service_fn};
 
     use super::*;
@@ -101,7 +70,11 @@ mod tests {
     async fn passes(fence: &Fence, method: Method) -> bool {
         let server = service_fn(async |_: Request<()>| Ok::<_, Infallible>(()));
         let request = Request::builder().method(method).body(()).unwrap();
-        fence.layer(server).oneshot(request).await.is_ok()
+        Fencing(fence.clone())
+            .layer(server)
+            .oneshot(request)
+            .await
+            .is_ok()
     }
 
     #[tokio::test(start_paused = true)]
@@ -118,13 +91,5 @@ mod tests {
             assert!(!passes(&fence, method).await);
         }
         assert!(passes(&fence, Method::GET).await, "reading does no harm");
-    }
-
-    #[tokio::test]
-    async fn a_released_lease_writes_nothing() {
-        let fence = Fence::default();
-        fence.open_until(Instant::now() + Duration::from_secs(60));
-        fence.close();
-        assert!(!passes(&fence, Method::PATCH).await);
     }
 }

@@ -6,7 +6,7 @@
 
 use std::{
     borrow::Cow,
-    collections::HashSet,
+    collections::HashMap,
     sync::{Mutex, PoisonError},
 };
 
@@ -14,6 +14,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Resource, runtime::watcher::Event};
 use serde::{Deserialize, Deserializer, de::DeserializeOwned, de::Error as _};
 use serde_json::value::RawValue;
+use skyward_api::{Pool, condition::cut, labels};
 
 /// An object, or why it cannot be understood.
 #[derive(Clone, Debug)]
@@ -28,44 +29,97 @@ pub struct Invalid {
     pub metadata: ObjectMeta,
 }
 
-/// UIDs of objects that cannot be understood. They are on record all the same, as after a
+/// Machines whose records cannot be understood. They are on record all the same, as after a
 /// step back to an older version: what belongs to them belongs to somebody.
 #[derive(Debug, Default)]
-pub struct Unreadable(Mutex<Uids>);
+pub struct Unreadable(Mutex<Records>);
 
 #[derive(Debug, Default)]
-struct Uids {
-    known: HashSet<String>,
+struct Records {
+    /// By UID.
+    known: HashMap<String, Unread>,
     /// Of the list that is being read.
-    listed: HashSet<String>,
+    listed: HashMap<String, Unread>,
+}
+
+/// A Machine whose record cannot be understood, as far as its metadata says whose it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unread {
+    /// Its name.
+    pub name: String,
+    /// UID of its Pool.
+    pub pool_uid: String,
+    /// Its slot, if that can be told.
+    pub slot: Option<u32>,
+    /// Why it cannot be understood.
+    pub error: String,
+}
+
+impl Unread {
+    fn of(meta: &ObjectMeta, error: &str) -> Self {
+        let label = |name: &str| meta.labels.as_ref().and_then(|labels| labels.get(name));
+        let name = meta.name.clone().unwrap_or_default();
+        // Whose it is stands in its owner, which nobody edits by chance; and in its name.
+        let owner = meta.owner_references.iter().flatten();
+        let owner = owner
+            .filter(|owner| owner.kind == Pool::kind(&()))
+            .map(|owner| &owner.uid);
+        let slot = label(labels::SLOT)
+            .map(String::as_str)
+            .or(name.rsplit('-').nth(1));
+        Self {
+            pool_uid: owner
+                .chain(label(labels::POOL_UID))
+                .next()
+                .cloned()
+                .unwrap_or_default(),
+            slot: slot.and_then(|slot| slot.parse().ok()),
+            error: cut(error, 256),
+            name,
+        }
+    }
 }
 
 impl Unreadable {
     /// What a watch shows.
     pub fn note<K: Resource>(&self, event: &Event<Guarded<K>>) {
-        let mut uids = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut records = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let uid = |object: &Guarded<K>| object.meta().uid.clone().unwrap_or_default();
+        let unread = |object: &Guarded<K>| {
+            let invalid = object.0.as_ref().err()?;
+            Some((uid(object), Unread::of(&invalid.metadata, &invalid.error)))
+        };
         match event {
-            Event::Init => uids.listed.clear(),
-            Event::InitApply(object) if object.0.is_err() => {
-                uids.listed.insert(uid(object));
-            }
+            Event::Init => records.listed.clear(),
+            Event::InitApply(object) => records.listed.extend(unread(object)),
             // Not before: between the two everything would seem to be nobody's.
-            Event::InitDone => uids.known = std::mem::take(&mut uids.listed),
-            Event::Apply(object) if object.0.is_err() => {
-                uids.known.insert(uid(object));
+            Event::InitDone => records.known = std::mem::take(&mut records.listed),
+            Event::Apply(object) => {
+                records.known.remove(&uid(object));
+                records.known.extend(unread(object));
             }
-            Event::Apply(object) | Event::Delete(object) => {
-                uids.known.remove(&uid(object));
+            Event::Delete(object) => {
+                records.known.remove(&uid(object));
             }
-            Event::InitApply(_) => {}
         }
     }
 
-    /// All of them.
+    /// The UIDs of all of them.
     pub fn all(&self) -> Vec<String> {
-        let uids = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        uids.known.iter().cloned().collect()
+        let records = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        records.known.keys().cloned().collect()
+    }
+
+    /// The unreadable Machines of a Pool, by name.
+    pub fn of_pool(&self, pool_uid: &str) -> Vec<Unread> {
+        let records = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_pool = records
+            .known
+            .values()
+            .filter(|unread| unread.pool_uid == pool_uid);
+        let mut found: Vec<Unread> = of_pool.cloned().collect();
+        found.sort_by(|a, b| a.name.cmp(&b.name));
+        found
     }
 }
 
@@ -126,10 +180,8 @@ impl<K: Resource> Resource for Guarded<K> {
 
 #[cfg(test)]
 mod tests {
-    use kube::core::{ObjectList, WatchEvent};
-    use skyward_api::Pool;
-
     use super::*;
+    use kube::core::{ObjectList, WatchEvent};
 
     fn object(provider: &str) -> String {
         format!(
@@ -169,6 +221,33 @@ mod tests {
         unreadable.note(&Event::Apply(bad()));
         unreadable.note(&Event::Delete(bad()));
         assert!(unreadable.all().is_empty());
+    }
+
+    #[test]
+    fn what_cannot_be_understood_tells_its_pool_and_slot_by_its_metadata() {
+        let read = |meta: serde_json::Value| {
+            let json = serde_json::json!({ "metadata": meta, "spec": { "provider": 7 } });
+            let unreadable = Unreadable::default();
+            unreadable.note(&Event::<Guarded<Pool>>::Apply(
+                serde_json::from_str(&json.to_string()).unwrap(),
+            ));
+            unreadable.of_pool("pool-uid")
+        };
+        let owned = serde_json::json!({
+            "name": "train-0a1b2-3-17", "uid": "u",
+            "ownerReferences": [{ "apiVersion": "skyward.dev/v1alpha1", "kind": "Pool", "name": "train", "uid": "pool-uid" }],
+        });
+        let labelled = serde_json::json!({
+            "name": "by-hand", "uid": "u",
+            "labels": { labels::POOL_UID: "pool-uid", labels::SLOT: "3" },
+        });
+        for meta in [owned, labelled] {
+            let found = read(meta);
+            assert_eq!(found.len(), 1);
+            assert_eq!(found[0].slot, Some(3));
+            assert!(found[0].error.contains("expected a string"), "{}", found[0].error);
+        }
+        assert!(read(serde_json::json!({ "name": "x", "uid": "u" })).is_empty());
     }
 
     #[test]

@@ -1,27 +1,22 @@
-//! `/metrics`, `/healthz`, `/readyz` and `/debug/plans` over HTTP.
+//! The state of this process for probes and people; `endpoints.rs` serves it.
 //!
 //! Ready means: the Lease is decided (a standby replica is ready too), and the leader's
-//! watches are synced. `/debug/plans` answers with the reasons of the last plan of each
-//! Pool and Machine: the first place to look when something does not happen.
+//! watches are synced. The reasons of the last plan of each Pool and Machine are kept: the
+//! first place to look when something does not happen.
 
 use std::{
     collections::BTreeMap,
-    net::SocketAddr,
     sync::{
-        Arc, Mutex, PoisonError, RwLock,
+        Mutex, PoisonError, RwLock,
         atomic::{AtomicBool, Ordering},
     },
 };
 
-use axum::{
-    Json, Router, extract::State, http::StatusCode, http::header, response::IntoResponse, routing::get,
-};
 use jiff::Timestamp;
 use serde::Serialize;
-use skyward_subresources::serve::listen;
-use tokio_util::sync::CancellationToken;
+use tokio::sync::watch;
 
-use crate::{context::Context, metrics::Metrics};
+use crate::context::Context;
 
 /// What the probes answer from.
 #[derive(Default)]
@@ -29,7 +24,7 @@ pub struct Health {
     lease_decided: AtomicBool,
     leads: AtomicBool,
     synced: AtomicBool,
-    hindrance: Mutex<Option<String>>,
+    hindrance: watch::Sender<Option<String>>,
     plans: Mutex<BTreeMap<String, LastPlan>>,
     context: RwLock<Option<Context>>,
 }
@@ -48,14 +43,27 @@ pub struct LastPlan {
 impl Health {
     /// Somebody, perhaps we, holds the Lease.
     pub fn lease_decided(&self, leads: bool) {
-        *self.hindrance.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        self.hinder(None);
         self.leads.store(leads, Ordering::Relaxed);
         self.lease_decided.store(true, Ordering::Relaxed);
     }
 
     /// This process cannot lead, whatever becomes of the Lease, until somebody does something.
     pub fn hindered(&self, reason: String) {
-        *self.hindrance.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason);
+        self.hinder(Some(reason));
+    }
+
+    fn hinder(&self, now: Option<String>) {
+        self.hindrance.send_if_modified(|before| {
+            let changed = *before != now;
+            *before = now;
+            changed
+        });
+    }
+
+    /// What hinders this process from leading, as it is and at each change.
+    pub fn hindrance(&self) -> watch::Receiver<Option<String>> {
+        self.hindrance.subscribe()
     }
 
     /// All watches have their first list; from now on metrics show the caches.
@@ -91,10 +99,22 @@ impl Health {
             .remove(object);
     }
 
+    /// The last plans, by object.
+    pub fn plans(&self) -> BTreeMap<String, LastPlan> {
+        self.plans.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The caches, while this process leads.
+    pub fn context(&self) -> Option<Context> {
+        self.context
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
     /// Why it is not ready; `None` = it is.
     pub fn not_ready(&self) -> Option<String> {
-        let hindrance = self.hindrance.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(reason) = &*hindrance {
+        if let Some(reason) = &*self.hindrance.borrow() {
             return Some(reason.clone());
         }
         if !self.lease_decided.load(Ordering::Relaxed) {
@@ -105,73 +125,6 @@ impl Health {
         }
         None
     }
-}
-
-#[derive(Clone)]
-struct Served {
-    health: Arc<Health>,
-    metrics: Arc<Metrics>,
-}
-
-/// Serves until cancelled.
-pub async fn serve(
-    address: SocketAddr,
-    health: Arc<Health>,
-    metrics: Arc<Metrics>,
-    shutdown: CancellationToken,
-) -> std::io::Result<()> {
-    let listener = listen(address).await.map_err(|error| {
-        std::io::Error::new(
-            error.kind(),
-            format!(
-                "metrics and health cannot be served on {address}: {error}; choose another --metrics-address"
-            ),
-        )
-    })?;
-    axum::serve(listener, router(health, metrics))
-        .with_graceful_shutdown(shutdown.cancelled_owned())
-        .await
-}
-
-fn router(health: Arc<Health>, metrics: Arc<Metrics>) -> Router {
-    Router::new()
-        .route("/healthz", get(async || "ok\n"))
-        .route("/readyz", get(ready))
-        .route("/metrics", get(render))
-        .route("/debug/plans", get(plans))
-        .with_state(Served { health, metrics })
-}
-
-async fn ready(State(served): State<Served>) -> impl IntoResponse {
-    match served.health.not_ready() {
-        None => (StatusCode::OK, "ok\n".to_owned()),
-        Some(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
-    }
-}
-
-async fn render(State(served): State<Served>) -> impl IntoResponse {
-    let context = served
-        .health
-        .context
-        .read()
-        .unwrap_or_else(PoisonError::into_inner)
-        .clone();
-    if let Some(context) = context {
-        served.metrics.observe(&context);
-    }
-    let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    ([(header::CONTENT_TYPE, content_type)], served.metrics.render())
-}
-
-async fn plans(State(served): State<Served>) -> impl IntoResponse {
-    Json(
-        served
-            .health
-            .plans
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone(),
-    )
 }
 
 #[cfg(test)]

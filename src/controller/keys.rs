@@ -65,7 +65,7 @@ pub async fn get(client: &Client, namespace: &str, pool_uid: &str) -> Result<Opt
     secret.map(|secret| read(&name, secret)).transpose()
 }
 
-/// The key of that Pool, made if it has none. Two who make it at once get the same one.
+/// The key of that Pool, made if it has none. Two callers that make it at once get the same key.
 pub async fn ensure(client: &Client, namespace: &str, pool_uid: &str, pool: &str) -> Result<PoolKey, Error> {
     if let Some(key) = get(client, namespace, pool_uid).await? {
         return Ok(key);
@@ -98,7 +98,7 @@ pub async fn ensure(client: &Client, namespace: &str, pool_uid: &str, pool: &str
     };
     match call("create", secrets(client, namespace).create(&params, &secret)).await {
         Ok(_) => Ok(PoolKey { private, public }),
-        // Somebody was faster, or an answer of ours was lost: what is there counts.
+        // Another caller was faster, or an answer of ours was lost: the key that exists counts.
         Err(Error::Api(_, kube::Error::Api(status))) if status.code == 409 => {
             get(client, namespace, pool_uid)
                 .await?

@@ -6,7 +6,8 @@
 //! write carries the resource version it was decided from, so two candidates can never
 //! both succeed. Another holder's time is measured by our own clock from when we last
 //! saw the record change: clocks of two machines are never compared. What is written while
-//! the Lease is held goes through the [`Fence`]; [`crate::rivals`] are other installations.
+//! the Lease is held goes through the [`Fence`]; which installation's Lease counts is said by
+//! the [`crate::claim`].
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,17 +16,21 @@ use k8s_openapi::{
     api::coordination::v1::{Lease as LeaseObject, LeaseSpec},
     apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta},
 };
-use kube::{Api, Client, api::PostParams};
+use kube::{Api, Client, ResourceExt, api::PostParams};
 use skyward_api::labels;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    claim::{Claim, Claims, Hindrance},
     config::Config,
     fence::Fence,
     health::Health,
-    rivals::{Rival, Rivals, apart},
 };
+
+mod renewal;
+
+use renewal::Renewal;
 
 /// Name of the Lease in the operator's namespace.
 pub const LEASE: &str = "skyward-controller";
@@ -91,14 +96,15 @@ pub async fn acquire(
     shutdown: &CancellationToken,
 ) -> Option<Held> {
     let api: Api<LeaseObject> = Api::namespaced(client.clone(), &config.namespace);
-    let mut rivals = Rivals::new(client);
+    let mut claims = Claims::new(client);
     let mut seen: Option<(String, Instant)> = None;
     let mut announced = String::new();
     loop {
-        let pause = match step(&api, config, fence, &mut rivals, &mut seen).await {
-            Ok(Step::Ours(held)) => {
+        let pause = match step(&api, config, &mut claims, &mut seen).await {
+            Ok(Step::Ours(taken)) => {
+                let held = hold(api, config.clone(), claims, fence.clone(), taken);
                 health.lease_decided(true);
-                return Some(*held);
+                return Some(held);
             }
             Ok(Step::Wait { holder, rest }) => {
                 health.lease_decided(false);
@@ -108,24 +114,24 @@ pub async fn acquire(
                 }
                 rest
             }
-            Ok(Step::Rival { rival, stepped_back }) => {
-                let reason = format!(
-                    "another installation leads this cluster, in the namespace {:?} ({}); one cluster has one: uninstall that one or this",
-                    rival.namespace, rival.holder
-                );
-                if announced != rival.namespace {
+            Ok(Step::Hindered(Hindrance { reason, rest })) => {
+                if announced != reason {
                     tracing::warn!("{reason}");
-                    announced = rival.namespace;
+                    announced.clone_from(&reason);
                 }
                 health.hindered(reason);
-                if stepped_back {
-                    apart(config.lease_duration, rand::random())
-                } else {
-                    rival.rest.min(config.lease_duration / 5)
-                }
+                rest
             }
             Err(error) => {
-                tracing::warn!(%error, namespace = config.namespace, "Leases cannot be read or written; trying again");
+                tracing::warn!(%error, namespace = config.namespace, "the Lease or the claim to lead cannot be read or written; trying again");
+                if let kube::Error::Api(status) = &error
+                    && status.code == 403
+                {
+                    health.hindered(format!(
+                        "the API server refuses what the election of the leader needs: {}; apply the operator's ClusterRole and Role: install the chart, or config/default, again",
+                        status.message
+                    ));
+                }
                 Duration::from_secs(2)
             }
         };
@@ -136,54 +142,55 @@ pub async fn acquire(
     }
 }
 
-enum Step {
-    Ours(Box<Held>),
-    Wait { holder: String, rest: Duration },
-    Rival { rival: Rival, stepped_back: bool },
+/// Our Lease and the claim, just taken.
+struct Taken {
+    object: LeaseObject,
+    /// When the request that took the Lease was sent.
+    sent: Instant,
+    claim: Claim,
 }
 
-/// One try: other installations, our Lease, other installations once more.
+enum Step {
+    Ours(Box<Taken>),
+    Wait { holder: String, rest: Duration },
+    Hindered(Hindrance),
+}
+
+/// One try: whether another installation leads, our Lease, and then the claim.
 async fn step(
     api: &Api<LeaseObject>,
-    config: &Arc<Config>,
-    fence: &Fence,
-    rivals: &mut Rivals,
+    config: &Config,
+    claims: &mut Claims,
     seen: &mut Option<(String, Instant)>,
 ) -> Result<Step, kube::Error> {
-    if let Some(rival) = rivals.look(config).await? {
-        return Ok(Step::Rival {
-            rival,
-            stepped_back: false,
-        });
+    // Before the Lease: one that is held says that its holder leads or is about to.
+    if let Some(hindrance) = claims.hindrance(config).await? {
+        return Ok(Step::Hindered(hindrance));
     }
     let sent = Instant::now();
     let object = match look(api, config, seen).await? {
         Look::Ours(object) => *object,
         Look::Wait { holder, rest } => return Ok(Step::Wait { holder, rest }),
     };
-    let held = hold(api.clone(), config.clone(), fence.clone(), object, sent);
-    match rivals.look(config).await {
-        Ok(None) if !held.lost.is_cancelled() => {
-            fence.open_until(sent + config.lease_duration);
-            Ok(Step::Ours(Box::new(held)))
+    let claim = Claim {
+        namespace: config.namespace.clone(),
+        lease_uid: object.uid().unwrap_or_default(),
+        epoch: epoch_of(&object).into(),
+    };
+    let hindrance = match claims.take(config, &claim).await {
+        Ok(None) => {
+            return Ok(Step::Ours(Box::new(Taken { object, sent, claim })));
         }
-        Ok(None) => Ok(Step::Wait {
-            holder: "unknown".into(),
-            rest: Duration::ZERO,
-        }),
-        // Both began at the same time: whoever sees the other steps back.
-        Ok(Some(rival)) => {
-            held.release().await;
-            Ok(Step::Rival {
-                rival,
-                stepped_back: true,
-            })
-        }
-        Err(error) => {
-            held.release().await;
-            Err(error)
-        }
-    }
+        Ok(Some(hindrance)) => Ok(Step::Hindered(hindrance)),
+        Err(error) => Err(error),
+    };
+    release(api, object).await;
+    hindrance
+}
+
+fn epoch_of(lease: &LeaseObject) -> i32 {
+    let spec = lease.spec.as_ref();
+    spec.and_then(|spec| spec.lease_transitions).unwrap_or(1)
 }
 
 enum Look {
@@ -292,166 +299,105 @@ fn record(config: &Config, old: Option<&LeaseObject>, epoch: i32) -> LeaseObject
     }
 }
 
-/// Renews it from now on; `sent` is when the request that acquired it was sent.
-fn hold(
-    api: Api<LeaseObject>,
-    config: Arc<Config>,
-    fence: Fence,
-    object: LeaseObject,
-    sent: Instant,
-) -> Held {
-    let epoch = object
-        .spec
-        .as_ref()
-        .and_then(|s| s.lease_transitions)
-        .unwrap_or(1);
-    let lost = CancellationToken::new();
-    let stop = CancellationToken::new();
-    let renewer = tokio::spawn(renew(
-        api.clone(),
+/// Opens the fence and renews from now on.
+fn hold(api: Api<LeaseObject>, config: Arc<Config>, claims: Claims, fence: Fence, taken: Box<Taken>) -> Held {
+    let epoch = epoch_of(&taken.object);
+    let (lost, stop) = (CancellationToken::new(), CancellationToken::new());
+    // Not longer, however long the claim took.
+    fence.open_until(taken.sent + config.lease_duration);
+    let renewal = Renewal {
+        api: api.clone(),
         config,
-        Renewal { object, sent, epoch },
-        fence.clone(),
-        lost.clone(),
-        stop.clone(),
-    ));
+        claims,
+        fence: fence.clone(),
+        epoch,
+        taken: *taken,
+    };
     Held {
         epoch: u64::try_from(epoch).unwrap_or(1),
+        renewer: tokio::spawn(renewal.run(lost.clone(), stop.clone())),
         lost,
         stop,
-        renewer,
         api,
         fence,
     }
 }
 
 impl Held {
+    /// Its process dies: nothing is renewed, and nothing released.
+    #[cfg(test)]
+    pub(crate) fn die(self) {
+        self.renewer.abort();
+    }
+
     /// Gives the Lease back, so that a successor need not wait.
     pub async fn release(self) {
         self.stop.cancel();
         self.fence.close();
-        let Ok(Some(mut object)) = self.renewer.await else {
-            return;
-        };
-        if let Some(spec) = object.spec.as_mut() {
-            spec.holder_identity = None;
-            spec.lease_duration_seconds = Some(1);
-            spec.renew_time = Some(MicroTime(Timestamp::now()));
+        if let Ok(Some(object)) = self.renewer.await {
+            release(&self.api, object).await;
         }
-        match timeout(
-            Duration::from_secs(3),
-            self.api.replace(LEASE, &PostParams::default(), &object),
-        )
+    }
+}
+
+/// Gives the Lease back, as it was last written.
+async fn release(api: &Api<LeaseObject>, mut object: LeaseObject) {
+    if let Some(spec) = object.spec.as_mut() {
+        spec.holder_identity = None;
+        spec.lease_duration_seconds = Some(1);
+        spec.renew_time = Some(MicroTime(Timestamp::now()));
+    }
+    object.metadata.managed_fields = None;
+    match timeout(
+        Duration::from_secs(3),
+        api.replace(LEASE, &PostParams::default(), &object),
+    )
+    .await
+    {
+        Ok(Ok(_)) => tracing::info!("the Lease is released"),
+        Ok(Err(error)) => {
+            tracing::warn!(%error, "the Lease could not be released; a successor waits until it expires");
+        }
+        Err(_) => {
+            tracing::warn!("the Lease could not be released in time; a successor waits until it expires");
+        }
+    }
+}
+
+/// Whether the Lease, read anew, is that of this process in this epoch. The client need not
+/// be fenced: it reads.
+pub async fn is_still_ours(client: &Client, config: &Config, epoch: u64) -> Result<bool, kube::Error> {
+    let api: Api<LeaseObject> = Api::namespaced(client.clone(), &config.namespace);
+    let lease = deadline(config, api.get_opt(LEASE)).await?;
+    let epoch = i32::try_from(epoch).unwrap_or(i32::MAX);
+    Ok(lease.is_some_and(|lease| renewal::is_ours(&lease, &config.identity, epoch)))
+}
+
+/// Writes an epoch into our own Lease, so that the next leader takes one above it. This
+/// leadership is over with that: the Lease says another epoch than this process leads with.
+pub async fn raise_epoch(client: &Client, config: &Config, ours: u64, epoch: u64) -> Result<(), kube::Error> {
+    let api: Api<LeaseObject> = Api::namespaced(client.clone(), &config.namespace);
+    let narrow = |epoch: u64| i32::try_from(epoch).unwrap_or(i32::MAX - 1);
+    let mut lease = deadline(config, api.get(LEASE)).await?;
+    if !renewal::is_ours(&lease, &config.identity, narrow(ours)) {
+        // Its renewal finds that out as well.
+        return Err(kube::Error::Service("the Lease is not ours any more".into()));
+    }
+    lease.metadata.managed_fields = None;
+    if let Some(spec) = lease.spec.as_mut() {
+        spec.lease_transitions = Some(narrow(epoch));
+    }
+    deadline(config, api.replace(LEASE, &PostParams::default(), &lease))
         .await
-        {
-            Ok(Ok(_)) => tracing::info!("the Lease is released"),
-            Ok(Err(error)) => {
-                tracing::warn!(%error, "the Lease could not be released; a successor waits until it expires");
-            }
-            Err(_) => {
-                tracing::warn!("the Lease could not be released in time; a successor waits until it expires");
-            }
-        }
-    }
+        .map(drop)
 }
 
-/// The record as last written, when that was sent, and the epoch.
-struct Renewal {
-    object: LeaseObject,
-    sent: Instant,
-    epoch: i32,
-}
-
-/// Renews until stopped; answers with the last record, or `None` when it was lost.
-async fn renew(
-    api: Api<LeaseObject>,
-    config: Arc<Config>,
-    renewal: Renewal,
-    fence: Fence,
-    lost: CancellationToken,
-    stop: CancellationToken,
-) -> Option<LeaseObject> {
-    let Renewal {
-        mut object,
-        sent: mut renewed,
-        epoch,
-    } = renewal;
-    // A successor may take over `lease_duration` after it saw our last renewal; we stop
-    // well before, counted from before the request that renewed was sent.
-    let patience = config.lease_duration * 2 / 3;
-    loop {
-        tokio::select! {
-            () = sleep(config.lease_duration / 3) => {}
-            () = stop.cancelled() => return Some(object),
-        }
-        loop {
-            let sent = Instant::now();
-            // This process stood still. Somebody may have led in between, be it in another
-            // namespace, where our Lease would show nothing of it.
-            if sent.duration_since(renewed) >= config.lease_duration {
-                tracing::error!(
-                    paused_seconds = sent.duration_since(renewed).as_secs(),
-                    "this process stood still for longer than the Lease lasts; it ends, and changes nothing more"
-                );
-                fence.close();
-                lost.cancel();
-                return None;
-            }
-            if let Some(spec) = object.spec.as_mut() {
-                spec.renew_time = Some(MicroTime(Timestamp::now()));
-            }
-            object.metadata.managed_fields = None;
-            match deadline(&config, api.replace(LEASE, &PostParams::default(), &object)).await {
-                Ok(fresh) => {
-                    object = fresh;
-                    renewed = sent;
-                    fence.open_until(sent + config.lease_duration);
-                    break;
-                }
-                // Somebody touched it (or an answer of ours was lost): is it still ours?
-                Err(error) if is_conflict(&error) => match deadline(&config, api.get(LEASE)).await {
-                    Ok(fresh) if is_ours(&fresh, &config.identity, epoch) => {
-                        object = fresh;
-                        continue;
-                    }
-                    Ok(fresh) => {
-                        let holder = fresh.spec.and_then(|s| s.holder_identity).unwrap_or_default();
-                        tracing::error!(holder, "another process took the Lease; this one ends");
-                        fence.close();
-                        lost.cancel();
-                        return None;
-                    }
-                    Err(error) => tracing::warn!(%error, "the Lease could not be read"),
-                },
-                Err(error) => tracing::warn!(%error, "the Lease could not be renewed"),
-            }
-            if renewed.elapsed() >= patience {
-                tracing::error!(
-                    "the Lease could not be renewed for too long; this process ends before another takes over"
-                );
-                fence.close();
-                lost.cancel();
-                return None;
-            }
-            tokio::select! {
-                () = sleep(config.lease_duration / 15) => {}
-                () = stop.cancelled() => return Some(object),
-            }
-        }
-    }
-}
-
-fn is_ours(lease: &LeaseObject, identity: &str, epoch: i32) -> bool {
-    lease.spec.as_ref().is_some_and(|spec| {
-        spec.holder_identity.as_deref() == Some(identity) && spec.lease_transitions == Some(epoch)
-    })
-}
-
-fn is_conflict(error: &kube::Error) -> bool {
+pub(crate) fn is_conflict(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 409)
 }
 
-async fn deadline<T>(
+/// One call of the election, or some that belong together, in the time that it has.
+pub(crate) async fn deadline<T>(
     config: &Config,
     call: impl Future<Output = Result<T, kube::Error>>,
 ) -> Result<T, kube::Error> {
@@ -476,9 +422,15 @@ pub(crate) mod tests {
             namespace: namespace.to_owned(),
             identity: "me".to_owned(),
             advertise: None,
+            pod_uid: None,
+            health_address: ([127, 0, 0, 1], 0).into(),
             metrics_address: ([127, 0, 0, 1], 0).into(),
+            debug_address: ([127, 0, 0, 1], 0).into(),
+            namespaces: Default::default(),
             data_address: ([127, 0, 0, 1], 0).into(),
             store: "/nowhere".into(),
+            store_quota: skyward_store::Quota::default(),
+            hold_for: Duration::from_hours(1),
             agents: "/nowhere".into(),
             node_image: String::new(),
             pod_network: PodNetwork::Direct,

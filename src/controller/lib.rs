@@ -7,9 +7,12 @@
 //! - [`task`]: one serial dispatcher for each Pool, from queue to result.
 //! - [`logs`]: what the aggregated API asks the controller for.
 
+mod access;
 pub mod board;
+pub mod claim;
 pub mod config;
 pub mod context;
+pub mod endpoints;
 pub mod events;
 pub mod fence;
 pub mod guard;
@@ -21,10 +24,13 @@ pub mod machine;
 pub mod metrics;
 pub mod money;
 pub mod newest;
+pub mod panics;
 pub mod pool;
 pub mod provider;
-mod rivals;
+pub mod references;
+pub mod restore;
 pub mod runtime;
+mod served;
 #[cfg(test)]
 mod simulation;
 pub mod superseded;

@@ -1,10 +1,12 @@
 //! Every metric of the controller, with its help text and its labels.
 //!
 //! Labels are closed sets (kind, operation, phase, error category); names appear only
-//! of Pools, in what is read from the caches when somebody asks. Nothing here may be
-//! made of a message.
+//! of Pools, in what is read from the caches when somebody asks, and ids only of machines
+//! that wait for a decision after a restore, at most a hundred of a Provider. Nothing here
+//! may be made of a message.
 
 mod cost;
+mod restore;
 
 use std::time::Duration;
 
@@ -16,7 +18,7 @@ use prometheus_client::{
 };
 use skyward_api::{MachinePhase, PoolPhase, TaskPhase, condition};
 
-use crate::{board::Key, context::Context};
+use crate::{board::Key, context::Context, restore::evidence::Evidence};
 
 type Labels = Vec<(&'static str, String)>;
 
@@ -39,10 +41,13 @@ pub struct Metrics {
     events_dropped: Counter,
     store_bytes: Family<Labels, Counter>,
     store_failures: Family<Labels, Counter>,
+    stored_now: Family<Labels, Gauge>,
     unstored_runs: Family<Labels, Gauge>,
     api_writes: Family<Labels, Counter>,
     invalid_objects: Family<Labels, Counter>,
     orphans_deleted: Counter,
+    panics: Family<Labels, Counter>,
+    restore: restore::RestoreMetrics,
     leader: Gauge,
     cost: cost::CostMetrics,
 }
@@ -73,15 +78,19 @@ impl Default for Metrics {
             events_dropped: Counter::default(),
             store_bytes: Family::default(),
             store_failures: Family::default(),
+            stored_now: Family::default(),
             unstored_runs: Family::default(),
             api_writes: Family::default(),
             invalid_objects: Family::default(),
             orphans_deleted: Counter::default(),
+            panics: Family::default(),
+            restore: restore::RestoreMetrics::default(),
             leader: Gauge::default(),
             cost: cost::CostMetrics::default(),
         };
         let r = &mut this.registry;
         this.cost.register(r);
+        this.restore.register(r);
         r.register("reconciles", "Reconciles, by kind", this.reconciles.clone());
         r.register_with_unit(
             "reconcile",
@@ -150,6 +159,12 @@ impl Default for Metrics {
             "Calls to the result store that failed, by kind",
             this.store_failures.clone(),
         );
+        r.register_with_unit(
+            "store",
+            "What the result store holds, by namespace",
+            Unit::Bytes,
+            this.stored_now.clone(),
+        );
         r.register(
             "unstored_runs",
             "Runs that ended and whose logs or results cannot be stored, by Pool",
@@ -169,6 +184,11 @@ impl Default for Metrics {
             "orphans_deleted",
             "Machines that belonged to nothing and were deleted",
             this.orphans_deleted.clone(),
+        );
+        r.register(
+            "panics",
+            "Internal errors that were caught, by the part of the operator that met them",
+            this.panics.clone(),
         );
         r.register("leader", "1 while this process leads", this.leader.clone());
         this
@@ -237,7 +257,7 @@ impl Metrics {
             .inc_by(bytes);
     }
 
-    /// The result store did not do what was asked; `kind` is `full`, `late` or `other`.
+    /// The result store did not do what was asked; `kind` is `full`, `quota`, `late` or `other`.
     pub fn store_failed(&self, kind: &'static str) {
         self.store_failures
             .get_or_create(&vec![("kind", kind.to_owned())])
@@ -258,9 +278,20 @@ impl Metrics {
             .inc();
     }
 
+    /// What a Provider waits for after a restore.
+    pub fn restore(&self, provider: &str, held: bool, evidence: Option<&Evidence>) {
+        self.restore.show(provider, held, evidence);
+    }
+
     /// The sweep deleted a machine that belonged to nothing.
     pub fn orphan_deleted(&self) {
         self.orphans_deleted.inc();
+    }
+
+    /// A part of the operator panicked and begins anew.
+    pub fn panicked(&self, controller: &'static str) {
+        let labels = vec![("controller", controller.to_owned())];
+        self.panics.get_or_create(&labels).inc();
     }
 
     /// Whether this process leads.
@@ -297,6 +328,12 @@ impl Metrics {
                         .inc();
                 }
             }
+        }
+        self.stored_now.clear();
+        for (namespace, bytes) in context.store.usage() {
+            self.stored_now
+                .get_or_create(&vec![("namespace", namespace)])
+                .set(i64::try_from(bytes).unwrap_or(i64::MAX));
         }
         self.pools.clear();
         self.queued_tasks.clear();
@@ -377,12 +414,15 @@ mod tests {
         metrics.store_failed("full");
         metrics.api_write("Pool");
         metrics.invalid_object("Pool");
+        metrics.panicked("pool");
+        metrics.restore("p", true, Some(&restore::tests::waiting(&["a"])));
         let Metrics {
             machines,
             pools,
             queued_tasks,
             running_tasks,
             unstored_runs,
+            stored_now,
             sessions,
             ..
         } = &metrics;
@@ -392,6 +432,7 @@ mod tests {
             queued_tasks,
             running_tasks,
             unstored_runs,
+            stored_now,
             sessions,
         ] {
             family.get_or_create(&Vec::new()).set(1);

@@ -1,4 +1,4 @@
-//! What we wrote, while the cache still shows what it replaced.
+//! Remembers objects that we wrote while the cache still shows their older versions.
 //!
 //! A watch lags behind a write by some milliseconds. A reconcile that starts in between
 //! would plan on the old object and be refused with a conflict; with this it goes on from

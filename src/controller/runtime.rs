@@ -8,15 +8,15 @@
 use std::{
     collections::{HashMap, HashSet},
     fmt::Debug,
-    sync::Arc,
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
 use futures::{StreamExt, pin_mut};
-use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::api::core::v1::{Namespace, ObjectReference};
 use kube::{
     Api, Client, Resource, ResourceExt,
-    api::ListParams,
+    core::PartialObjectMeta,
     runtime::{
         WatchStreamExt,
         reflector::{ObjectRef, Store as Cache, store, store::Writer},
@@ -24,7 +24,7 @@ use kube::{
     },
 };
 use serde::de::DeserializeOwned;
-use skyward_api::{Machine, Offer, Pool, Provider as ProviderObject, Task, offer::Architecture};
+use skyward_api::{Machine, Offer, Pool, Provider as ProviderObject, offer::Architecture};
 use skyward_remote::{AgentBinaries, MachineKey, PodDialer, Sessions};
 use skyward_store::Store;
 use tokio::{
@@ -37,21 +37,26 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     board::{Board, Key},
     config::{Config, PodNetwork},
-    context::{Accounts, Caches, Context, KnownCapabilities, ProviderFactory},
+    context::{Accounts, Caches, Context, KnownCapabilities, KnownKeys, ProviderFactory},
+    endpoints,
     events::{self, EventSpec, Events},
     fence::Fence,
     guard::{Guarded, Unreadable},
-    health::{self, Health},
+    health::Health,
     lease, logs, machine,
     metrics::Metrics,
+    panics::{Panics, caught},
     pool::{self, fleet::Fleet},
     provider::{self, offers::Offers},
+    references::References,
+    restore::{self, Holds},
+    served::wait_for_crds,
     superseded::Superseded,
     task,
     wake::{Changed, Feed, Wakeups},
 };
 
-/// Objects of one page of a first list. Users write them, or what stands in them: one may have
+/// Objects of one page of a first list. Users write them or their content: one object may have
 /// more than a MiB, and a page is in memory twice while it is read.
 const PAGE: u32 = 50;
 /// Offers are small and many, and ours.
@@ -61,18 +66,22 @@ const PAGE_OF_OFFERS: u32 = 500;
 pub struct Parts {
     /// Client of the API server; what it writes passes the fence.
     pub client: Client,
-    /// Client for the Lease, which the fence lets through.
+    /// Client that is not fenced: for the Lease, and for what a process that does not lead serves.
     pub lease_client: Client,
     /// Closed unless this process leads.
     pub fence: Fence,
     /// Settings.
     pub config: Arc<Config>,
-    /// This installation: UID of the kube-system namespace.
+    /// This installation: UID of the kube-system namespace, or what was set.
     pub cluster: String,
+    /// The id of installations that set none.
+    pub unnamed_cluster: String,
     /// Makes clients of accounts.
     pub factory: ProviderFactory,
     /// What kinds of provider can do.
     pub capabilities: KnownCapabilities,
+    /// Keys of their Secrets.
+    pub credential_keys: KnownKeys,
     /// Logs and results.
     pub store: Arc<Store>,
     /// The agent's executables.
@@ -102,12 +111,20 @@ pub enum Error {
         /// What it said.
         message: String,
     },
-    /// An agent takes orders from a newer leader, although the Lease looks like ours.
+    /// An agent refuses our epoch, and the Lease is not ours any more.
     #[error(
-        "another process leads: {0} takes orders from a newer leader, so this process ends. If no other controller runs, the Lease \"{lease}\" was restored or written by hand: delete it, and the next leader begins with a newer epoch",
+        "another process leads: {0} refuses the epoch of this process, and the Lease \"{lease}\" is not its own any more, so this process ends",
         lease = lease::LEASE
     )]
     Superseded(String),
+    /// Machines proved a higher epoch after a restore, and a person decided.
+    #[error(
+        "the epoch was raised after a restore; this process ends, and the next leader's epoch is above those of its machines"
+    )]
+    EpochRaised,
+    /// The key that proves epochs cannot be read.
+    #[error("the Secret \"{secret}\" cannot be read or made: {0}", secret = restore::seal::SECRET)]
+    Seal(#[source] kube::Error),
     /// A controller ended although nobody asked it to.
     #[error("a controller ended unexpectedly: {0}")]
     Ended(String),
@@ -119,12 +136,13 @@ const GRACE: Duration = Duration::from_secs(6);
 /// Runs until shutdown, or until the Lease is lost.
 pub async fn run(parts: Parts) -> Result<(), Error> {
     let health = Arc::new(Health::default());
-    let serve = health::serve(
-        parts.config.metrics_address,
-        health.clone(),
-        parts.metrics.clone(),
-        parts.shutdown.clone(),
-    );
+    let serve = endpoints::serve(endpoints::Parts {
+        config: parts.config.clone(),
+        client: parts.lease_client.clone(),
+        health: health.clone(),
+        metrics: parts.metrics.clone(),
+        shutdown: parts.shutdown.clone(),
+    });
     let lead = lead(parts, health);
     pin_mut!(serve, lead);
     tokio::select! {
@@ -139,7 +157,7 @@ pub async fn run(parts: Parts) -> Result<(), Error> {
 async fn lead(parts: Parts, health: Arc<Health>) -> Result<(), Error> {
     let shutdown = parts.shutdown.clone();
     tokio::select! {
-        found = wait_for_crds(&parts.client) => found?,
+        found = wait_for_crds(&parts.client, &health) => found?,
         () = shutdown.cancelled() => return Ok(()),
     }
     let lease_client = parts.lease_client.clone();
@@ -172,8 +190,10 @@ async fn control(parts: Parts, health: Arc<Health>, epoch: u64) -> Result<(), Er
         client,
         config,
         cluster,
+        unnamed_cluster,
         factory,
         capabilities,
+        credential_keys,
         store,
         agents,
         metrics,
@@ -196,15 +216,23 @@ async fn control(parts: Parts, health: Arc<Health>, epoch: u64) -> Result<(), Er
         .collect();
     let sessions = Sessions::new(agents, pod_dialer, changed_tx);
 
+    let seal = seal(&client, &config, &cluster).await?;
     let feed = Feed::default();
-    let fleet = Arc::new(Fleet::default());
+    let fleet = Arc::new(Fleet::of(&cluster, &unnamed_cluster));
     let offers = Arc::new(Offers::default());
-    let (caches, mut watches) = watch_all(&client, &feed, &fleet, &offers, &metrics);
+    let ending = shutdown.child_token();
+    let panics = Arc::new(Panics::new(metrics.clone(), events.clone(), ending.clone()));
+    let (namespaces, namespaces_writer) = kube::runtime::reflector::store();
+    let (caches, mut watches) = watch_all(&client, &feed, &fleet, &offers, namespaces, &metrics, &panics);
+    let references = Arc::new(References::new(client.clone()));
     let context = Context {
         client,
         config,
         cluster,
+        unnamed_cluster,
         epoch,
+        seal,
+        holds: Arc::new(Holds::default()),
         sessions: sessions.clone(),
         store,
         board: Arc::new(Board::default()),
@@ -212,6 +240,7 @@ async fn control(parts: Parts, health: Arc<Health>, epoch: u64) -> Result<(), Er
         providers: Arc::new(Accounts::default()),
         factory,
         capabilities,
+        credential_keys,
         events,
         metrics,
         caches,
@@ -220,21 +249,24 @@ async fn control(parts: Parts, health: Arc<Health>, epoch: u64) -> Result<(), Er
         machine_wakeups: Wakeups::new(),
         superseded: Superseded::default(),
         offers,
+        references,
         shortages: Arc::default(),
         architectures,
         health: health.clone(),
-        shutdown: shutdown.child_token(),
+        panics,
+        shutdown: ending,
     };
     let pump = tokio::spawn(pump_sessions(changed_rx, context.machine_wakeups.clone()));
 
     let result = tokio::select! {
-        result = controllers(&context) => result,
-        by = context.superseded.noticed() => {
+        result = controllers(&context, namespaces_writer) => result,
+        by = superseded(&context) => {
             let about = lease_reference(&context.config.namespace);
-            let note = format!("{by} takes orders from a newer leader: this process ends");
+            let note = format!("{by} refuses the epoch of this process, which does not hold the Lease any more: it ends");
             context.events.publish(&about, EventSpec::warning(events::reason::SUPERSEDED, "End", note));
             Err(Error::Superseded(by))
         }
+        () = context.holds.restart.cancelled() => Err(Error::EpochRaised),
         // Without its watch a controller would be blind and not know it.
         Some(ended) = watches.join_next(), if !context.shutdown.is_cancelled() => {
             let why = ended.err().map_or_else(String::new, |error| format!(": {error}"));
@@ -259,6 +291,38 @@ async fn control(parts: Parts, health: Arc<Health>, epoch: u64) -> Result<(), Er
     result
 }
 
+/// Reads the key that proves our epochs. An API server that does not answer is asked again before
+/// the process ends for it.
+async fn seal(client: &Client, config: &Config, cluster: &str) -> Result<restore::seal::Seal, Error> {
+    let mut tries = 0;
+    loop {
+        match restore::seal::read_or_make(client, &config.namespace, cluster).await {
+            Ok(seal) => return Ok(seal),
+            Err(error) if tries >= 5 => return Err(Error::Seal(error)),
+            Err(error) => {
+                tracing::warn!(%error, "the key that proves epochs could not be read; it is tried again");
+            }
+        }
+        tries += 1;
+        sleep(Duration::from_secs(2)).await;
+    }
+}
+
+/// Waits until an agent refuses our epoch and the Lease, read for that, is not ours.
+async fn superseded(context: &Context) -> String {
+    let Context {
+        client,
+        config,
+        epoch,
+        ..
+    } = context;
+    let is_ours = || lease::is_still_ours(client, config, *epoch);
+    context
+        .superseded
+        .proved(config.lease_duration / 3, is_ours)
+        .await
+}
+
 /// The Lease, for Events about leadership.
 fn lease_reference(namespace: &str) -> ObjectReference {
     ObjectReference {
@@ -271,19 +335,50 @@ fn lease_reference(namespace: &str) -> ObjectReference {
 }
 
 /// Runs all controllers; returns when shutdown has ended them, or one ended by itself.
-async fn controllers(context: &Context) -> Result<(), Error> {
+async fn controllers(
+    context: &Context,
+    namespaces: Writer<PartialObjectMeta<Namespace>>,
+) -> Result<(), Error> {
+    let namespaces = Arc::new(Mutex::new(namespaces));
     tokio::select! {
         () = synced(&context.caches) => {}
         () = context.shutdown.cancelled() => return Ok(()),
     }
     health_synced(context);
+    let providers = context.caches.providers.state();
+    let pools = context.caches.pools.state();
+    context.holds.begin(
+        providers.iter().map(AsRef::as_ref),
+        pools.iter().map(AsRef::as_ref),
+    );
     let mut running = JoinSet::new();
     let names = HashMap::from([
-        (running.spawn(provider::run(context.clone())).id(), "provider"),
-        (running.spawn(pool::run(context.clone())).id(), "pool"),
-        (running.spawn(machine::run(context.clone())).id(), "machine"),
-        (running.spawn(task::run(context.clone())).id(), "task"),
-        (running.spawn(logs::run(context.clone())).id(), "logs"),
+        (
+            running
+                .spawn(kept(context.clone(), "provider", provider::run))
+                .id(),
+            "provider",
+        ),
+        (
+            running
+                .spawn(kept(context.clone(), "pool", move |context| {
+                    pool::run(context, namespaces.clone())
+                }))
+                .id(),
+            "pool",
+        ),
+        (
+            running.spawn(kept(context.clone(), "machine", machine::run)).id(),
+            "machine",
+        ),
+        (
+            running.spawn(kept(context.clone(), "task", task::run)).id(),
+            "task",
+        ),
+        (
+            running.spawn(kept(context.clone(), "logs", logs::run)).id(),
+            "logs",
+        ),
     ]);
     let name_of = |id: Id| names.get(&id).copied().unwrap_or("unknown");
     let failure = tokio::select! {
@@ -303,6 +398,12 @@ async fn controllers(context: &Context) -> Result<(), Error> {
         );
     }
     failure.map_or(Ok(()), Err)
+}
+
+/// One controller; what panics in it outside of an object's turn has it begin anew.
+async fn kept<F: Future<Output = ()>>(context: Context, name: &'static str, run: impl Fn(Context) -> F) {
+    let panics = context.panics.clone();
+    panics.keep(name, || run(context.clone())).await;
 }
 
 fn health_synced(context: &Context) {
@@ -345,59 +446,14 @@ async fn pump_sessions(mut changed_rx: mpsc::Receiver<MachineKey>, wakeups: Arc<
     }
 }
 
-/// Waits until our custom resources are served; says so, once, when they are not.
-async fn wait_for_crds(client: &Client) -> Result<(), Error> {
-    served::<Pool>(client).await?;
-    served::<Machine>(client).await?;
-    served::<ProviderObject>(client).await?;
-    served::<Offer>(client).await?;
-    served::<Task>(client).await
-}
-
-async fn served<K>(client: &Client) -> Result<(), Error>
-where
-    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
-{
-    let api: Api<K> = Api::all(client.clone());
-    let what = format!("{}.{}", K::plural(&()), K::group(&()));
-    let mut announced = false;
-    loop {
-        let one = ListParams::default().limit(1);
-        match timeout(Duration::from_secs(10), api.list_metadata(&one)).await {
-            Ok(Ok(_)) => return Ok(()),
-            Ok(Err(kube::Error::Api(status))) if status.code == 403 => {
-                return Err(Error::Forbidden {
-                    what,
-                    message: status.message.clone(),
-                });
-            }
-            Ok(Err(kube::Error::Api(status))) if status.code == 404 => {
-                if !announced {
-                    tracing::warn!(
-                        resource = what,
-                        "the custom resource is not installed; waiting for it (kubectl apply -k config/crds, or the chart's crds/)"
-                    );
-                    announced = true;
-                }
-            }
-            Ok(Err(error)) => {
-                tracing::warn!(%error, resource = what, "the API server does not answer; trying again");
-            }
-            Err(_) => tracing::warn!(
-                resource = what,
-                "the API server did not answer in time; trying again"
-            ),
-        }
-        sleep(Duration::from_secs(1)).await;
-    }
-}
-
 fn watch_all(
     client: &Client,
     feed: &Feed,
     fleet: &Arc<Fleet>,
     shelves: &Arc<Offers>,
+    namespaces: Cache<PartialObjectMeta<Namespace>>,
     metrics: &Arc<Metrics>,
+    panics: &Arc<Panics>,
 ) -> (Caches, JoinSet<()>) {
     let mut watches = JoinSet::new();
     let unreadable = Arc::<Unreadable>::default();
@@ -409,7 +465,7 @@ fn watch_all(
     let pools_watch = watch(
         client,
         pools_writer,
-        metrics,
+        (metrics, panics),
         PAGE,
         Arc::default(),
         move |seen: Seen<'_, Pool>| {
@@ -420,7 +476,7 @@ fn watch_all(
     let machines_watch = watch(
         client,
         machines_writer,
-        metrics,
+        (metrics, panics),
         PAGE,
         unreadable.clone(),
         move |seen: Seen<'_, Machine>| {
@@ -443,7 +499,7 @@ fn watch_all(
     let providers_watch = watch(
         client,
         providers_writer,
-        metrics,
+        (metrics, panics),
         PAGE,
         Arc::default(),
         move |seen: Seen<'_, ProviderObject>| {
@@ -454,7 +510,7 @@ fn watch_all(
     let offers_watch = watch(
         client,
         offers_writer,
-        metrics,
+        (metrics, panics),
         PAGE_OF_OFFERS,
         Arc::default(),
         move |seen: Seen<'_, Offer>| {
@@ -476,6 +532,7 @@ fn watch_all(
             machines,
             providers,
             offers,
+            namespaces,
             unreadable,
         },
         watches,
@@ -511,71 +568,93 @@ impl<K> Seen<'_, K> {
     }
 }
 
-/// One watch for each kind fills its cache and tells what it saw.
+/// One watch for each kind fills its cache and tells what it saw. One that panics lists anew.
 fn watch<K>(
     client: &Client,
     mut writer: Writer<K>,
-    metrics: &Arc<Metrics>,
+    (metrics, panics): (&Arc<Metrics>, &Arc<Panics>),
     page: u32,
     unreadable: Arc<Unreadable>,
-    tell: impl Fn(Seen<'_, K>) + Send + 'static,
+    tell: impl Fn(Seen<'_, K>) + Send + Sync + 'static,
 ) -> impl Future<Output = ()> + Send + 'static
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
 {
     let api: Api<Guarded<K>> = Api::all(client.clone());
-    let metrics = metrics.clone();
-    let kind = K::kind(&()).into_owned();
+    let (metrics, panics) = (metrics.clone(), panics.clone());
     async move {
-        let cache: Cache<K> = writer.as_reader();
         let config = watcher::Config::default().page_size(page);
-        let stream = watcher::watcher(api, config).default_backoff();
-        pin_mut!(stream);
-        while let Some(event) = stream.next().await {
-            let event = match event {
-                Ok(event) => event,
-                Err(error) => {
-                    tracing::warn!(kind, %error, "a watch broke; it begins again");
-                    continue;
+        loop {
+            let once = async {
+                let stream = watcher::watcher(api.clone(), config.clone()).default_backoff();
+                pin_mut!(stream);
+                while let Some(event) = stream.next().await {
+                    show(event, &mut writer, &metrics, &unreadable, &tell);
                 }
             };
-            unreadable.note(&event);
-            let Some(event) = readable(event, &kind, &metrics) else {
-                continue;
-            };
-            let before = if matches!(event, Event::InitDone) {
-                cache.state()
-            } else {
-                Vec::new()
-            };
-            writer.apply_watcher_event(&event);
-            match &event {
-                Event::Apply(object) => {
-                    // The cache has an Arc of it: share that one.
-                    let reference = ObjectRef::from_obj(object);
-                    let shared = cache.get(&reference).unwrap_or_else(|| Arc::new(object.clone()));
-                    tell(Seen::Applied(&shared));
-                }
-                Event::Delete(object) => tell(Seen::Deleted(object)),
-                Event::InitDone => {
-                    let now = cache.state();
-                    let present: HashSet<Key> = now.iter().map(|object| key_of(object.as_ref())).collect();
-                    let gone: Vec<_> = before
-                        .into_iter()
-                        .filter(|object| !present.contains(&key_of(object.as_ref())))
-                        .collect();
-                    tell(Seen::Listed {
-                        now: &now,
-                        gone: &gone,
-                    });
-                }
-                Event::Init | Event::InitApply(_) => {}
+            match caught(once).await {
+                Ok(()) => return,
+                Err(panicked) => panics.before_anew("watch", &panicked).await,
             }
         }
     }
 }
 
-/// Takes the guard off, and what nobody reads; a malformed object is skipped and counted.
+/// Puts what a watch saw into its cache, and tells it.
+fn show<K>(
+    event: watcher::Result<Event<Guarded<K>>>,
+    writer: &mut Writer<K>,
+    metrics: &Metrics,
+    unreadable: &Unreadable,
+    tell: &impl Fn(Seen<'_, K>),
+) where
+    K: Resource<DynamicType = ()> + Clone + 'static,
+{
+    let kind = K::kind(&());
+    let event = match event {
+        Ok(event) => event,
+        Err(error) => {
+            tracing::warn!(%kind, %error, "a watch broke; it begins again");
+            return;
+        }
+    };
+    unreadable.note(&event);
+    let Some(event) = readable(event, &kind, metrics) else {
+        return;
+    };
+    let cache: Cache<K> = writer.as_reader();
+    let before = if matches!(event, Event::InitDone) {
+        cache.state()
+    } else {
+        Vec::new()
+    };
+    writer.apply_watcher_event(&event);
+    match &event {
+        Event::Apply(object) => {
+            // The cache has an Arc of it: share that one.
+            let reference = ObjectRef::from_obj(object);
+            let shared = cache.get(&reference).unwrap_or_else(|| Arc::new(object.clone()));
+            tell(Seen::Applied(&shared));
+        }
+        Event::Delete(object) => tell(Seen::Deleted(object)),
+        Event::InitDone => {
+            let now = cache.state();
+            let present: HashSet<Key> = now.iter().map(|object| key_of(object.as_ref())).collect();
+            let gone: Vec<_> = before
+                .into_iter()
+                .filter(|object| !present.contains(&key_of(object.as_ref())))
+                .collect();
+            tell(Seen::Listed {
+                now: &now,
+                gone: &gone,
+            });
+        }
+        Event::Init | Event::InitApply(_) => {}
+    }
+}
+
+/// Takes the guard off, and removes fields that nobody reads; a malformed object is skipped and
+/// counted.
 fn readable<K: Resource<DynamicType = ()>>(
     event: Event<Guarded<K>>,
     kind: &str,
@@ -612,63 +691,4 @@ fn readable<K: Resource<DynamicType = ()>>(
 }
 
 #[cfg(test)]
-mod tests {
-    use std::{convert::Infallible, future::pending};
-
-    use axum::http::{Request, Response};
-    use kube::client::Body;
-
-    use super::*;
-
-    #[tokio::test]
-    async fn what_users_write_is_listed_in_small_pages() {
-        let (asked_tx, mut asked_rx) = mpsc::channel(1);
-        let server = tower::service_fn(move |request: Request<Body>| {
-            let (asked_tx, address) = (asked_tx.clone(), request.uri().to_string());
-            async move {
-                let _ = asked_tx.send(address).await;
-                pending::<Result<Response<Body>, Infallible>>().await
-            }
-        });
-        let (client, metrics) = (Client::new(server, "n"), Arc::default());
-        let (_pools, writer) = store::<Pool>();
-        let watched = watch(
-            &client,
-            writer,
-            &metrics,
-            PAGE,
-            Arc::default(),
-            |_: Seen<'_, Pool>| {},
-        );
-        tokio::select! {
-            () = watched => panic!("a watch does not end"),
-            asked = asked_rx.recv() => {
-                let asked = asked.unwrap();
-                assert!(asked.contains("/pools?") && asked.ends_with("limit=50"), "{asked}");
-            }
-        }
-    }
-
-    #[test]
-    fn a_malformed_object_is_skipped_and_the_next_is_read() {
-        let metrics = Metrics::default();
-        let read = |json: serde_json::Value| {
-            let guard: Guarded<Pool> = serde_json::from_str(&json.to_string()).unwrap();
-            readable(Event::Apply(guard), "Pool", &metrics)
-        };
-        let meta = serde_json::json!({ "name": "a", "namespace": "b" });
-        let bad = serde_json::json!({
-            "apiVersion": "skyward.dev/v1alpha1", "kind": "Pool", "metadata": meta, "spec": { "provider": 7 }
-        });
-        let good = serde_json::json!({
-            "apiVersion": "skyward.dev/v1alpha1", "kind": "Pool", "metadata": meta, "spec": { "provider": "local" }
-        });
-        assert!(read(bad).is_none());
-        assert!(read(good).is_some());
-        assert!(
-            metrics
-                .render()
-                .contains(r#"skyward_invalid_objects_total{kind="Pool"} 1"#)
-        );
-    }
-}
+mod tests;

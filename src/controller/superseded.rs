@@ -1,49 +1,127 @@
-//! Noticed from the other side: an agent takes orders from a newer leader, so this process
-//! does not lead any more, whatever it believes of its Lease.
+//! Settles doubts whether this process leads.
 //!
-//! Whoever notices tells it here, and `runtime.rs` ends the process: its dispatchers would
-//! do nothing more, and its successor, or its own next start, does.
+//! An agent that refuses our epoch may obey a newer leader, or lie: a user with root on its
+//! machine can make it answer anything. So its word is a reason to look and nothing else. The
+//! Lease is read, once for all agents that refuse within some seconds: if it is ours, the
+//! leader goes on, and that Machine alone is out of use; if not, `runtime.rs` ends the process.
 
-use std::sync::{Arc, OnceLock};
+use std::{
+    fmt::Display,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
-use tokio_util::sync::CancellationToken;
+use tokio::{sync::Notify, time::sleep};
 
-/// Told once; the first who notices is named.
+/// Doubts that wait to be settled.
 #[derive(Clone, Debug, Default)]
 pub struct Superseded(Arc<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
-    by: OnceLock<String>,
-    noticed: CancellationToken,
+    /// The last agent that refused our epoch, in words.
+    by: Mutex<Option<String>>,
+    doubted: Notify,
 }
 
 impl Superseded {
-    /// Somebody noticed; who, in words.
-    pub fn notice(&self, by: impl Into<String>) {
-        // The first one counts; later ones say the same.
-        let _ = self.0.by.set(by.into());
-        self.0.noticed.cancel();
+    /// Notes that an agent refuses our epoch; `by` names the agent, in words.
+    pub fn doubt(&self, by: impl Into<String>) {
+        *self.by() = Some(by.into());
+        self.0.doubted.notify_one();
     }
 
-    /// Waits until somebody noticed; who it was.
-    pub async fn noticed(&self) -> String {
-        self.0.noticed.cancelled().await;
-        self.0.by.get().cloned().unwrap_or_default()
+    /// Waits until an agent refuses our epoch and the Lease, read afterwards, is not ours; returns
+    /// which agent that was. The Lease is read at most once in `pause`, however many agents refuse.
+    pub async fn proved<F, E>(&self, pause: Duration, is_ours: impl Fn() -> F) -> String
+    where
+        F: Future<Output = Result<bool, E>>,
+        E: Display,
+    {
+        loop {
+            self.0.doubted.notified().await;
+            // Doubts from here on are settled by a later look.
+            let Some(by) = self.by().take() else { continue };
+            match is_ours().await {
+                Ok(true) => tracing::debug!(by, "an agent refuses our epoch, and the Lease is ours"),
+                Ok(false) => return by,
+                Err(error) => {
+                    // The Lease's own renewal ends the process if this goes on.
+                    tracing::warn!(by, %error, "an agent refuses our epoch, and the Lease could not be read; it is read again");
+                    self.by().get_or_insert(by);
+                    self.0.doubted.notify_one();
+                }
+            }
+            sleep(pause).await;
+        }
+    }
+
+    fn by(&self) -> MutexGuard<'_, Option<String>> {
+        self.0.by.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+    use tokio::time::timeout;
+
     use super::*;
 
-    #[tokio::test]
-    async fn the_first_who_notices_is_named() {
+    const PAUSE: Duration = Duration::from_secs(5);
+
+    #[tokio::test(start_paused = true)]
+    async fn agents_that_lie_for_five_minutes_end_nothing_and_cost_a_read_in_five_seconds() {
         let superseded = Superseded::default();
-        let waits = superseded.clone();
-        let waiting = tokio::spawn(async move { waits.noticed().await });
-        superseded.notice("Pool \"a/b\"");
-        superseded.notice("Machine \"a/c\"");
-        assert_eq!(waiting.await.unwrap(), "Pool \"a/b\"");
+        let reads = AtomicU32::new(0);
+        let watching = superseded.proved(PAUSE, || async {
+            reads.fetch_add(1, Ordering::Relaxed);
+            Ok::<_, String>(true)
+        });
+        let lying = async {
+            for second in 0..300 {
+                for machine in 0..100 {
+                    superseded.doubt(format!("machine {machine} in second {second}"));
+                }
+                sleep(Duration::from_secs(1)).await;
+            }
+        };
+        tokio::select! {
+            by = watching => panic!("{by} ended the leader"),
+            () = lying => {}
+        }
+        let reads = reads.into_inner();
+        assert!((1..=61).contains(&reads), "the Lease was read {reads} times");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_leader_ends_when_its_lease_is_another_s_and_not_before() {
+        let superseded = Superseded::default();
+        let ours = AtomicBool::new(true);
+        let mut watching =
+            Box::pin(superseded.proved(PAUSE, || async { Ok::<_, String>(ours.load(Ordering::Relaxed)) }));
+        superseded.doubt("Machine \"a/b\"");
+        assert!(timeout(PAUSE * 10, &mut watching).await.is_err());
+        ours.store(false, Ordering::Relaxed);
+        assert!(timeout(PAUSE * 10, &mut watching).await.is_err(), "nobody doubts");
+        superseded.doubt("Machine \"a/c\"");
+        assert_eq!(watching.await, "Machine \"a/c\"");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_that_cannot_be_read_is_read_again() {
+        let superseded = Superseded::default();
+        let reads = AtomicU32::new(0);
+        superseded.doubt("Machine \"a/b\"");
+        let by = superseded
+            .proved(PAUSE, || async {
+                match reads.fetch_add(1, Ordering::Relaxed) {
+                    0..3 => Err("no answer"),
+                    _ => Ok(false),
+                }
+            })
+            .await;
+        assert_eq!(by, "Machine \"a/b\"");
     }
 }

@@ -1,7 +1,7 @@
-//! Who must look at what again: sets of keys that coalesce.
+//! Tells reconcilers which objects to look at again: sets of keys that coalesce.
 //!
 //! A [`Wakeups`] holds each key at most once, however often it is woken, so it is
-//! bounded by the number of objects, never blocks the one who wakes and never loses
+//! bounded by the number of objects, never blocks the code that wakes and never loses
 //! a wake-up. Controllers, dispatchers and watches talk to each other only this way.
 
 use std::{
@@ -143,7 +143,7 @@ pub enum Changed {
     Offers(String),
 }
 
-/// Tells everyone who subscribed. As [`Feed<Changed>`] of the context: what the watches
+/// Tells every subscriber. As [`Feed<Changed>`] of the context: what the watches
 /// of [`crate::context::Caches`] saw, after the cache has it.
 #[derive(Clone, Debug)]
 pub struct Feed<C = Changed>(Arc<Mutex<Subscribers<C>>>);

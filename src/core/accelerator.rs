@@ -240,7 +240,7 @@ fn read(words: &[String]) -> Option<Found> {
         model,
         // More than the model can have is that of the machine: `GH200 480GB`.
         memory_gb: memory_gb.filter(|size| *size <= 1.5 * model.largest_memory()),
-        // Of those whose names say no more, only the module has this memory.
+        // Of the form factors that the name leaves open, only the module has this memory.
         form_factor: form_factor
             .or(form)
             .or((model.name == "H100" && has_hbm3).then_some(FormFactor::Sxm)),

@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, fmt};
 
 use crate::{
     error::{ErrorKind, ProviderError},
+    fence::Fence,
     secret::Secret,
 };
 
@@ -20,6 +21,8 @@ pub struct Account<S> {
     pub credentials: Credentials,
     /// Where the APIs are.
     pub endpoints: Endpoints,
+    /// Closed when nothing may be changed at the cloud any more.
+    pub fence: Fence,
 }
 
 /// One key of the Secret of a kind of provider.
@@ -54,9 +57,9 @@ impl Credentials {
     pub fn require(&self, name: &str) -> Result<&Secret, ProviderError> {
         self.get(name).ok_or_else(|| {
             ProviderError::new(
-                ErrorKind::Credentials,
+                ErrorKind::CredentialsMissing,
                 "use the credentials",
-                format!("the Secret has no key {name}; set credentialsSecretRef to a Secret of the operator's namespace that has it"),
+                format!("the Secret has no key {name}"),
             )
         })
     }
@@ -122,7 +125,7 @@ mod tests {
         ]);
         assert!(credentials.get("A").is_none());
         let error = credentials.require("A").unwrap_err();
-        assert_eq!(error.kind, ErrorKind::Credentials);
+        assert_eq!(error.kind, ErrorKind::CredentialsMissing);
         assert!(error.message.contains("no key A"));
         assert_eq!(credentials.require("B").map(Secret::expose), Ok("canary\n"));
         assert_eq!(credentials.token("B").unwrap().expose(), "canary");

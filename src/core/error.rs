@@ -2,6 +2,8 @@
 
 use std::{fmt, time::Duration};
 
+use crate::provider::Marking;
+
 /// What kind of failure it is; the only thing that planning looks at.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ErrorKind {
@@ -11,12 +13,14 @@ pub enum ErrorKind {
     RateLimited(Option<Duration>),
     /// The answer was lost: the next list decides whether the effect happened.
     Indeterminate,
-    /// The offer cannot be had now.
+    /// The offer has no capacity now.
     NoCapacity,
     /// A quota of the account is used up: of one region, market or family of machines.
     Quota(String),
-    /// The account cannot pay: nothing at all can be had from it.
+    /// The account cannot pay: nothing at all can be rented with it.
     NoCredit,
+    /// There are no credentials: the Secret that should hold them, or a key of it, is not there.
+    CredentialsMissing,
     /// The credentials are wrong or revoked.
     Credentials,
     /// The credentials lack a right.
@@ -31,6 +35,9 @@ pub enum ErrorKind {
     NotFound,
     /// It is there already: a fact for create.
     AlreadyExists,
+    /// The call was not sent: this process may not lead any more. The provider knows nothing
+    /// of it.
+    NotLeading,
 }
 
 /// What to do about a failure.
@@ -52,11 +59,15 @@ impl ErrorKind {
     /// What to do about it.
     pub const fn class(&self) -> ErrorClass {
         match self {
-            Self::Transient | Self::RateLimited(_) | Self::Indeterminate => ErrorClass::Retryable,
-            Self::NoCapacity | Self::Quota(_) | Self::NoCredit => ErrorClass::Capacity,
-            Self::Credentials | Self::Permission | Self::InvalidOrder | Self::Unsupported => {
-                ErrorClass::Config
+            Self::Transient | Self::RateLimited(_) | Self::Indeterminate | Self::NotLeading => {
+                ErrorClass::Retryable
             }
+            Self::NoCapacity | Self::Quota(_) | Self::NoCredit => ErrorClass::Capacity,
+            Self::CredentialsMissing
+            | Self::Credentials
+            | Self::Permission
+            | Self::InvalidOrder
+            | Self::Unsupported => ErrorClass::Config,
             Self::MachineFailed => ErrorClass::Terminal,
             Self::NotFound | Self::AlreadyExists => ErrorClass::Signal,
         }
@@ -71,6 +82,7 @@ impl ErrorKind {
             Self::NoCapacity => "no_capacity",
             Self::Quota(_) => "quota",
             Self::NoCredit => "no_credit",
+            Self::CredentialsMissing => "credentials_missing",
             Self::Credentials => "credentials",
             Self::Permission => "permission",
             Self::InvalidOrder => "invalid_order",
@@ -78,6 +90,7 @@ impl ErrorKind {
             Self::MachineFailed => "machine_failed",
             Self::NotFound => "not_found",
             Self::AlreadyExists => "already_exists",
+            Self::NotLeading => "not_leading",
         }
     }
 }
@@ -104,6 +117,24 @@ impl ProviderError {
             code: None,
             message: message.into(),
         }
+    }
+
+    /// A machine on record that does not say whose it is. It is there, so it is not gone (P6): it
+    /// would be replaced, forgotten, and billed for ever. It may belong to another user by now, so
+    /// it is not ended either (P11). Only a person can decide.
+    pub fn nobodys(marking: Marking, id: &str) -> Self {
+        let mark = match marking {
+            Marking::Tags => "tags",
+            Marking::Environment => "environment",
+            Marking::Name => "label",
+        };
+        Self::new(
+            ErrorKind::Transient,
+            "tell whose the machine is",
+            format!(
+                "{id} exists, but its {mark} does not say that it is ours, so it is neither replaced nor deleted. Restore its {mark}, as the page of the provider has it, or delete {id} in the console of the cloud"
+            ),
+        )
     }
 }
 

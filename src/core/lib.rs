@@ -8,6 +8,7 @@ pub mod accelerator;
 pub mod account;
 pub mod boot;
 pub mod error;
+pub mod fence;
 pub mod machine;
 pub mod offer;
 pub mod order;
@@ -16,6 +17,7 @@ pub mod secret;
 
 pub use account::{Account, CredentialKey, Credentials, Endpoints};
 pub use error::{ErrorKind, ProviderError};
+pub use fence::{Fence, NotLeading};
 pub use machine::{MachineRef, ProviderMachine, ProviderPhase};
 pub use offer::{Market, Offer};
 pub use order::{Accepted, Mark, Order};

@@ -57,6 +57,8 @@ pub enum FailureKind {
     Lost,
     /// The cloud took a spot machine back.
     Reclaimed,
+    /// It was killed as a whole because its work used more memory than it has.
+    OutOfMemory,
     /// The order was accepted, but there was no such machine after all.
     NoCapacity,
     /// No node has room for it.
@@ -135,6 +137,9 @@ pub struct MachineRef {
     pub mark: Mark,
     /// Region it was ordered in.
     pub region: String,
+    /// Whether it took runs once: all that belongs to its order was done then, so nothing of it
+    /// is finished, waited for or judged any more.
+    pub started: bool,
 }
 
 impl MachineRef {
@@ -144,6 +149,7 @@ impl MachineRef {
             id: None,
             mark: order.mark.clone(),
             region: order.region.clone(),
+            started: false,
         }
     }
 }

@@ -38,7 +38,7 @@ pub struct Accelerators {
     pub form_factor: Option<FormFactor>,
 }
 
-/// Whether an offer can be had, as the provider says.
+/// Whether an offer is available, as the provider says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Availability {
     /// It can.
@@ -73,7 +73,7 @@ pub struct Offer {
     pub on_demand: Option<Decimal>,
     /// Price in USD per hour on the spot market.
     pub spot: Option<Decimal>,
-    /// Whether it can be had now.
+    /// Whether it is available now.
     pub availability: Availability,
     /// Whether its machines can reach each other.
     pub connected: bool,

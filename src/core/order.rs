@@ -33,6 +33,26 @@ impl Mark {
     pub fn is(&self, other: &Self) -> bool {
         self.machine_uid == other.machine_uid && self.cluster == other.cluster
     }
+
+    /// Whose the machine is that was found by a recorded id, from the mark that it carries.
+    pub fn owner_of(&self, found: Option<&Self>) -> Owner {
+        match found {
+            Some(found) if self.is(found) => Owner::Ours,
+            Some(_) => Owner::Another,
+            None => Owner::Nobody,
+        }
+    }
+}
+
+/// Whose a machine is that was found by a recorded id (P11).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// It is the one that is on record.
+    Ours,
+    /// It carries another mark.
+    Another,
+    /// It carries no mark.
+    Nobody,
 }
 
 /// What an order must know of the Pool around its machine.

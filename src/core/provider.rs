@@ -12,6 +12,7 @@
 //! | P8 | no method sleeps or loops longer than its deadline |
 //! | P9 | credentials never appear in errors, `Debug` or spans |
 //! | P10 | every error has a kind |
+//! | P11 | `get` and `delete` with a recorded id compare the mark first: a machine with another mark is never shown or ended (`Foreign`), one without any is an error |
 
 use std::time::Duration;
 
@@ -46,7 +47,13 @@ pub trait Provider: Send + Sync {
     /// Every machine with our mark in the scope (P4).
     async fn list(&self, scope: &Scope) -> Result<Vec<ProviderMachine>, ProviderError>;
 
-    /// Orders the end of a machine (P6).
+    /// Namespaces that can be listed each by itself ([`Scope::namespace`]), where a list of one
+    /// may be refused that says nothing of the others. None: there is one list of everything.
+    fn namespaces(&self) -> &[String] {
+        &[]
+    }
+
+    /// Orders the end of a machine (P6) that carries the mark it is asked for by (P11).
     async fn delete(&self, machine: &MachineRef) -> Result<Deletion, ProviderError>;
 
     /// Everything with our mark that is not a machine and that machines of a Pool share:
@@ -62,7 +69,7 @@ pub trait Provider: Send + Sync {
         Ok(Deletion::Gone)
     }
 
-    /// Names of Machines (namespace, name) whose state changed at the provider, for those
+    /// Names of Machines (namespace, name) whose state changed at the provider, for providers
     /// that can tell; others are polled.
     fn changes(&self) -> Option<BoxStream<'static, (String, String)>> {
         None
@@ -74,9 +81,12 @@ pub trait Provider: Send + Sync {
 pub struct Scope {
     /// The installation whose mark they carry.
     pub cluster: String,
-    /// Only those of this Pool UID.
+    /// Only machines of this Pool UID.
     pub pool_uid: Option<String>,
-    /// Regions to look at: those configured and those of recorded machines.
+    /// Only what stands in this namespace, where machines stand in namespaces; of a Pool's
+    /// machines that is the Pool's own. Others need not look at it.
+    pub namespace: Option<String>,
+    /// Regions to look at: the configured ones, and the regions of recorded machines.
     pub regions: Vec<String>,
 }
 
@@ -118,6 +128,9 @@ pub enum Deletion {
     Gone,
     /// Ordered; ask again.
     InProgress,
+    /// What has this id is a machine with another mark: it was left as it is, and nothing of
+    /// ours has this id.
+    Foreign,
 }
 
 /// What a provider can do.
@@ -129,6 +142,8 @@ pub struct Capabilities {
     pub markets: &'static [Market],
     /// What carries the mark.
     pub marking: Marking,
+    /// The parties that can write it.
+    pub mark_writers: MarkWriters,
     /// Why ordering twice with one token gives one machine.
     pub idempotency: Idempotency,
     /// How long a list may lag after create or delete.
@@ -158,17 +173,20 @@ pub struct Capabilities {
     pub fuse: bool,
     /// What tells of a spot machine that will be taken back.
     pub reclaim_notice: ReclaimNotice,
+    /// Default of `timeouts.bootstrap` for its machines: from SSH to Ready.
+    pub bootstrap_timeout: Duration,
     /// Names of environment variables that the cloud puts on a machine and no run may see.
     pub hidden_environment: &'static [&'static str],
 }
 
 impl Capabilities {
-    /// Those of a provider that can do as little as possible; the rest is said by name.
+    /// The capabilities of a provider that can do as little as possible; others are set by name.
     pub const fn of(kind: &'static str) -> Self {
         Self {
             kind,
             markets: &[Market::OnDemand],
             marking: Marking::Name,
+            mark_writers: MarkWriters::Machines,
             idempotency: Idempotency::LookUp,
             settle_time: Duration::from_secs(60),
             poll_interval: Duration::from_secs(10),
@@ -183,6 +201,7 @@ impl Capabilities {
             host_keys: HostKeys::FirstContact,
             fuse: false,
             reclaim_notice: ReclaimNotice::None,
+            bootstrap_timeout: Duration::from_mins(5),
             hidden_environment: &[],
         }
     }
@@ -206,6 +225,17 @@ pub enum Marking {
     Environment,
     /// Its name.
     Name,
+}
+
+/// The parties that can write the mark of a machine: a mark that anybody can write proves nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MarkWriters {
+    /// Holders of the account's credentials.
+    Account,
+    /// A machine too can write its own mark: the cloud gives it a key for that.
+    Machines,
+    /// Users of namespaces of this cluster: the mark is an object's label.
+    Namespaces,
 }
 
 /// Why ordering twice with one token gives one machine (P2).

@@ -9,7 +9,7 @@ use skyward_core::{
     ProviderMachine, Scope,
 };
 
-/// Who is told of every call. Implemented over the metrics of the controller.
+/// A receiver that is told of every call. Implemented over the metrics of the controller.
 pub trait CallSink: Send + Sync {
     /// One call ended. `provider` is the kind of provider, `outcome` is `ok` or the name
     /// of an error kind: both are closed sets, as labels of metrics must be.
@@ -74,6 +74,10 @@ impl Provider for Instrumented {
     async fn list(&self, scope: &Scope) -> Result<Vec<ProviderMachine>, ProviderError> {
         let started = Instant::now();
         self.record("list", started, self.inner.list(scope).await)
+    }
+
+    fn namespaces(&self) -> &[String] {
+        self.inner.namespaces()
     }
 
     async fn delete(&self, machine: &MachineRef) -> Result<Deletion, ProviderError> {
@@ -164,6 +168,7 @@ mod tests {
         let scope = Scope {
             cluster: String::new(),
             pool_uid: None,
+            namespace: None,
             regions: Vec::new(),
         };
         provider.list(&scope).await.unwrap();

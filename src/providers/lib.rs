@@ -22,4 +22,4 @@ pub mod verda;
 pub mod wire;
 
 pub use instrumented::CallSink;
-pub use registry::{Options, capabilities, factory};
+pub use registry::{Options, capabilities, credential_keys, factory};

@@ -2,7 +2,7 @@
 //! their marks, and each order looks for its own before it is sent (P2).
 //!
 //! A cloud's folder gives the calls ([`Service`]) and says what its list shows of a machine
-//! ([`Listed`]). What is the same for all is here once: who owns what, the look before an
+//! ([`Listed`]). What is the same for all is here once: the owners of machines, the look before an
 //! order and before an end, deadlines (P8), and how shared things are returned. No controller
 //! is known here, and no cloud.
 
@@ -19,7 +19,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 use skyward_core::{
     Accepted, Capabilities, Deletion, ErrorKind, Leftover, MachineRef, Mark, Offer, Order, PoolScope,
-    Provider, ProviderError, ProviderMachine, Scope, provider::Marking,
+    Provider, ProviderError, ProviderMachine, ProviderPhase, Scope, order::Owner,
 };
 use tokio::{sync::Semaphore, time::Instant};
 
@@ -38,7 +38,7 @@ pub trait Listed: Clone + Send + Sync + 'static {
     fn gone(&self) -> bool;
 }
 
-/// The calls of one account at such a cloud. Those that change something are made only
+/// The calls of one account at such a cloud. Calls that change something are made only
 /// after a look.
 #[async_trait]
 pub trait Service: Send + Sync + 'static {
@@ -68,6 +68,14 @@ pub trait Service: Send + Sync + 'static {
 
     /// Orders a machine that is certainly not there yet; answers with its id.
     async fn order(&self, order: &Order, settings: &Self::Settings) -> Result<String, ProviderError>;
+
+    /// Finishes what an order began and did not end, such as joining a network: a crash or a
+    /// lost answer came between. Where that is not done yet, where the machine is until then.
+    /// Nobody asks it of a machine that took runs once: a client that is made anew knows nothing
+    /// of what was done, and its verdict would end work.
+    async fn finish(&self, _machine: &Self::Machine) -> Option<ProviderPhase> {
+        None
+    }
 
     /// Orders the end of a machine that exists and is ours. An error of kind NotFound means
     /// that it is gone.
@@ -105,6 +113,16 @@ struct LookUp<S: Service> {
     machines: Batched<Vec<S::Machine>>,
 }
 
+/// What a look for one machine found.
+enum Look<M> {
+    /// It.
+    Found(M),
+    /// Nothing.
+    Nothing,
+    /// By its id a machine with another mark.
+    Foreign,
+}
+
 impl<S: Service> LookUp<S> {
     async fn machines(&self) -> Result<Arc<Vec<S::Machine>>, ProviderError> {
         self.machines
@@ -113,41 +131,53 @@ impl<S: Service> LookUp<S> {
     }
 
     /// A machine, gone ones too. What the list does not show is asked for by its id, where
-    /// that is known: lists may be behind, or leave out what carries the mark. An id that is
-    /// somebody else's is not ours.
-    async fn look(&self, machine: &MachineRef) -> Result<Option<S::Machine>, ProviderError> {
+    /// that is known: lists may be behind, or leave out what carries the mark.
+    async fn look(&self, machine: &MachineRef) -> Result<Look<S::Machine>, ProviderError> {
         let ours = |found: &S::Machine| found.mark().is_some_and(|mark| mark.is(&machine.mark));
         let machines = self.machines().await?;
         let Some(id) = &machine.id else {
             // One that is gone hides none that is there.
             let mut all: Vec<_> = machines.iter().filter(|found| ours(found)).collect();
             all.sort_by_key(|found| found.gone());
-            return Ok(all.first().copied().cloned());
+            let first = all.first().copied().cloned();
+            return Ok(first.map_or(Look::Nothing, Look::Found));
         };
         let listed = machines.iter().find(|found| found.id() == *id).cloned();
         let found = match listed {
             Some(found) if !is_nobodys(&found) => Some(found),
             listed => self.service.machine(id).await?.or(listed),
         };
-        match found {
-            Some(found) if is_nobodys(&found) => Err(nobodys(S::CAPABILITIES.marking, id)),
-            found => Ok(found.filter(ours)),
+        let Some(found) = found else {
+            return Ok(Look::Nothing);
+        };
+        match machine.mark.owner_of(found.mark().as_ref()) {
+            Owner::Ours => Ok(Look::Found(found)),
+            Owner::Another | Owner::Nobody if found.gone() => Ok(Look::Nothing),
+            Owner::Another => Ok(Look::Foreign),
+            Owner::Nobody => Err(ProviderError::nobodys(S::CAPABILITIES.marking, id)),
         }
     }
 
     async fn order(&self, order: &Order) -> Result<Accepted, ProviderError> {
         let settings: S::Settings = overridden(S::CAPABILITIES.kind, &self.settings, &order.overrides)?;
         let id = match self.look(&MachineRef::of(order)).await? {
-            Some(found) => found.id(),
-            None => self.service.order(order, &settings).await?,
+            // One that is gone is no machine to have, as after a cluster was restored.
+            Look::Found(found) if found.gone() => self.service.order(order, &settings).await?,
+            Look::Found(found) => {
+                // Each look at the machine tells how far that is.
+                let _ = self.service.finish(&found).await;
+                found.id()
+            }
+            Look::Nothing | Look::Foreign => self.service.order(order, &settings).await?,
         };
         Ok(Accepted { id })
     }
 
     async fn end(&self, machine: &MachineRef) -> Result<Deletion, ProviderError> {
         match self.look(machine).await? {
-            Some(found) if !found.gone() => or_gone(self.service.end(&found).await),
-            _ => Ok(Deletion::Gone),
+            Look::Found(found) if !found.gone() => or_gone(self.service.end(&found).await),
+            Look::Foreign => Ok(Deletion::Foreign),
+            Look::Found(_) | Look::Nothing => Ok(Deletion::Gone),
         }
     }
 
@@ -162,24 +192,6 @@ impl<S: Service> LookUp<S> {
 /// Whether a machine exists and does not say whose it is.
 fn is_nobodys(machine: &impl Listed) -> bool {
     machine.mark().is_none() && !machine.gone()
-}
-
-/// A machine on record that does not say whose it is. It is there, so it is not gone (P6): it
-/// would be replaced, forgotten, and billed for ever. It may be somebody else's by now, so it
-/// is not ended either. Only people know.
-fn nobodys(marking: Marking, id: &str) -> ProviderError {
-    let mark = match marking {
-        Marking::Tags => "tags",
-        Marking::Environment => "environment",
-        Marking::Name => "label",
-    };
-    ProviderError::new(
-        ErrorKind::Transient,
-        "tell whose the machine is",
-        format!(
-            "{id} exists, but its {mark} does not say that it is ours, so it is neither replaced nor deleted. Restore its {mark}, as the page of the provider has it, or delete {id} in the console of the cloud"
-        ),
-    )
 }
 
 /// What is not found needs no end.
@@ -209,10 +221,22 @@ impl<S: Service> Provider for LookUp<S> {
     }
 
     async fn get(&self, machine: &MachineRef) -> Result<Option<ProviderMachine>, ProviderError> {
-        let found = operation(S::OPERATION, self.look(machine)).await?;
-        Ok(found
-            .filter(|found| !found.gone() || self.service.taken_back(found))
-            .and_then(|found| self.service.seen(&found)))
+        let Look::Found(found) = operation(S::OPERATION, self.look(machine)).await? else {
+            return Ok(None);
+        };
+        if found.gone() && !self.service.taken_back(&found) {
+            return Ok(None);
+        }
+        let Some(mut seen) = self.service.seen(&found) else {
+            return Ok(None);
+        };
+        if !machine.started
+            && matches!(seen.phase, ProviderPhase::Starting(_) | ProviderPhase::Running)
+            && let Some(phase) = operation(S::OPERATION, self.service.finish(&found)).await
+        {
+            seen.phase = phase;
+        }
+        Ok(Some(seen))
     }
 
     async fn list(&self, scope: &Scope) -> Result<Vec<ProviderMachine>, ProviderError> {
@@ -237,6 +261,7 @@ impl<S: Service> Provider for LookUp<S> {
         let scope = Scope {
             cluster: pool.cluster.clone(),
             pool_uid: Some(pool.pool_uid.clone()),
+            namespace: None,
             regions: pool.regions.clone(),
         };
         operation(S::OPERATION, async {

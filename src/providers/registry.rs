@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use skyward_api::{crd::AccountKind, provider::ProviderSpec};
 use skyward_core::{
-    Account, Capabilities, CredentialKey, Credentials, Endpoints, ErrorKind, Provider, ProviderError,
+    Account, Capabilities, CredentialKey, Credentials, Endpoints, ErrorKind, Fence, Provider, ProviderError,
 };
 
 use crate::{
@@ -25,10 +25,15 @@ pub struct Options {
     pub node_image: String,
     /// How Pods are reached.
     pub pod_network: container::PodNetwork,
+    /// Namespaces that are served; none named = all.
+    pub namespaces: Vec<String>,
     /// Addresses of APIs that differ from the clouds' own.
     pub endpoints: Endpoints,
-    /// Who is told of every call.
+    /// The receiver that is told of every call.
     pub sink: Option<Arc<dyn CallSink>>,
+    /// Closed when nothing may be changed at a cloud any more. The API server's client, which
+    /// Container machines are made with, has it as a layer.
+    pub fence: Fence,
 }
 
 /// Makes the client of an account.
@@ -89,6 +94,7 @@ const fn cloud<K: Kind>() -> Cloud {
                 settings,
                 credentials,
                 endpoints,
+                fence,
             } = account;
             let settings = settings_of(K::NAME, settings)?;
             K::connect(Account {
@@ -97,6 +103,7 @@ const fn cloud<K: Kind>() -> Cloud {
                 settings,
                 credentials,
                 endpoints,
+                fence,
             })
         },
     }
@@ -155,6 +162,12 @@ pub fn capabilities(kind: &str) -> Option<&'static Capabilities> {
     Some(cloud.capabilities)
 }
 
+/// Keys of the Secret of a kind; `container` has none.
+pub fn credential_keys(kind: &str) -> &'static [CredentialKey] {
+    let cloud = CLOUDS.iter().find(|cloud| cloud.name == kind);
+    cloud.map_or(&[], |cloud| cloud.credentials)
+}
+
 /// The kinds besides `container` with the schemas of their settings, for the CRD.
 pub fn account_kinds() -> Vec<AccountKind> {
     CLOUDS
@@ -181,7 +194,7 @@ pub fn settings_of<T: DeserializeOwned>(
     })
 }
 
-/// The settings of one machine: those of the Provider, with what its Pool overrides.
+/// The settings of one machine: the Provider's, with the overrides of its Pool.
 pub fn overridden<T: DeserializeOwned>(
     kind: &'static str,
     settings: &serde_json::Value,
@@ -209,6 +222,7 @@ pub fn factory(
             cluster: options.cluster.clone(),
             node_image: options.node_image.clone(),
             pod_network: options.pod_network,
+            namespaces: options.namespaces.clone(),
         },
     );
     move |object, credentials| {
@@ -241,6 +255,7 @@ fn connect(
         settings,
         credentials: credentials.clone(),
         endpoints: options.endpoints.clone(),
+        fence: options.fence.clone(),
     })
 }
 

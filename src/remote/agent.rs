@@ -1,7 +1,7 @@
 //! What can be asked of a machine's agent, each with a deadline.
 //!
-//! [`AgentApi`] is the same as a trait, so that those who only use agents can be tested
-//! without one. Errors say what to do, not what broke: see [`AgentError`].
+//! [`RunReader`] is what reads logs and results, as a trait, so that code that collects them can be
+//! tested without an agent. Errors say what to do, not what broke: see [`AgentError`].
 
 use std::{
     future::Future,
@@ -10,13 +10,21 @@ use std::{
 };
 
 use async_trait::async_trait;
-use futures::{StreamExt, TryStreamExt, stream::BoxStream};
+use futures::{StreamExt, stream::BoxStream};
+use prost::Message as _;
 use tokio::time::timeout;
-use tonic::{Code, Status, Streaming, transport::Channel};
+use tokio_util::sync::CancellationToken;
+use tonic::{Code, Status, Streaming, codegen::http::Uri};
 
-use crate::protocol::{
-    Chunk, Fact, ForgetRequest, HelloReply, HelloRequest, LeaseReply, LeaseRequest, ReadLogRequest,
-    ReadResultRequest, RunSpec, RunState, StartRequest, StopRequest, WatchRequest, agent_client::AgentClient,
+use crate::{
+    budget::Account,
+    limits::{self, Broken},
+    protocol::{
+        Chunk, Fact, ForgetRequest, HelloReply, HelloRequest, LeaseReply, LeaseRequest, MAX_MESSAGE_BYTES,
+        ReadLogRequest, ReadResultRequest, RunSpec, RunState, StartRequest, StopRequest, WatchRequest,
+        agent_client::AgentClient,
+    },
+    wire::Wire,
 };
 
 /// Versions of the protocol that this controller speaks.
@@ -32,8 +40,6 @@ const CALL: Duration = Duration::from_secs(15);
 const HELLO: Duration = Duration::from_secs(5);
 /// Silence after which a stream that should flow is given up.
 const SILENCE: Duration = Duration::from_mins(1);
-/// Largest message either way: a run's source or return value, with room to spare.
-const MESSAGE: usize = 64 * 1024 * 1024;
 
 /// Why an agent did not do what was asked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -41,8 +47,9 @@ pub enum AgentError {
     /// The connection is gone or nobody answered; whether it happened is not known.
     #[error("the connection to the agent is lost: {0}")]
     Disconnected(String),
-    /// A newer leader speaks with this agent: stop.
-    #[error("the agent takes orders from a newer leader")]
+    /// It takes no command of our epoch: a newer leader commands it, or it lies. Its machine
+    /// takes no commands now; whether we lead, our Lease alone says.
+    #[error("the agent refuses the epoch of this controller")]
     StaleEpoch,
     /// It does not know that run.
     #[error("the agent does not know that run")]
@@ -53,27 +60,19 @@ pub enum AgentError {
     /// Not now; ask again later.
     #[error("the agent cannot do that now: {0}")]
     Busy(String),
+    /// It broke a limit of the protocol: nothing that it says counts any more.
+    #[error("the machine broke a limit of the protocol: {0}")]
+    Protocol(String),
 }
 
 /// Messages of a stream of the agent.
 pub type AgentStream<T> = BoxStream<'static, Result<T, AgentError>>;
 
-/// What can be asked of an agent. Implemented by [`Agent`]; tests bring their own.
+/// Reads the logs and results of a machine's runs. Implemented by [`Agent`]; tests bring their own.
 #[async_trait]
-pub trait AgentApi: Send + Sync {
-    /// Number of the connection; differs for each connection that this process makes.
-    fn connection(&self) -> u64;
-    /// Whether [`AgentApi::watch`] tells where the recorded facts end; older agents do not.
-    fn marks_replay(&self) -> bool {
-        false
-    }
-    /// Starts a run, or answers with the state of the run of that id.
-    async fn start(&self, spec: RunSpec) -> Result<RunState, AgentError>;
-    /// Asks a run to end; its end arrives as a fact.
-    async fn stop(&self, run_id: &str, grace: Duration, why: &str) -> Result<RunState, AgentError>;
-    /// Facts after `since`, first the recorded ones, then live.
-    async fn watch(&self, since: u64) -> Result<AgentStream<Fact>, AgentError>;
-    /// A run's encoded log from an offset; with `follow` until the run has ended.
+pub trait RunReader: Send + Sync {
+    /// A run's encoded log from an offset; with `follow` until the run has ended. A chunk whose
+    /// offset is not the next one stands behind a gap: the machine does not keep what is missing.
     async fn read_log(
         &self,
         run_id: &str,
@@ -82,8 +81,6 @@ pub trait AgentApi: Send + Sync {
     ) -> Result<AgentStream<Chunk>, AgentError>;
     /// A function's return value from an offset.
     async fn read_result(&self, run_id: &str, offset: u64) -> Result<AgentStream<Chunk>, AgentError>;
-    /// Everything of these ended runs is held elsewhere: the agent may delete them.
-    async fn forget(&self, run_ids: Vec<String>) -> Result<(), AgentError>;
 }
 
 /// A connected agent. Cheap to clone; useless once its connection is lost.
@@ -92,8 +89,13 @@ pub struct Agent {
     /// Differs for each connection that this process makes.
     pub connection: u64,
     epoch: u64,
+    epoch_proof: String,
+    installation: String,
     marks_replay: bool,
-    client: AgentClient<Channel>,
+    /// Cancelled when it refused our epoch, whichever command that was.
+    refused: CancellationToken,
+    client: AgentClient<Wire>,
+    wire: Wire,
 }
 
 impl std::fmt::Debug for Agent {
@@ -101,8 +103,12 @@ impl std::fmt::Debug for Agent {
         let Self {
             connection,
             epoch,
+            epoch_proof: _,
+            installation: _,
             marks_replay: _,
+            refused: _,
             client: _,
+            wire: _,
         } = self;
         f.debug_struct("Agent")
             .field("connection", connection)
@@ -112,28 +118,44 @@ impl std::fmt::Debug for Agent {
 }
 
 impl Agent {
-    /// An agent over a channel, commanded by the leader of that epoch.
-    pub fn new(channel: Channel, epoch: u64) -> Self {
+    /// An agent over a connection, commanded by the leader of that epoch.
+    pub(crate) fn new(wire: Wire, epoch: u64) -> Self {
         static CONNECTIONS: AtomicU64 = AtomicU64::new(1);
         Self {
             connection: CONNECTIONS.fetch_add(1, Ordering::Relaxed),
             epoch,
+            epoch_proof: String::new(),
+            installation: String::new(),
             marks_replay: false,
-            client: AgentClient::new(channel)
-                .max_decoding_message_size(MESSAGE)
-                .max_encoding_message_size(MESSAGE),
+            refused: CancellationToken::new(),
+            client: AgentClient::with_origin(wire.clone(), Uri::from_static("http://agent"))
+                .max_decoding_message_size(limits::LARGEST_MESSAGE)
+                .max_encoding_message_size(MAX_MESSAGE_BYTES),
+            wire,
         }
     }
 
-    /// First call on each connection: who is there, and what it can do.
+    /// Of that installation, whose leader proves its epoch so.
+    pub(crate) fn of(mut self, installation: &str, epoch_proof: &str) -> Self {
+        installation.clone_into(&mut self.installation);
+        epoch_proof.clone_into(&mut self.epoch_proof);
+        self
+    }
+
+    /// First call on each connection: identifies the agent, and tells what it can do.
     pub async fn hello(&self) -> Result<HelloReply, AgentError> {
         let request = HelloRequest {
             protocol_min: PROTOCOL_MIN,
             protocol_max: PROTOCOL_MAX,
             epoch: self.epoch,
+            epoch_proof: self.epoch_proof.clone(),
+            installation: self.installation.clone(),
         };
         let mut client = self.client.clone();
-        call(HELLO, "hello", client.hello(request)).await
+        let reply = self.command(HELLO, "hello", client.hello(request)).await?;
+        let mut reply = self.checked(reply, limits::hello)?;
+        limits::clean(&mut reply);
+        Ok(reply)
     }
 
     /// What the answer to Hello says that it can do.
@@ -142,25 +164,62 @@ impl Agent {
         self
     }
 
+    /// Waits until it refuses our epoch.
+    pub(crate) async fn epoch_refused(&self) {
+        self.refused.cancelled().await;
+    }
+
+    /// A call that carries our epoch.
+    async fn command<T>(
+        &self,
+        limit: Duration,
+        what: &str,
+        answer: impl Future<Output = Result<tonic::Response<T>, Status>>,
+    ) -> Result<T, AgentError> {
+        let answered = timeout(limit, answer).await.map_err(|_| late(what, limit))?;
+        answered.map(tonic::Response::into_inner).map_err(|status| {
+            let error = self.judged(&status, map_command_status);
+            if error == AgentError::StaleEpoch {
+                self.refused.cancel();
+            }
+            error
+        })
+    }
+
     /// Keeps the machine alive for these times without us: idle, and with runs.
     pub async fn renew_lease(&self, instance: Duration, orphan: Duration) -> Result<LeaseReply, AgentError> {
         let request = LeaseRequest {
             epoch: self.epoch,
             instance_timeout_ms: milliseconds(instance),
             orphan_timeout_ms: milliseconds(orphan),
+            installation: self.installation.clone(),
         };
         let mut client = self.client.clone();
-        call(CALL, "renew the lease", client.renew_lease(request)).await
+        self.command(CALL, "renew the lease", client.renew_lease(request))
+            .await
+    }
+
+    /// Whether [`Agent::watch`] tells where the recorded facts end; older agents do not.
+    pub fn marks_replay(&self) -> bool {
+        self.marks_replay
+    }
+
+    /// The account that is charged for the room that the machine's facts and answers take.
+    pub fn account(&self) -> Account {
+        self.wire.meter().account().clone()
     }
 
     /// Starts a run, or answers with the state of the run of that id.
     pub async fn start(&self, spec: RunSpec) -> Result<RunState, AgentError> {
+        let run = spec.run_id.clone();
         let request = StartRequest {
             epoch: self.epoch,
             spec: Some(spec),
         };
+        fits(&request)?;
         let mut client = self.client.clone();
-        call(START, "start a run", client.start(request)).await
+        let state = self.command(START, "start a run", client.start(request)).await?;
+        self.checked(state, |state| limits::state(state, &run))
     }
 
     /// Asks a run to end; its end arrives as a fact.
@@ -172,7 +231,8 @@ impl Agent {
             why: why.to_owned(),
         };
         let mut client = self.client.clone();
-        call(CALL, "stop a run", client.stop(request)).await
+        let state = self.command(CALL, "stop a run", client.stop(request)).await?;
+        self.checked(state, |state| limits::state(state, run_id))
     }
 
     /// Facts after `since`, first the recorded ones, then live. Ends only with an error.
@@ -183,13 +243,12 @@ impl Agent {
             mark_replay: true,
         };
         // Silence is normal here: a lost connection ends the stream.
-        Ok(open(client.watch(request), "watch")
-            .await?
-            .map_err(map_status)
-            .boxed())
+        let stream = self.call(CALL, "watch", client.watch(request)).await?;
+        Ok(self.checked_stream(stream, None, limits::fact))
     }
 
-    /// A run's encoded log from an offset; with `follow` until the run has ended.
+    /// A run's encoded log from an offset; with `follow` until the run has ended. A chunk whose
+    /// offset is not the next one stands behind a gap: the machine does not keep what is missing.
     pub async fn read_log(
         &self,
         run_id: &str,
@@ -200,14 +259,12 @@ impl Agent {
             run_id: run_id.to_owned(),
             offset,
             follow,
+            gaps: true,
         };
         let mut client = self.client.clone();
-        let stream = open(client.read_log(request), "read a log").await?;
-        Ok(if follow {
-            stream.map_err(map_status).boxed()
-        } else {
-            flowing(stream, "read a log")
-        })
+        let stream = self.call(CALL, "read a log", client.read_log(request)).await?;
+        let silence = (!follow).then_some("read a log");
+        Ok(self.checked_stream(stream, silence, in_order()))
     }
 
     /// A function's return value from an offset.
@@ -217,10 +274,10 @@ impl Agent {
             offset,
         };
         let mut client = self.client.clone();
-        Ok(flowing(
-            open(client.read_result(request), "read a result").await?,
-            "read a result",
-        ))
+        let stream = self
+            .call(CALL, "read a result", client.read_result(request))
+            .await?;
+        Ok(self.checked_stream(stream, Some("read a result"), in_order()))
     }
 
     /// Everything of these ended runs is held elsewhere: the agent may delete them.
@@ -230,29 +287,90 @@ impl Agent {
             run_ids,
         };
         let mut client = self.client.clone();
-        call(CALL, "forget runs", client.forget(request))
+        self.command(CALL, "forget runs", client.forget(request))
             .await
             .map(|_| ())
     }
+
+    async fn call<T>(
+        &self,
+        limit: Duration,
+        what: &str,
+        answer: impl Future<Output = Result<tonic::Response<T>, Status>>,
+    ) -> Result<T, AgentError> {
+        let answered = timeout(limit, answer).await.map_err(|_| late(what, limit))?;
+        answered
+            .map(tonic::Response::into_inner)
+            .map_err(|status| self.judged(&status, map_status))
+    }
+
+    /// An answer, if it keeps to the limits.
+    fn checked<T>(&self, answer: T, check: impl FnOnce(&T) -> Result<(), Broken>) -> Result<T, AgentError> {
+        if let Err(broken) = check(&answer) {
+            self.wire.breach().report(&broken);
+        }
+        match self.wire.breach().first() {
+            Some(first) => Err(AgentError::Protocol(first.to_owned())),
+            None => Ok(answer),
+        }
+    }
+
+    /// A stream whose messages keep to the limits, and which, with the name of a call, must not
+    /// fall silent before its end.
+    fn checked_stream<T: Send + 'static>(
+        &self,
+        stream: Streaming<T>,
+        flows: Option<&'static str>,
+        check: impl FnMut(&T) -> Result<(), Broken> + Send + 'static,
+    ) -> AgentStream<T> {
+        let state = (self.clone(), stream, check);
+        futures::stream::try_unfold(state, move |(agent, mut stream, mut check)| async move {
+            let message = match flows {
+                None => stream.message().await,
+                Some(what) => match timeout(SILENCE, stream.message()).await {
+                    Ok(message) => message,
+                    Err(_) => return Err(late(what, SILENCE)),
+                },
+            };
+            match message.map_err(|status| agent.judged(&status, map_status))? {
+                Some(message) => {
+                    let message = agent.checked(message, &mut check)?;
+                    Ok(Some((message, (agent, stream, check))))
+                }
+                None => Ok(None),
+            }
+        })
+        .boxed()
+    }
+
+    /// What to do about an answer that is not one.
+    fn judged(&self, status: &Status, map: impl FnOnce(&Status) -> AgentError) -> AgentError {
+        match self.wire.breach().first() {
+            Some(first) => AgentError::Protocol(first.to_owned()),
+            None => map(status),
+        }
+    }
+}
+
+/// An order that is larger than what an agent takes would not become smaller by trying again.
+fn fits(request: &StartRequest) -> Result<(), AgentError> {
+    let bytes = request.encoded_len();
+    if bytes <= MAX_MESSAGE_BYTES {
+        return Ok(());
+    }
+    Err(AgentError::Refused(format!(
+        "the run's environment, arguments and source have {bytes} bytes together; at most {MAX_MESSAGE_BYTES} reach a machine. Put what is large into a file or an object store, and name it there"
+    )))
+}
+
+/// Checks the pieces of a log or result one after the other.
+fn in_order() -> impl FnMut(&Chunk) -> Result<(), Broken> + Send {
+    let mut end = 0;
+    move |chunk| limits::chunk(chunk, &mut end)
 }
 
 #[async_trait]
-impl AgentApi for Agent {
-    fn connection(&self) -> u64 {
-        self.connection
-    }
-    fn marks_replay(&self) -> bool {
-        self.marks_replay
-    }
-    async fn start(&self, spec: RunSpec) -> Result<RunState, AgentError> {
-        Self::start(self, spec).await
-    }
-    async fn stop(&self, run_id: &str, grace: Duration, why: &str) -> Result<RunState, AgentError> {
-        Self::stop(self, run_id, grace, why).await
-    }
-    async fn watch(&self, since: u64) -> Result<AgentStream<Fact>, AgentError> {
-        Self::watch(self, since).await
-    }
+impl RunReader for Agent {
     async fn read_log(
         &self,
         run_id: &str,
@@ -264,9 +382,6 @@ impl AgentApi for Agent {
     async fn read_result(&self, run_id: &str, offset: u64) -> Result<AgentStream<Chunk>, AgentError> {
         Self::read_result(self, run_id, offset).await
     }
-    async fn forget(&self, run_ids: Vec<String>) -> Result<(), AgentError> {
-        Self::forget(self, run_ids).await
-    }
 }
 
 fn milliseconds(duration: Duration) -> u64 {
@@ -277,60 +392,36 @@ fn late(what: &str, limit: Duration) -> AgentError {
     AgentError::Disconnected(format!("no answer to \"{what}\" within {} s", limit.as_secs()))
 }
 
-async fn call<T>(
-    limit: Duration,
-    what: &str,
-    answer: impl Future<Output = Result<tonic::Response<T>, Status>>,
-) -> Result<T, AgentError> {
-    match timeout(limit, answer).await {
-        Ok(answer) => answer.map(tonic::Response::into_inner).map_err(map_status),
-        Err(_) => Err(late(what, limit)),
+/// What to do about the refusal of a command that carries our epoch.
+fn map_command_status(status: &Status) -> AgentError {
+    let is_theirs = std::error::Error::source(status).is_none();
+    if is_theirs && status.code() == Code::FailedPrecondition {
+        return AgentError::StaleEpoch;
     }
-}
-
-async fn open<T>(
-    answer: impl Future<Output = Result<tonic::Response<Streaming<T>>, Status>>,
-    what: &str,
-) -> Result<Streaming<T>, AgentError> {
-    call(CALL, what, answer).await
-}
-
-/// A stream that must not fall silent before its end.
-fn flowing<T: Send + 'static>(stream: Streaming<T>, what: &'static str) -> AgentStream<T> {
-    futures::stream::try_unfold(stream, move |mut stream| async move {
-        match timeout(SILENCE, stream.message()).await {
-            Ok(Ok(Some(message))) => Ok(Some((message, stream))),
-            Ok(Ok(None)) => Ok(None),
-            Ok(Err(status)) => Err(map_status(status)),
-            Err(_) => Err(late(what, SILENCE)),
-        }
-    })
-    .boxed()
+    map_status(status)
 }
 
 /// What to do about an answer that is not one.
-fn map_status(status: Status) -> AgentError {
+fn map_status(status: &Status) -> AgentError {
     // A status with a source was made on our side of the wire.
     if std::error::Error::source(&status).is_some() {
-        return AgentError::Disconnected(in_words(&status));
+        return AgentError::Disconnected(limits::reason(&in_words(status)));
     }
+    // What the machine says of it is for people, and is cut.
+    let why = || limits::reason(status.message());
     match status.code() {
-        Code::Unavailable | Code::Cancelled | Code::DeadlineExceeded => {
-            AgentError::Disconnected(status.message().to_owned())
-        }
-        Code::FailedPrecondition => AgentError::StaleEpoch,
+        Code::Unavailable | Code::Cancelled | Code::DeadlineExceeded => AgentError::Disconnected(why()),
         Code::NotFound => AgentError::NotFound,
-        Code::ResourceExhausted | Code::Aborted | Code::Internal | Code::Unknown => {
-            AgentError::Busy(status.message().to_owned())
-        }
+        Code::ResourceExhausted | Code::Aborted | Code::Internal | Code::Unknown => AgentError::Busy(why()),
         Code::Ok
+        | Code::FailedPrecondition
         | Code::InvalidArgument
         | Code::AlreadyExists
         | Code::PermissionDenied
         | Code::OutOfRange
         | Code::Unimplemented
         | Code::DataLoss
-        | Code::Unauthenticated => AgentError::Refused(status.message().to_owned()),
+        | Code::Unauthenticated => AgentError::Refused(why()),
     }
 }
 
@@ -350,7 +441,10 @@ mod tests {
     #[test]
     fn each_answer_says_what_to_do() {
         for (status, expected) in [
-            (Status::failed_precondition("epoch 3 < 4"), AgentError::StaleEpoch),
+            (
+                Status::failed_precondition("no result"),
+                AgentError::Refused("no result".into()),
+            ),
             (Status::not_found("x"), AgentError::NotFound),
             (
                 Status::resource_exhausted("disk"),
@@ -366,8 +460,39 @@ mod tests {
                 Status::from_error(Box::new(std::io::Error::other("broken pipe"))),
                 AgentError::Disconnected("broken pipe".into()),
             ),
+            (
+                Status::internal("x".repeat(100_000)),
+                AgentError::Busy("x".repeat(509) + "…"),
+            ),
         ] {
-            assert_eq!(map_status(status), expected);
+            assert_eq!(map_status(&status), expected);
+        }
+    }
+
+    #[test]
+    fn a_run_that_is_too_large_for_its_machine_is_refused_and_not_tried_again() {
+        let of = |bytes: usize| StartRequest {
+            epoch: 1,
+            spec: Some(RunSpec {
+                env: [("A".to_owned(), "x".repeat(bytes))].into(),
+                ..RunSpec::default()
+            }),
+        };
+        assert_eq!(fits(&of(1024 * 1024)), Ok(()));
+        let refused = fits(&of(MAX_MESSAGE_BYTES));
+        assert!(
+            matches!(&refused, Err(AgentError::Refused(why)) if why.contains("at most 8388608")),
+            "{refused:?}"
+        );
+    }
+
+    #[test]
+    fn only_a_command_can_be_refused_for_its_epoch_and_no_text_makes_it_so() {
+        for text in ["", "stale epoch", "a newer controller"] {
+            let refused = map_command_status(&Status::failed_precondition(text));
+            assert_eq!(refused, AgentError::StaleEpoch);
+            let refused = map_command_status(&Status::invalid_argument(text));
+            assert_eq!(refused, AgentError::Refused(text.into()));
         }
     }
 }

@@ -47,7 +47,7 @@ impl Binary {
 pub struct AgentBinaries(BTreeMap<String, Binary>);
 
 impl AgentBinaries {
-    /// Those of a directory: `<architecture>/skyward-agent`.
+    /// The binaries in a directory: `<architecture>/skyward-agent`.
     pub fn from_directory(directory: &Path) -> io::Result<Self> {
         let mut found = BTreeMap::new();
         for names in ARCHITECTURES {

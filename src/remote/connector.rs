@@ -1,62 +1,95 @@
-//! A gRPC channel over one byte stream.
+//! A connection to an agent over one byte stream.
 //!
-//! The stream is used once: when it ends, the channel is dead and says so, instead of
-//! quietly dialling again behind the back of whoever holds facts about that connection.
+//! The stream is used once: when it ends, the connection is dead and says so, instead of
+//! quietly dialling again behind the back of the code that holds facts about that connection.
 
 use std::{
     io,
     pin::Pin,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
 
-use hyper_util::rt::TokioIo;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     time::timeout,
 };
-use tokio_util::sync::{CancellationToken, DropGuard};
-use tonic::transport::{Channel, Endpoint, Uri};
+use tokio_util::{
+    sync::{CancellationToken, DropGuard},
+    task::AbortOnDropHandle,
+};
 
-use crate::dial::Stream;
+use crate::{
+    dial::Stream,
+    limits::{Breach, LARGEST_MESSAGE},
+    meter::Meter,
+    wire::{Limits, Wire},
+};
 
 /// Time for the first bytes of HTTP/2 to go out.
 const OPEN: Duration = Duration::from_secs(10);
-/// Window of one stream: a long, fast link must not wait for us.
-const STREAM_WINDOW: u32 = 4 * 1024 * 1024;
-/// Window of the connection.
-const CONNECTION_WINDOW: u32 = 8 * 1024 * 1024;
+/// Window of one stream: what a machine may send there before somebody takes it, and one round
+/// trip may carry. It is given back message by message, so the largest one must fit.
+pub(crate) const STREAM_WINDOW: u32 = 288 * 1024;
+/// Window of the connection. One stream that nobody reads takes a part of it, so that calls such
+/// as renewing the lease still have their answers.
+pub(crate) const WINDOW: u32 = 4 * STREAM_WINDOW;
+const _: () = assert!(STREAM_WINDOW as usize > LARGEST_MESSAGE);
+/// Names and values of one answer's headers, and of its trailers.
+const HEADERS: u32 = 8 * 1024;
+/// Small frames cost more than their bytes: this many of them may wait to be taken.
+const SMALL_FRAMES: usize = 512;
+/// What a frame that is larger counts nothing for, in the library.
+const SMALL_FRAME: usize = 256;
+/// What of our requests waits for the network at once.
+const SENDING: usize = 256 * 1024;
+/// Bytes that are taken in before those have a turn that wait for them.
+const TURN: usize = 16 * 1024;
 
-/// Opens a channel over the stream. The token is cancelled when the stream has ended.
-pub async fn open(stream: Box<dyn Stream>) -> io::Result<(Channel, CancellationToken)> {
+/// Opens a connection over the stream. The token is cancelled when the stream has ended.
+pub(crate) async fn open(
+    stream: Box<dyn Stream>,
+    meter: Arc<Meter>,
+    breach: Breach,
+) -> io::Result<(Wire, CancellationToken)> {
     let closed = CancellationToken::new();
     let stream = Watched {
         stream,
+        turn: TURN,
         _closed: closed.clone().drop_guard(),
     };
-    let once = Arc::new(Mutex::new(Some(stream)));
-    let connector = tower::service_fn(move |_: Uri| {
-        let stream = once.lock().unwrap_or_else(PoisonError::into_inner).take();
-        std::future::ready(
-            stream
-                .map(TokioIo::new)
-                .ok_or_else(|| io::Error::new(io::ErrorKind::BrokenPipe, "connection closed")),
-        )
+    let mut builder = h2::client::Builder::new();
+    builder
+        .enable_push(false)
+        .initial_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(WINDOW)
+        .max_header_list_size(HEADERS)
+        .data_frame_budget(SMALL_FRAMES * SMALL_FRAME)
+        .max_send_buffer_size(SENDING);
+    let (requests, connection) = match timeout(OPEN, builder.handshake(stream)).await {
+        Ok(Ok(open)) => open,
+        Ok(Err(error)) => return Err(io::Error::other(error)),
+        Err(_) => return Err(io::ErrorKind::TimedOut.into()),
+    };
+    let driver = tokio::spawn(async move {
+        if let Err(error) = connection.await {
+            tracing::debug!(%error, "the connection to an agent ended");
+        }
     });
-    let endpoint = Endpoint::from_static("http://agent")
-        .initial_stream_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(CONNECTION_WINDOW);
-    match timeout(OPEN, endpoint.connect_with_connector(connector)).await {
-        Ok(Ok(channel)) => Ok((channel, closed)),
-        Ok(Err(error)) => Err(io::Error::other(error)),
-        Err(_) => Err(io::ErrorKind::TimedOut.into()),
-    }
+    let limits = Limits {
+        meter,
+        breach,
+        _driver: Arc::new(AbortOnDropHandle::new(driver)),
+    };
+    Ok((Wire::new(requests, limits), closed))
 }
 
 /// A stream whose end can be waited for.
 struct Watched {
     stream: Box<dyn Stream>,
+    /// Bytes that may still be read in this turn.
+    turn: usize,
     _closed: DropGuard,
 }
 
@@ -66,7 +99,20 @@ impl AsyncRead for Watched {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buf)
+        // A machine that sends as fast as it can would be read on and on, while nobody takes
+        // what came.
+        if self.turn == 0 {
+            self.turn = TURN;
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let before = buf.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(cx, buf);
+        self.turn = match read {
+            Poll::Ready(_) => self.turn.saturating_sub(buf.filled().len() - before),
+            Poll::Pending => TURN,
+        };
+        read
     }
 }
 

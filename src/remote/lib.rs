@@ -3,27 +3,39 @@
 //! [`sessions::Sessions`] is what controllers use: it keeps one supervised task for each
 //! machine, which dials it ([`ssh`]), prepares it ([`bootstrap`]) and holds the
 //! connection to its agent ([`agent`]). It decides nothing about machines: a failure is
-//! reported, and whoever owns the machine replaces it. No Kubernetes in here.
+//! reported, and the owner of the machine replaces it. No Kubernetes in here.
 
 pub mod agent;
 pub mod binaries;
 pub mod bootstrap;
-pub mod connector;
+pub mod budget;
+pub mod diagnosis;
 pub mod dial;
 pub mod key;
+pub mod places;
 pub mod sessions;
 pub mod ssh;
+pub mod transcript;
+pub mod turns;
 
+mod connector;
+mod cut;
+mod handler;
+mod limits;
 mod mask;
+mod meter;
+mod patience;
 mod quote;
+mod room;
 mod session;
 #[cfg(test)]
 mod testing;
+mod wire;
 
 /// Messages of the agent's protocol, as generated.
 pub use skyward_agent::protocol;
 
-pub use agent::{Agent, AgentApi, AgentError};
+pub use agent::{Agent, AgentError, RunReader};
 pub use binaries::AgentBinaries;
 pub use dial::{PodDialer, Stream};
 pub use sessions::{MachineKey, SessionSpec, Sessions};

@@ -1,16 +1,24 @@
 //! The life of one session: dial, prepare, hold, and again after a loss.
 //!
 //! Everything here ends when its future is dropped, so cancelling needs no care anywhere
-//! else. It decides only what is a matter of the connection: trouble that passes is tried
-//! again, everything else is published as `Failed` and ends the task. On a machine that was
-//! Ready once work may go on, and nobody looks after it when its session has ended: there
-//! every failure counts as one that passes, but a changed host key and a newer leader.
+//! else. It decides only about the connection: a failure that may pass is tried again, any other
+//! failure is published as `Failed` and ends the task. On a machine that was Ready once work may
+//! go on, and nobody looks after it when its session has ended: there every failure counts as one
+//! that may pass, except a changed host key and a broken limit of the protocol.
+//!
+//! A session that panics begins anew, later each time: other machines do not notice.
+//!
+//! An agent that refuses our epoch, or names a newer one, is given no command: its session asks
+//! again after a pause, longer each time, and keeps the machine's lease in between. Whether a
+//! newer leader is behind that, the controller asks its own Lease.
 
 use std::{
+    panic::AssertUnwindSafe,
     sync::{Arc, Mutex},
     time::Duration,
 };
 
+use futures::FutureExt as _;
 use jiff::Timestamp;
 use tokio::{
     io::{AsyncBufReadExt, BufReader},
@@ -18,57 +26,32 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, info, warn};
+use tracing::{debug, error, info, warn};
 
 use crate::{
     agent::{Agent, AgentError},
-    bootstrap::{self, Bootstrap, BootstrapError, Prepared, Progress},
+    bootstrap::{self, Bootstrap, BootstrapError, Deadline, Prepared, Progress},
+    budget::Account,
     connector,
+    diagnosis::Diagnosis,
     dial::{self, Stream},
+    mask::Mask,
+    meter::Meter,
+    patience::{Refusals, pause},
     protocol::HelloReply,
     sessions::{
-        AgentFacts, FailureKind, Published, SessionFailure, SessionSpec, SessionState, Shared, Stage, lock,
+        AgentFacts, EpochClaim, FailureKind, MachineKey, Published, SessionFailure, SessionSpec,
+        SessionState, Shared, Stage, lock,
     },
     ssh::{ConnectError, Connection, ExecError, Login},
+    transcript::Transcript,
 };
 
-/// How long what may pass by itself is waited for. Shorter in tests.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Patience {
-    /// First pause between attempts; they double up to the spec's `retry_interval`.
-    pub(crate) first_pause: Duration,
-    /// A booting machine answers SSH before its keys are in place.
-    pub(crate) login: Duration,
-    /// A port that is open before SSH speaks on it.
-    pub(crate) greeting: Duration,
-    /// From the agent's start to its first answer.
-    pub(crate) agent: Duration,
-    /// Between two looks whether an agent of another version has become idle.
-    pub(crate) outdated: Duration,
-    /// Longest pause after a failure on a machine that was Ready once: a step that fails is
-    /// more work for it than a dial.
-    pub(crate) mending: Duration,
-}
+/// Log message about a machine that takes no command of ours.
+const EPOCH_REFUSED: &str = "the agent refuses the epoch of this controller; its machine gets no command";
 
-impl Default for Patience {
-    fn default() -> Self {
-        Self {
-            first_pause: Duration::from_millis(50),
-            login: Duration::from_secs(30),
-            greeting: Duration::from_secs(10),
-            agent: Duration::from_secs(10),
-            outdated: Duration::from_secs(5),
-            mending: Duration::from_secs(30),
-        }
-    }
-}
-
-/// The pause before the next attempt: doubling from the first one up to the interval,
-/// spread by up to a fifth so that many machines do not come at once. `chance` is in 0..1.
-fn pause(attempt: u32, first: Duration, interval: Duration, chance: f64) -> Duration {
-    let doubled = first.saturating_mul(1u32.checked_shl(attempt.min(20)).unwrap_or(u32::MAX));
-    doubled.min(interval).mul_f64(0.8 + 0.4 * chance.clamp(0.0, 1.0))
-}
+/// Text of the machine's status while a session that panicked rests.
+const PANICKED: &str = "an error within this controller ended the connection; it is opened anew. The controller's log has the error: please report it";
 
 /// Runs a session until it is cancelled or has failed.
 pub(crate) async fn run(
@@ -77,19 +60,34 @@ pub(crate) async fn run(
     published: Arc<Mutex<Published>>,
     cancel: CancellationToken,
 ) {
+    let account = shared.budget.account(&spec.borrow().machine.namespace);
     let mut session = Session {
+        account,
         shared,
         spec,
         published,
         cancel: cancel.clone(),
         connection: None,
         deadline: None,
-        readied: 0,
+        stayed: 0,
+        refusals: Refusals::default(),
+    };
+    let (first, longest) = session.shared.patience.panicked;
+    let live = async {
+        let mut panics = 0;
+        while AssertUnwindSafe(session.live()).catch_unwind().await.is_err() {
+            // The connection that it used may be the cause of the panic.
+            session.connection = None;
+            error!(machine = %session.spec.borrow().machine, "the session of a machine panicked and begins anew");
+            session.down(PANICKED);
+            sleep(pause(panics, first, longest, rand::random())).await;
+            panics = panics.saturating_add(1);
+        }
     };
     tokio::select! {
         biased;
         () = cancel.cancelled() => {}
-        () = session.live() => {}
+        () = live => {}
     }
     if let Some(connection) = session.connection.take() {
         connection.close().await;
@@ -97,6 +95,8 @@ pub(crate) async fn run(
 }
 
 struct Session {
+    /// The account that the machine's messages are charged to.
+    account: Account,
     shared: Arc<Shared>,
     spec: watch::Receiver<Arc<SessionSpec>>,
     published: Arc<Mutex<Published>>,
@@ -105,9 +105,30 @@ struct Session {
     connection: Option<Arc<Connection>>,
     /// End of the time for the bootstrap that is going on, over several connections. Not for
     /// a machine that was Ready once.
-    deadline: Option<Instant>,
-    /// How often the machine became Ready.
-    readied: u64,
+    deadline: Option<Deadline>,
+    /// How often its agent stayed connected.
+    stayed: u64,
+    /// How often its agent refused our epoch.
+    refusals: Refusals,
+}
+
+/// Says how long a session waited, also when it was interrupted.
+struct Waiting<'a> {
+    session: &'a Session,
+    since: Instant,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let waited = self.since.elapsed();
+        if let Some(deadline) = &self.session.deadline {
+            deadline.extend(waited);
+        }
+        self.session.publish(|published| {
+            published.state.waits_since = None;
+            published.state.waited += waited;
+        });
+    }
 }
 
 /// An agent that answered.
@@ -118,6 +139,8 @@ struct Attached {
     /// It is of another version than this controller's, and had runs when it was to be
     /// replaced.
     outdated: bool,
+    /// It names an epoch above ours.
+    ahead: bool,
 }
 
 /// Why a session does not go on as it was.
@@ -128,8 +151,10 @@ enum Interruption {
     AgentGone(String),
     /// It is over, unless the machine was Ready once.
     Failed(SessionFailure),
-    /// It is over: the agent obeys a newer leader.
-    Superseded,
+    /// The agent refuses our epoch.
+    EpochAhead,
+    /// The agent named a newer epoch some time ago: it is asked again.
+    AskAgain,
 }
 
 impl Session {
@@ -138,32 +163,27 @@ impl Session {
         let mut refused_since: Option<Instant> = None;
         loop {
             let spec = self.spec.borrow().clone();
-            // What a session goes through on its way is in boxes: a session that is Ready
-            // would otherwise hold room for all of it as long as it lives.
+            // The futures of earlier stages are boxed: a session that is Ready would otherwise
+            // hold memory for all of them as long as it lives.
             let why = match Box::pin(self.connect(&spec)).await {
                 Ok(connection) => {
                     refused_since = None;
-                    let readied = self.readied;
+                    let stayed = self.stayed;
                     let interruption = self.serve(&spec, connection).await;
                     self.connection = None;
-                    if self.readied > readied {
+                    if self.stayed > stayed {
                         attempt = 0;
                     }
                     match interruption {
                         Interruption::Lost(why) | Interruption::AgentGone(why) => why,
                         Interruption::Failed(failure) => return self.fail(failure),
-                        Interruption::Superseded => {
-                            return self.fail(failure(
-                                FailureKind::AgentRefused,
-                                "the agent takes orders from a newer controller".into(),
-                            ));
-                        }
+                        Interruption::EpochAhead | Interruption::AskAgain => EPOCH_REFUSED.to_owned(),
                     }
                 }
                 Err(ConnectError::Unreachable(why)) => why,
                 Err(error @ ConnectError::AuthRefused { .. }) => {
                     let since = *refused_since.get_or_insert_with(Instant::now);
-                    let refused = failure(
+                    let refused = SessionFailure::new(
                         FailureKind::AuthRefused,
                         format!(
                             "{error}. Another key is in its authorized_keys, or the image lets nobody log in as this user"
@@ -178,15 +198,12 @@ impl Session {
                     }
                 }
                 Err(error @ ConnectError::HostKeyChanged { .. }) => {
-                    return self.fail(failure(
-                        FailureKind::HostKeyChanged,
+                    return self.fail(SessionFailure::new(FailureKind::HostKeyChanged,
                         format!("{error}: another machine answers at its address, or somebody is in between. It is not used any more"),
                     ));
                 }
                 Err(ConnectError::Unsupported(why)) if self.was_ready() => why,
-                Err(ConnectError::Unsupported(why)) => {
-                    return self.fail(failure(FailureKind::Unsupported, why));
-                }
+                Err(ConnectError::Unsupported(why)) => return self.fail(SessionFailure::unsupported(why)),
             };
             self.down(&why);
             sleep(pause(
@@ -227,10 +244,13 @@ impl Session {
             private_key: &spec.private_key,
             host_key: spec.host_key.as_deref().or(learnt.as_deref()),
         };
-        let permit = self.shared.handshakes.acquire().await;
+        let MachineKey { namespace, name } = &spec.machine;
+        let shared = self.shared.clone();
+        let turn = self.waits(shared.handshakes.wait(namespace, name)).await;
         let stream: Box<dyn Stream> = Box::new(stream);
-        let connection = Arc::new(Connection::open(stream, &login).await?);
-        drop(permit);
+        let meter = Meter::new(self.account.clone());
+        let connection = Arc::new(Connection::open(stream, &login, meter).await?);
+        drop(turn);
         self.connection = Some(connection.clone());
         let host_key = connection.host_key().to_owned();
         self.publish(|published| {
@@ -244,23 +264,41 @@ impl Session {
     async fn serve(&mut self, spec: &SessionSpec, connection: Arc<Connection>) -> Interruption {
         let mut attempt = 0;
         loop {
+            tokio::select! {
+                why = connection.lost() => return Interruption::Lost(why),
+                () = sleep(self.refusals.left(Instant::now())) => {}
+            }
             let attached = tokio::select! {
+                biased;
+                broken = connection.breach().wait() => Err(violation(broken)),
                 why = connection.lost() => Err(Interruption::Lost(why)),
                 attached = Box::pin(self.attach(spec, &connection)) => attached,
             };
             let interruption = match attached {
                 Ok(attached) => {
-                    attempt = 0;
-                    self.hold(&connection, &attached).await
+                    let since = Instant::now();
+                    let interruption = self.hold(&connection, &attached).await;
+                    if since.elapsed() >= self.shared.patience.stays {
+                        attempt = 0;
+                        self.stayed += 1;
+                    }
+                    interruption
                 }
                 Err(interruption) => interruption,
             };
             let (why, interval) = match interruption {
+                Interruption::EpochAhead => {
+                    self.epoch_ahead(None);
+                    continue;
+                }
+                Interruption::AskAgain => continue,
                 Interruption::AgentGone(why) => (why, spec.retry_interval),
                 // The same connection is good enough: a machine without room for another
                 // process could not give us a new one.
-                Interruption::Failed(failure) if self.was_ready() => {
-                    let why = in_words(&failure);
+                Interruption::Failed(failure)
+                    if self.was_ready() && failure.kind != FailureKind::ProtocolViolation =>
+                {
+                    let why = failure.in_words();
                     warn!(machine = %spec.machine, kind = failure.kind.name(), why, "the machine was ready before and is tried again");
                     (why, spec.retry_interval.max(self.shared.patience.mending))
                 }
@@ -274,6 +312,8 @@ impl Session {
                 rand::random(),
             );
             tokio::select! {
+                biased;
+                broken = connection.breach().wait() => return violation(broken),
                 why = connection.lost() => return Interruption::Lost(why),
                 () = sleep(pause) => {}
             }
@@ -288,30 +328,40 @@ impl Session {
         connection: &Arc<Connection>,
     ) -> Result<Attached, Interruption> {
         let shared = self.shared.clone();
-        let end = Instant::now() + spec.bootstrap.total_timeout;
-        // What an attempt took that was cut off is no reason to give the next one less.
+        let whole = || Deadline::after(spec.bootstrap.total_timeout);
+        // The time of an attempt that was cut off is no reason to give the next one less.
         let deadline = if self.was_ready() {
-            end
+            whole()
         } else {
-            *self.deadline.get_or_insert(end)
+            self.deadline.get_or_insert_with(whole).clone()
         };
         let machine = spec.machine.to_string();
+        let transcript = self.transcript(spec);
         let bootstrap = Bootstrap {
             connection,
+            account: &self.account.clone(),
             spec: &spec.bootstrap,
+            transcript: &transcript,
             machine: &machine,
             binaries: &shared.binaries,
-            uploads: &shared.uploads,
-            deadline,
+            uploads: &|| {
+                let MachineKey { namespace, name } = &spec.machine;
+                self.waits(shared.uploads.wait(namespace, name)).boxed()
+            },
+            deadline: &deadline,
         };
-        let mut progress = |progress: Progress| self.progress(progress);
+        let mut progress = |progress: Progress| {
+            let Progress { step, index, total } = &progress;
+            transcript.begin(&format!("{index}/{total} {step}"));
+            self.progress(progress);
+        };
         let prepared = bootstrap::prepare(&bootstrap, &mut progress)
             .await
             .map_err(bootstrap_interruption)?;
         if prepared.may_run {
             match greet(connection, &prepared, spec).await {
                 Ok((agent, closed, hello)) if hello.agent_digest == prepared.binary.digest => {
-                    return Ok(self.ready(agent, closed, hello, &prepared));
+                    return Ok(self.attached(agent, closed, hello, &prepared));
                 }
                 Ok(_) => debug!(machine, "the agent is an older one"),
                 Err(Greeting::Refused(interruption)) => return Err(interruption),
@@ -325,12 +375,13 @@ impl Session {
         let patience = Instant::now() + self.shared.patience.agent;
         loop {
             match greet(connection, &prepared, spec).await {
-                Ok((agent, closed, hello)) => return Ok(self.ready(agent, closed, hello, &prepared)),
+                Ok((agent, closed, hello)) => return Ok(self.attached(agent, closed, hello, &prepared)),
                 Err(Greeting::Refused(interruption)) => return Err(interruption),
                 Err(Greeting::Silent(why)) if Instant::now() >= patience => {
                     return Err(Interruption::Failed(SessionFailure {
                         kind: FailureKind::StepFailed,
                         step: Some("start".into()),
+                        diagnosis: Some(Box::new(Diagnosis::of("the agent does not answer", &why))),
                         message: format!("the agent was started but does not answer: {why}"),
                     }));
                 }
@@ -339,8 +390,8 @@ impl Session {
         }
     }
 
-    /// Publishes the agent.
-    fn ready(
+    /// Decides whether an agent that greeted us can be used.
+    fn attached(
         &mut self,
         agent: Agent,
         closed: CancellationToken,
@@ -348,8 +399,24 @@ impl Session {
         prepared: &Prepared,
     ) -> Attached {
         let outdated = hello.agent_digest != prepared.binary.digest;
+        let claim = EpochClaim::of(&hello, self.spec.borrow().epoch);
+        let ahead = claim.is_some();
+        if ahead {
+            self.epoch_ahead(claim);
+        } else {
+            self.ready(&agent, hello);
+        }
+        Attached {
+            agent,
+            closed,
+            outdated,
+            ahead,
+        }
+    }
+
+    /// Publishes the agent.
+    fn ready(&mut self, agent: &Agent, hello: HelloReply) {
         self.deadline = None;
-        self.readied += 1;
         let facts = AgentFacts {
             version: hello.agent_version,
             python: hello.python,
@@ -364,14 +431,35 @@ impl Session {
             p.state.bootstrapped_at.get_or_insert(now);
             p.state.ready_at.get_or_insert(now);
             p.state.agent = Some(facts);
+            p.state.newer_epoch = None;
             p.state.stage = Stage::Ready;
             p.agent = Some(published);
+            p.transcript = None;
         });
-        Attached {
-            agent,
-            closed,
-            outdated,
+    }
+
+    /// What keeps what the steps print: of a machine that is not Ready yet over all connections,
+    /// of one that was only for the message of a step that fails.
+    fn transcript(&self, spec: &SessionSpec) -> Transcript {
+        let new = || Transcript::new(self.account.clone(), Mask::new(spec.bootstrap.masked.clone()));
+        if self.was_ready() {
+            return new();
         }
+        let mut published = lock(&self.published);
+        published.transcript.get_or_insert_with(new).clone()
+    }
+
+    /// Waits for other machines to be done. That time does not count towards the machine's
+    /// timeouts.
+    async fn waits<T>(&self, turn: impl Future<Output = T>) -> T {
+        let (since, at) = (Instant::now(), Timestamp::now());
+        let mut turn = std::pin::pin!(turn);
+        if let Some(turn) = turn.as_mut().now_or_never() {
+            return turn;
+        }
+        let _waiting = Waiting { session: self, since };
+        self.publish(|published| published.state.waits_since = Some(at));
+        turn.await
     }
 
     /// Keeps the lease until something breaks.
@@ -380,13 +468,18 @@ impl Session {
             agent,
             closed,
             outdated,
+            ahead,
         } = attached;
         let outdated = outdated.then_some(self.shared.patience.outdated);
         let mut spec = self.spec.clone();
+        let ask_again = self.refusals.left(Instant::now());
         let interruption = tokio::select! {
             biased;
+            broken = connection.breach().wait() => violation(broken),
             why = connection.lost() => Interruption::Lost(why),
             () = closed.cancelled() => Interruption::AgentGone("the agent closed the connection".into()),
+            () = agent.epoch_refused() => Interruption::EpochAhead,
+            () = sleep(ask_again), if *ahead => Interruption::AskAgain,
             interruption = keep_lease(agent, &mut spec, outdated) => interruption,
         };
         self.publish(|published| published.agent = None);
@@ -409,6 +502,19 @@ impl Session {
     /// Whether its agent answered before, this controller or another one.
     fn was_ready(&self) -> bool {
         lock(&self.published).state.ready_at.is_some()
+    }
+
+    /// The agent takes no command of our epoch; it is asked again later.
+    fn epoch_ahead(&mut self, claim: Option<EpochClaim>) {
+        let patience = self.shared.patience.epoch_ahead;
+        self.refusals.note(patience, Instant::now(), rand::random());
+        if self.refusals.count.is_power_of_two() {
+            warn!(machine = %self.spec.borrow().machine, times = self.refusals.count, "{EPOCH_REFUSED}");
+        }
+        self.publish(|published| {
+            published.state.stage = Stage::EpochAhead;
+            published.state.newer_epoch = claim;
+        });
     }
 
     /// The machine is out of reach for now.
@@ -450,44 +556,47 @@ impl Session {
     }
 }
 
-fn failure(kind: FailureKind, message: String) -> SessionFailure {
-    SessionFailure {
-        kind,
-        step: None,
-        message,
-    }
+/// The machine broke a limit: it is not used any more.
+fn violation(broken: String) -> Interruption {
+    Interruption::Failed(SessionFailure::new(
+        FailureKind::ProtocolViolation,
+        format!(
+            "the machine sent {broken}. No agent of ours does that: somebody changed what runs there, and it is not used any more"
+        ),
+    ))
 }
 
 fn bootstrap_interruption(error: BootstrapError) -> Interruption {
-    let failed = |kind, step: &str, message| {
+    let failed = |kind, step: &str, message, diagnosis| {
         Interruption::Failed(SessionFailure {
             kind,
             step: Some(step.to_owned()),
             message,
+            diagnosis: Some(diagnosis),
         })
     };
     match error {
         BootstrapError::Lost(why) => Interruption::Lost(why),
-        BootstrapError::Failed { step, message } => failed(FailureKind::StepFailed, step, message),
-        BootstrapError::TimedOut { step, message } => failed(FailureKind::StepTimedOut, step, message),
-        BootstrapError::Unsupported(message) => {
-            Interruption::Failed(failure(FailureKind::Unsupported, message))
-        }
+        BootstrapError::Failed {
+            step,
+            message,
+            diagnosis,
+        } => failed(FailureKind::StepFailed, step, message, diagnosis),
+        BootstrapError::TimedOut {
+            step,
+            message,
+            diagnosis,
+        } => failed(FailureKind::StepTimedOut, step, message, diagnosis),
+        BootstrapError::Broken(broken) => violation(broken),
+        BootstrapError::Unsupported(message) => Interruption::Failed(SessionFailure::unsupported(message)),
     }
-}
-
-/// A failure as the reason of a connection that is down.
-fn in_words(failure: &SessionFailure) -> String {
-    let SessionFailure { step, message, .. } = failure;
-    step.as_ref()
-        .map_or_else(|| message.clone(), |step| format!("step \"{step}\": {message}"))
 }
 
 /// Why an agent did not greet us.
 enum Greeting {
-    /// Nobody there, yet or any more.
+    /// No agent answers, yet or any more.
     Silent(String),
-    /// It does not want us.
+    /// The agent refuses us.
     Refused(Interruption),
 }
 
@@ -502,12 +611,15 @@ async fn greet(
         .socket(&prepared.socket(), &prepared.bridge())
         .await
         .map_err(silent)?;
-    let (channel, closed) = connector::open(stream)
+    let (wire, closed) = connector::open(stream, connection.meter().clone(), connection.breach().clone())
         .await
         .map_err(|error| Greeting::Silent(error.to_string()))?;
-    let agent = Agent::new(channel, spec.epoch);
+    let agent = Agent::new(wire, spec.epoch).of(&spec.installation, &spec.epoch_proof);
     let refused = |message: String| {
-        Greeting::Refused(Interruption::Failed(failure(FailureKind::AgentRefused, message)))
+        Greeting::Refused(Interruption::Failed(SessionFailure::new(
+            FailureKind::AgentRefused,
+            message,
+        )))
     };
     match agent.hello().await {
         Ok(hello) if hello.machine == spec.machine.to_string() => {
@@ -520,8 +632,9 @@ async fn greet(
             "the agent there belongs to machine \"{}\": two machines share one address or one home directory",
             hello.machine
         ))),
-        Err(AgentError::StaleEpoch) => Err(Greeting::Refused(Interruption::Superseded)),
+        Err(AgentError::StaleEpoch) => Err(Greeting::Refused(Interruption::EpochAhead)),
         Err(AgentError::Refused(why)) => Err(refused(format!("the agent refuses this controller: {why}"))),
+        Err(AgentError::Protocol(broken)) => Err(Greeting::Refused(violation(broken))),
         Err(error @ (AgentError::Disconnected(_) | AgentError::NotFound | AgentError::Busy(_))) => {
             Err(Greeting::Silent(error.to_string()))
         }
@@ -540,13 +653,15 @@ async fn keep_lease(
         let lease = spec.borrow_and_update().lease;
         let renewal = Box::pin(agent.renew_lease(lease.instance_timeout, lease.orphan_timeout));
         let next = match renewal.await {
-            // It was just begun with: that it is still the other one has another reason.
+            // The session has begun just now: if it is still the other version, there is another
+            // reason.
             Ok(reply) if outdated.is_some() && reply.running == 0 && !first => {
                 return Interruption::AgentGone("it is idle, so its agent is replaced by a newer one".into());
             }
             Ok(_) => outdated.map_or(lease.interval(), |look| look.min(lease.interval())),
-            Err(AgentError::StaleEpoch) => return Interruption::Superseded,
+            Err(AgentError::StaleEpoch) => return Interruption::EpochAhead,
             Err(AgentError::Disconnected(why)) => return Interruption::AgentGone(why),
+            Err(AgentError::Protocol(broken)) => return violation(broken),
             Err(error @ (AgentError::NotFound | AgentError::Refused(_) | AgentError::Busy(_))) => {
                 warn!(machine = %spec.borrow().machine, %error, "the agent did not renew its lease");
                 lease.interval() / 4
@@ -562,24 +677,5 @@ async fn keep_lease(
                 }
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_first_attempts_come_fast_and_never_slower_than_the_interval() {
-        let at = |attempt, chance| pause(attempt, Duration::from_millis(50), Duration::from_secs(2), chance);
-        assert_eq!(at(0, 0.5), Duration::from_millis(50));
-        assert_eq!(at(1, 0.5), Duration::from_millis(100));
-        assert_eq!(at(3, 0.5), Duration::from_millis(400));
-        assert_eq!(at(10, 0.5), Duration::from_secs(2));
-        assert_eq!(at(u32::MAX, 0.5), Duration::from_secs(2));
-        assert_eq!(
-            (at(0, 0.0), at(0, 1.0)),
-            (Duration::from_millis(40), Duration::from_millis(60))
-        );
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! `ensure` says that a machine should be connected, `remove` that it should not; what
 //! happens in between is in `session.rs`. Changes are told twice: as the key of the
-//! machine to `changed` (for its reconciler) and as a counter to `subscribe` (for those
-//! who look at several machines). Both are coalesced, so nobody can be flooded.
+//! machine to `changed` (for its reconciler) and as a counter to `subscribe` (for code that
+//! looks at several machines). Both are coalesced, so no receiver can be flooded.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,19 +15,24 @@ use std::{
 use jiff::Timestamp;
 use skyward_core::{Secret, machine::Endpoint};
 use tokio::{
-    sync::{Notify, Semaphore, mpsc, watch},
+    sync::{Notify, mpsc, watch},
     task::JoinHandle,
 };
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    agent::{Agent, AgentApi},
+    agent::Agent,
     binaries::AgentBinaries,
     bootstrap,
+    budget::Budget,
+    diagnosis::Diagnosis,
     dial::PodDialer,
     key,
-    protocol::Reclaim,
+    patience::Patience,
+    protocol::{HelloReply, ID_BYTES, Reclaim},
     session,
+    transcript::Transcript,
+    turns::Turns,
 };
 
 /// Which machine: namespace and name of its Machine object.
@@ -55,12 +60,12 @@ impl fmt::Display for MachineKey {
     }
 }
 
-/// How long a machine lives without hearing from us.
+/// How long a machine lives without hearing from the controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
-    /// An idle one.
+    /// An idle machine.
     pub instance_timeout: Duration,
-    /// One with runs, or with results nobody has collected.
+    /// A machine with runs, or with results that are not collected.
     pub orphan_timeout: Duration,
 }
 
@@ -90,6 +95,10 @@ pub struct SessionSpec {
     pub retry_interval: Duration,
     /// The leader's epoch.
     pub epoch: u64,
+    /// Proof of the epoch for a later leader of the installation; `""` = none.
+    pub epoch_proof: String,
+    /// Id of the installation.
+    pub installation: String,
     /// When its agent answered first, as far as is on record. Work may go on there, so its
     /// session is never given up for a failure that may pass.
     pub ready_at: Option<Timestamp>,
@@ -114,6 +123,9 @@ pub enum Stage {
     },
     /// The agent answers.
     Ready,
+    /// The agent answers and refuses our epoch: no command is sent there. It is asked again,
+    /// later each time.
+    EpochAhead,
     /// It was Ready and the connection was lost, or failed to come back: it is tried again.
     Reconnecting {
         /// Why.
@@ -134,6 +146,34 @@ pub struct SessionFailure {
     pub step: Option<String>,
     /// What happened and what to do, with the last output of the step, secrets masked.
     pub message: String,
+    /// Why the step failed, as far as its output tells; none where no step did.
+    pub diagnosis: Option<Box<Diagnosis>>,
+}
+
+impl SessionFailure {
+    pub(crate) fn new(kind: FailureKind, message: String) -> Self {
+        Self {
+            kind,
+            step: None,
+            message,
+            diagnosis: None,
+        }
+    }
+
+    /// A machine that we cannot use, nor any other that is like it.
+    pub(crate) fn unsupported(why: String) -> Self {
+        Self {
+            diagnosis: Some(Box::new(Diagnosis::of(&why, ""))),
+            ..Self::new(FailureKind::Unsupported, why)
+        }
+    }
+
+    /// As the reason of a connection that is down.
+    pub(crate) fn in_words(&self) -> String {
+        let Self { step, message, .. } = self;
+        step.as_ref()
+            .map_or_else(|| message.clone(), |step| format!("step \"{step}\": {message}"))
+    }
 }
 
 /// Kinds of failure of a session.
@@ -147,10 +187,13 @@ pub enum FailureKind {
     StepFailed,
     /// A step of the bootstrap took too long.
     StepTimedOut,
-    /// The agent refuses us: a newer leader, another machine, a protocol that is too old.
+    /// The agent refuses us: it is another machine's, or its protocol is too old.
     AgentRefused,
     /// The machine is of a kind that we cannot use.
     Unsupported,
+    /// It sent something that no agent of ours sends: more, or in another form, than the protocol
+    /// allows. Also a machine that was Ready once may fail so; no work there is waited for.
+    ProtocolViolation,
 }
 
 impl FailureKind {
@@ -163,6 +206,7 @@ impl FailureKind {
             Self::StepTimedOut => "StepTimedOut",
             Self::AgentRefused => "AgentRefused",
             Self::Unsupported => "Unsupported",
+            Self::ProtocolViolation => "ProtocolViolation",
         }
     }
 }
@@ -199,6 +243,44 @@ pub struct SessionState {
     pub agent: Option<AgentFacts>,
     /// When the cloud takes the machine back, once the agent learnt it.
     pub reclaim_at: Option<Timestamp>,
+    /// How long it waited for other machines since SSH answered; that time does not count.
+    pub waited: Duration,
+    /// Since when it waits for other machines now.
+    pub waits_since: Option<Timestamp>,
+    /// The epoch above ours that the agent names, while it does.
+    pub newer_epoch: Option<EpochClaim>,
+}
+
+impl SessionState {
+    /// How long it has waited for other machines by then.
+    pub fn waited_until(&self, now: Timestamp) -> Duration {
+        let since = |since: Timestamp| Duration::try_from(now.duration_since(since)).unwrap_or_default();
+        self.waited + self.waits_since.map_or(Duration::ZERO, since)
+    }
+}
+
+/// An epoch above ours that an agent names. By itself it is only a claim of one machine: the proof
+/// has to be checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EpochClaim {
+    /// The epoch, at most the highest that a Lease can have.
+    pub epoch: u64,
+    /// The proof that came with that epoch, as the agent gives it back.
+    pub proof: String,
+}
+
+impl EpochClaim {
+    /// The epoch that an answer to Hello claims, if it is above ours. A value that no leader of
+    /// ours can have sent is not kept.
+    pub(crate) fn of(hello: &HelloReply, ours: u64) -> Option<Self> {
+        let highest = u64::from(i32::MAX.unsigned_abs());
+        (hello.newest_epoch > ours).then(|| Self {
+            epoch: hello.newest_epoch.min(highest),
+            proof: Some(hello.epoch_proof.clone())
+                .filter(|proof| hello.newest_epoch <= highest && proof.len() <= ID_BYTES)
+                .unwrap_or_default(),
+        })
+    }
 }
 
 impl Default for SessionState {
@@ -211,31 +293,18 @@ impl Default for SessionState {
             ready_at: None,
             agent: None,
             reclaim_at: None,
+            waited: Duration::ZERO,
+            waits_since: None,
+            newer_epoch: None,
         }
     }
 }
 
-/// Where connected agents are found; implemented by [`Sessions`], and by tests.
-pub trait AgentDirectory: Send + Sync {
-    /// The machine's agent, while it is connected and Ready.
-    fn find(&self, machine: &MachineKey) -> Option<Arc<dyn AgentApi>>;
-    /// A counter that grows with each change of any session.
-    fn subscribe(&self) -> watch::Receiver<u64>;
-}
-
-impl AgentDirectory for Sessions {
-    fn find(&self, machine: &MachineKey) -> Option<Arc<dyn AgentApi>> {
-        self.agent(machine)
-            .map(|agent| Arc::new(agent) as Arc<dyn AgentApi>)
-    }
-
-    fn subscribe(&self) -> watch::Receiver<u64> {
-        Self::subscribe(self)
-    }
-}
-
-/// Sessions prepared at the same time with work for our own processor (handshakes, uploads).
-const CONCURRENT_HANDSHAKES: usize = 32;
+/// Handshakes at the same time, and uploads: both are work for our own processor, and last as
+/// long as their machine likes.
+const AT_ONCE: usize = 32;
+/// The most handshakes and uploads of one namespace among them.
+const EACH: usize = 8;
 
 /// Connections to machines.
 pub struct Sessions {
@@ -248,9 +317,11 @@ pub struct Sessions {
 pub(crate) struct Shared {
     pub(crate) binaries: AgentBinaries,
     pub(crate) pods: Option<Arc<dyn PodDialer>>,
-    pub(crate) handshakes: Semaphore,
-    pub(crate) uploads: Semaphore,
-    pub(crate) patience: session::Patience,
+    pub(crate) handshakes: Arc<Turns>,
+    pub(crate) uploads: Arc<Turns>,
+    pub(crate) patience: Patience,
+    /// Budget of the memory that machines may fill with what they say.
+    pub(crate) budget: Budget,
     dirty: Mutex<BTreeSet<MachineKey>>,
     wake: Notify,
     version: watch::Sender<u64>,
@@ -270,6 +341,8 @@ impl Shared {
 pub(crate) struct Published {
     pub(crate) state: SessionState,
     pub(crate) agent: Option<Agent>,
+    /// What its bootstrap printed, until it is Ready.
+    pub(crate) transcript: Option<Transcript>,
 }
 
 struct Entry {
@@ -295,21 +368,22 @@ impl Sessions {
         pod_dialer: Option<Arc<dyn PodDialer>>,
         changed: mpsc::Sender<MachineKey>,
     ) -> Arc<Self> {
-        Self::with_patience(agents, pod_dialer, changed, session::Patience::default())
+        Self::with_patience(agents, pod_dialer, changed, Patience::default())
     }
 
     pub(crate) fn with_patience(
         agents: AgentBinaries,
         pod_dialer: Option<Arc<dyn PodDialer>>,
         changed: mpsc::Sender<MachineKey>,
-        patience: session::Patience,
+        patience: Patience,
     ) -> Arc<Self> {
         let shared = Arc::new(Shared {
             binaries: agents,
             pods: pod_dialer,
-            handshakes: Semaphore::new(CONCURRENT_HANDSHAKES),
-            uploads: Semaphore::new(CONCURRENT_HANDSHAKES),
+            handshakes: Turns::new(AT_ONCE, EACH),
+            uploads: Turns::new(AT_ONCE, EACH),
             patience,
+            budget: Budget::default(),
             dirty: Mutex::default(),
             wake: Notify::new(),
             version: watch::Sender::new(0),
@@ -346,6 +420,7 @@ impl Sessions {
             known = Some(SessionState {
                 stage: Stage::Dialing { last_error: None },
                 host_key: None,
+                waits_since: None,
                 ..state
             });
             entry.cancel.cancel();
@@ -361,7 +436,11 @@ impl Sessions {
     fn start(&self, spec: SessionSpec, state: SessionState) -> Entry {
         let spec = Arc::new(spec);
         let updates = watch::Sender::new(spec.clone());
-        let published = Arc::new(Mutex::new(Published { state, agent: None }));
+        let published = Arc::new(Mutex::new(Published {
+            state,
+            agent: None,
+            transcript: None,
+        }));
         let cancel = self.shared.shutdown.child_token();
         let task = tokio::spawn(session::run(
             self.shared.clone(),
@@ -405,7 +484,15 @@ impl Sessions {
             .and_then(|entry| lock(&entry.published).agent.clone())
     }
 
-    /// The machine's agent told whoever reads its facts that the cloud takes it back.
+    /// What the bootstrap of a machine printed, while it goes on or after it failed.
+    pub fn transcript(&self, machine: &MachineKey) -> Option<Transcript> {
+        let table = lock(&self.table);
+        table
+            .get(machine)
+            .and_then(|entry| lock(&entry.published).transcript.clone())
+    }
+
+    /// The machine's agent told the reader of its facts that the cloud takes the machine back.
     pub fn reclaimed(&self, machine: &MachineKey, reclaim: Reclaim) {
         let at = i64::try_from(reclaim.at_ms).ok();
         let Some(at) = at.and_then(|at| Timestamp::from_millisecond(at).ok()) else {
@@ -472,6 +559,8 @@ fn same_connection(old: &SessionSpec, new: &SessionSpec, state: &SessionState) -
         lease: _,
         retry_interval: _,
         epoch,
+        epoch_proof,
+        installation,
         ready_at: _,
     } = new;
     // The key that we learnt and reported comes back as the pinned one.
@@ -485,6 +574,8 @@ fn same_connection(old: &SessionSpec, new: &SessionSpec, state: &SessionState) -
         && old.private_key == *private_key
         && old.bootstrap == *bootstrap
         && old.epoch == *epoch
+        && old.epoch_proof == *epoch_proof
+        && old.installation == *installation
         && (old.host_key == *host_key || pinned_as_shown)
 }
 

@@ -1,4 +1,4 @@
-//! An SSH connection: who is there, commands, files, and streams to the agent's socket.
+//! An SSH connection: the identity of the host, commands, files, and streams to the agent's socket.
 //!
 //! ed25519 only, for our keys and for host keys: every OpenSSH of the last ten years has
 //! it, and one kind means that a host key cannot seem changed because another kind was
@@ -6,32 +6,36 @@
 
 use std::{
     borrow::Cow,
-    io,
-    pin::Pin,
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
-    task::{Context, Poll},
     time::Duration,
 };
 
 use bytes::{Bytes, BytesMut};
 use russh::{
     ChannelMsg, Disconnect, Preferred, cipher,
-    client::{self, AuthResult, DisconnectReason},
-    keys::{Algorithm, PrivateKey, PrivateKeyWithHashAlg, PublicKey, PublicKeyOrCertificate},
+    client::{self, AuthResult},
+    keys::{Algorithm, PrivateKey, PrivateKeyWithHashAlg},
 };
 use skyward_core::Secret;
 use tokio::{
     fs::File,
-    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf},
-    sync::Notify,
+    io::AsyncReadExt as _,
     time::{Instant, timeout},
 };
-use tokio_util::sync::{CancellationToken, DropGuard, WaitForCancellationFutureOwned};
+use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::{dial::Stream, key};
+use crate::{
+    connector::WINDOW,
+    cut::{Cuttable, Lost},
+    dial::Stream,
+    handler::{Client, ClientError, DATA},
+    key,
+    limits::{self, Breach},
+    meter::Meter,
+};
 
 /// Time for the greeting, the key exchange and the login.
 const HANDSHAKE: Duration = Duration::from_secs(15);
@@ -46,7 +50,11 @@ const KEEPALIVE: Duration = Duration::from_secs(15);
 /// the largest piece for as long as the connection lives.
 const PIECE: usize = 8 * 1024;
 
-type Channel = russh::Channel<client::Msg>;
+/// Packets of a channel that wait to be taken, at most. With fewer, both directions could wait
+/// for each other: the library writes nothing while it waits for a packet to be taken.
+const PACKETS: usize = 8;
+
+pub(crate) type Channel = russh::Channel<client::Msg>;
 type WriteHalf = russh::ChannelWriteHalf<client::Msg>;
 
 /// Why there is no connection.
@@ -144,7 +152,7 @@ pub enum Output {
     Err,
 }
 
-/// Who logs in where.
+/// The user who logs in, and the address.
 #[derive(Clone, Debug)]
 pub struct Login<'a> {
     /// User.
@@ -160,6 +168,8 @@ pub struct Connection {
     handle: client::Handle<Client>,
     host_key: String,
     lost: Arc<Lost>,
+    meter: Arc<Meter>,
+    breach: Breach,
     /// The server does not forward Unix sockets: do not ask again.
     bridge_only: AtomicBool,
     _cut: DropGuard,
@@ -167,8 +177,12 @@ pub struct Connection {
 
 impl Connection {
     /// Greets, checks the host key and logs in.
-    pub async fn open(stream: Box<dyn Stream>, login: &Login<'_>) -> Result<Self, ConnectError> {
-        match timeout(HANDSHAKE, Self::handshake(stream, login)).await {
+    pub(crate) async fn open(
+        stream: Box<dyn Stream>,
+        login: &Login<'_>,
+        meter: Arc<Meter>,
+    ) -> Result<Self, ConnectError> {
+        match timeout(HANDSHAKE, Self::handshake(stream, login, meter)).await {
             Ok(result) => result,
             Err(_) => Err(ConnectError::Unreachable(format!(
                 "something accepts connections but SSH did not answer within {} s",
@@ -177,7 +191,11 @@ impl Connection {
         }
     }
 
-    async fn handshake(stream: Box<dyn Stream>, login: &Login<'_>) -> Result<Self, ConnectError> {
+    async fn handshake(
+        stream: Box<dyn Stream>,
+        login: &Login<'_>,
+        meter: Arc<Meter>,
+    ) -> Result<Self, ConnectError> {
         let unusable = |error: key::KeyError| ConnectError::Unsupported(error.to_string());
         let private = key::parse_private(login.private_key).map_err(unusable)?;
         let pinned = login
@@ -189,12 +207,14 @@ impl Connection {
         let cut = CancellationToken::new();
         let guard = cut.clone().drop_guard();
         let shown = Arc::new(Mutex::new(None));
+        let breach = Breach::default();
         let client = Client {
             pinned,
             shown: shown.clone(),
             lost: lost.clone(),
+            breach: breach.clone(),
         };
-        let stream = Cuttable::new(stream, cut, lost.clone());
+        let stream = Cuttable::new(stream, cut, lost.clone(), meter.clone(), breach.clone());
         let mut handle = client::connect_stream(config(), stream, client)
             .await
             .map_err(ClientError::into_connect_error)?;
@@ -208,6 +228,8 @@ impl Connection {
             handle,
             host_key,
             lost,
+            meter,
+            breach,
             bridge_only: AtomicBool::new(false),
             _cut: guard,
         })
@@ -222,6 +244,22 @@ impl Connection {
     pub async fn lost(&self) -> String {
         self.lost.token.cancelled().await;
         self.lost.reason()
+    }
+
+    /// Whether the machine broke a limit on this connection. What comes before the login nobody
+    /// vouches for, and does not count.
+    pub(crate) fn breach(&self) -> &Breach {
+        &self.breach
+    }
+
+    /// Bytes that the network has taken so far.
+    pub(crate) fn written(&self) -> u64 {
+        self.lost.written()
+    }
+
+    /// What is held of its messages.
+    pub(crate) fn meter(&self) -> &Arc<Meter> {
+        &self.meter
     }
 
     /// Says goodbye. Without it the connection is cut when dropped.
@@ -295,7 +333,7 @@ impl Connection {
                     deadline = Some(Instant::now() + DRAIN);
                 }
                 Some(ChannelMsg::ExitSignal { signal_name, .. }) => {
-                    exit = Some(Exit::Signal(format!("{signal_name:?}")));
+                    exit = Some(Exit::Signal(limits::reason(&format!("{signal_name:?}"))));
                     deadline = Some(Instant::now() + DRAIN);
                 }
                 Some(ChannelMsg::Failure) => {
@@ -398,7 +436,7 @@ async fn authenticate(
             let methods = if methods.is_empty() {
                 "nothing".to_owned()
             } else {
-                methods.join(", ")
+                limits::reason(&methods.join(", "))
             };
             Err(ConnectError::AuthRefused {
                 user: user.to_owned(),
@@ -426,9 +464,11 @@ fn config() -> Arc<client::Config> {
             "SSH-2.0-Skyward_",
             env!("CARGO_PKG_VERSION")
         ))),
-        // What one round trip may carry: 16 MiB are 150 MB/s at 100 ms.
-        window_size: 16 * 1024 * 1024,
-        maximum_packet_size: 32 * 1024,
+        // What one round trip may carry: beneath that of the connection to the agent.
+        window_size: 2 * WINDOW,
+        maximum_packet_size: DATA as u32,
+        // Packets that nobody has taken yet; while they wait nothing is read.
+        channel_buffer_size: PACKETS,
         keepalive_interval: Some(KEEPALIVE),
         keepalive_max: 3,
         nodelay: true,
@@ -441,139 +481,6 @@ async fn until(deadline: Option<Instant>) {
     match deadline {
         Some(deadline) => tokio::time::sleep_until(deadline).await,
         None => std::future::pending().await,
-    }
-}
-
-/// What the connection's task tells us: how much was written, that and why it is gone.
-#[derive(Default)]
-struct Lost {
-    token: CancellationToken,
-    reason: Mutex<Option<String>>,
-    written: AtomicU64,
-    progress: Notify,
-}
-
-impl Lost {
-    fn because(&self, reason: String) {
-        self.reason
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get_or_insert(reason);
-        self.token.cancel();
-    }
-
-    /// Bytes that the network has taken.
-    fn written(&self) -> u64 {
-        self.written.load(Ordering::Relaxed)
-    }
-
-    /// Waits until the network has taken so many.
-    async fn wait_written(&self, wanted: u64) {
-        loop {
-            let progress = self.progress.notified();
-            tokio::pin!(progress);
-            // Before looking, so that nothing is missed in between.
-            progress.as_mut().enable();
-            if self.written() >= wanted || self.token.is_cancelled() {
-                return;
-            }
-            progress.await;
-        }
-    }
-
-    fn reason(&self) -> String {
-        let reason = self.reason.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        reason.unwrap_or_else(|| "the machine closed the connection".into())
-    }
-}
-
-/// Our half of the conversation.
-struct Client {
-    pinned: Option<PublicKey>,
-    shown: Arc<Mutex<Option<String>>>,
-    lost: Arc<Lost>,
-}
-
-/// What can end the conversation.
-#[derive(Debug)]
-enum ClientError {
-    HostKeyChanged { expected: String, found: String },
-    HostCertificate,
-    Library(russh::Error),
-}
-
-impl From<russh::Error> for ClientError {
-    fn from(error: russh::Error) -> Self {
-        Self::Library(error)
-    }
-}
-
-impl ClientError {
-    fn into_connect_error(self) -> ConnectError {
-        match self {
-            Self::HostKeyChanged { expected, found } => ConnectError::HostKeyChanged { expected, found },
-            Self::HostCertificate => ConnectError::Unsupported(
-                "the machine shows a host certificate; a plain ed25519 key is needed".into(),
-            ),
-            Self::Library(russh::Error::NoCommonAlgo {
-                kind: russh::AlgorithmKind::Key,
-                theirs,
-                ..
-            }) => ConnectError::Unsupported(format!(
-                "the SSH server has no ed25519 host key (it offers {}): make one with `ssh-keygen -A` and restart sshd",
-                theirs.join(", ")
-            )),
-            Self::Library(russh::Error::NoCommonAlgo { kind, theirs, .. }) => {
-                ConnectError::Unsupported(format!(
-                    "the SSH server is too old: it offers no {kind:?} algorithm that we use (only {})",
-                    theirs.join(", ")
-                ))
-            }
-            Self::Library(russh::Error::Disconnect | russh::Error::HUP) => ConnectError::Unreachable(
-                "something accepts connections and closes them before SSH answers".into(),
-            ),
-            Self::Library(error) => ConnectError::Unreachable(format!("SSH could not be set up: {error}")),
-        }
-    }
-}
-
-impl client::Handler for Client {
-    type Error = ClientError;
-
-    async fn check_server_key(&mut self, key: &PublicKeyOrCertificate) -> Result<bool, Self::Error> {
-        let PublicKeyOrCertificate::PublicKey { key, .. } = key else {
-            return Err(ClientError::HostCertificate);
-        };
-        if let Some(pinned) = &self.pinned
-            && pinned.key_data() != key.key_data()
-        {
-            let print = |key: &PublicKey| key.fingerprint(russh::keys::HashAlg::Sha256).to_string();
-            return Err(ClientError::HostKeyChanged {
-                expected: print(pinned),
-                found: print(key),
-            });
-        }
-        *self.shown.lock().unwrap_or_else(PoisonError::into_inner) = Some(key::bare_line(key));
-        Ok(true)
-    }
-
-    async fn disconnected(&mut self, reason: DisconnectReason<Self::Error>) -> Result<(), Self::Error> {
-        self.lost.because(match reason {
-            DisconnectReason::ReceivedDisconnect(info) => {
-                format!("the machine closed it: {}", info.message.trim())
-            }
-            DisconnectReason::Error(ClientError::Library(russh::Error::KeepaliveTimeout)) => {
-                "no sign of life for a minute".into()
-            }
-            DisconnectReason::Error(ClientError::Library(russh::Error::Disconnect | russh::Error::HUP)) => {
-                "the machine closed the connection".into()
-            }
-            DisconnectReason::Error(ClientError::Library(error)) => error.to_string(),
-            DisconnectReason::Error(ClientError::HostKeyChanged { .. } | ClientError::HostCertificate) => {
-                "its host key changed".into()
-            }
-        });
-        Ok(())
     }
 }
 
@@ -596,67 +503,5 @@ impl Drop for ClosedOnDrop {
                 async move { channel.close().await },
             ));
         }
-    }
-}
-
-/// A stream that ends when told to, and tells when it has ended: the library keeps a
-/// connection as long as anybody holds a channel of it.
-struct Cuttable {
-    stream: Box<dyn Stream>,
-    cut: Pin<Box<WaitForCancellationFutureOwned>>,
-    lost: Arc<Lost>,
-}
-
-impl Cuttable {
-    fn new(stream: Box<dyn Stream>, cut: CancellationToken, lost: Arc<Lost>) -> Self {
-        Self {
-            stream,
-            cut: Box::pin(cut.cancelled_owned()),
-            lost,
-        }
-    }
-
-    fn is_cut(&mut self, cx: &mut Context<'_>) -> bool {
-        self.cut.as_mut().poll(cx).is_ready()
-    }
-}
-
-impl Drop for Cuttable {
-    fn drop(&mut self) {
-        self.lost.token.cancel();
-        self.lost.progress.notify_waiters();
-    }
-}
-
-impl AsyncRead for Cuttable {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        if self.is_cut(cx) {
-            return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
-        }
-        Pin::new(&mut self.stream).poll_read(cx, buf)
-    }
-}
-
-impl AsyncWrite for Cuttable {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        if self.is_cut(cx) {
-            return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
-        }
-        let written = Pin::new(&mut self.stream).poll_write(cx, buf);
-        if let Poll::Ready(Ok(count)) = &written {
-            self.lost.written.fetch_add(*count as u64, Ordering::Relaxed);
-            self.lost.progress.notify_waiters();
-        }
-        written
-    }
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }

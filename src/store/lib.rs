@@ -3,9 +3,15 @@
 //! There are no indexes and no metadata objects; all is in names and sizes:
 //!
 //! ```text
+//! <task uid>/namespace                           the namespace of the Task
 //! <task uid>/<run id>/log/<offset, 16 digits>    a piece of the encoded log from that offset
+//! <task uid>/<run id>/log/<offset>-<offset>-<why>    the log between them is missing; empty
 //! <task uid>/<run id>/result.json                the function's return value
-//! <task uid>/<run id>/outcome.json               what the run came to, while its Task cannot say it
+//! <task uid>/<run id>/result/<offset>            a piece of a large one, and in
+//! <task uid>/<run id>/result.size                its size, once all of it is there
+//! <task uid>/<run id>/outcome.json               the run's outcome, while its Task cannot say it
+//! <task uid>/<run id>/waits-since                when its log and result began to wait for room
+//! _pools/…                                       output of bootstraps (see `bootstraps.rs`)
 //! ```
 //!
 //! - An object appears whole or not at all, and is on disk before a call returns: after a
@@ -14,6 +20,8 @@
 //!   first of them under its name, then the others are deleted. A crash between the two
 //!   leaves objects that lie within another one; readers skip them, the next write
 //!   deletes them.
+//! - Room is taken before anything is written (`room.rs`, `ledger.rs`): each namespace has a
+//!   quota, and a tenth of the volume is kept for ends of runs and small values.
 //! - A run has one writer at a time: its dispatcher's collector. Writing the same bytes
 //!   twice is harmless.
 //! - Ids come from users of the aggregated API too; anything but `[a-z0-9-]` is refused, so
@@ -21,7 +29,14 @@
 //!
 //! Any `object_store` can stand behind it; today a local directory does.
 
+mod bootstraps;
+mod error;
+mod ledger;
+mod quota;
+mod room;
 mod segments;
+mod values;
+mod volume;
 
 use std::{
     io::ErrorKind,
@@ -31,74 +46,30 @@ use std::{
 };
 
 use bytes::{Bytes, BytesMut};
-use futures::{Stream, StreamExt, TryStreamExt, stream::BoxStream};
-use object_store::{
-    ObjectStore, ObjectStoreExt, PutPayload, WriteMultipart, local::LocalFileSystem, path::Path,
-};
+use futures::{StreamExt, TryStreamExt, stream::BoxStream};
+use object_store::{ObjectStore, ObjectStoreExt, PutPayload, local::LocalFileSystem, path::Path};
 use tokio::sync::Semaphore;
 
-use crate::segments::{Layout, Segment};
+use crate::{
+    bootstraps::folder,
+    ledger::Held,
+    room::Room,
+    segments::{Layout, MAX_OFFSET, Segment},
+};
+pub use crate::{
+    error::Error,
+    ledger::{Class, SMALL, Space},
+    quota::{Quota, amount},
+    segments::Missing,
+    volume::Volume,
+};
 
 /// Most bytes that one step of a reading stream holds.
 const READ_PIECE: u64 = 256 * 1024;
 /// Merges at the same time; each holds at most 4 MiB.
 const MERGES: usize = 4;
-
-/// Why the store did not do it.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// No room; the operator's volume must grow or Tasks must be deleted.
-    #[error("the result store is full; enlarge its volume or delete Tasks that are no longer needed")]
-    Full(#[source] object_store::Error),
-    /// Not an id of ours.
-    #[error("\"{0}\" is not an id of a Task or run")]
-    BadId(String),
-    /// Bytes between the end of the log and this piece are missing.
-    #[error("a piece of log starts at {start}, but {end} is wanted next")]
-    Gap {
-        /// Where the piece starts.
-        start: u64,
-        /// Where the log ends.
-        end: u64,
-    },
-    /// The caller's stream failed; nothing was stored.
-    #[error("the data did not arrive: {0}")]
-    Source(String),
-    /// The value is larger than the caller admits; nothing was stored.
-    #[error("the value is larger than {limit} bytes")]
-    TooLarge {
-        /// The limit.
-        limit: u64,
-    },
-    /// Anything else.
-    #[error("the result store does not answer as it should")]
-    Other(#[source] object_store::Error),
-}
-
-impl From<object_store::Error> for Error {
-    fn from(error: object_store::Error) -> Self {
-        let mut cause: Option<&dyn std::error::Error> = Some(&error);
-        while let Some(current) = cause {
-            if let Some(io) = current.downcast_ref::<std::io::Error>()
-                && matches!(io.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
-            {
-                return Self::Full(error);
-            }
-            cause = current.source();
-        }
-        Self::Other(error)
-    }
-}
-
-impl From<std::io::Error> for Error {
-    fn from(error: std::io::Error) -> Self {
-        object_store::Error::Generic {
-            store: "directory",
-            source: Box::new(error),
-        }
-        .into()
-    }
-}
+/// Most bytes of one log or value, whatever size a machine tells: the agent keeps no more of a log.
+pub const MOST: u64 = 2 * 1024 * 1024 * 1024;
 
 /// A value that is read piece by piece.
 pub struct StoredResult {
@@ -108,12 +79,44 @@ pub struct StoredResult {
     pub bytes: BoxStream<'static, Result<Bytes, Error>>,
 }
 
-/// Logs and results of all Tasks.
+/// A part of a log that is missing, by the offsets of its first byte and of the one after it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gap {
+    /// Where it begins.
+    pub start: u64,
+    /// Where the log goes on.
+    pub end: u64,
+    /// Why.
+    pub why: Missing,
+}
+
+/// What comes next in a log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Piece {
+    /// The next bytes.
+    Bytes(Bytes),
+    /// The log goes on behind a gap.
+    Gap(Gap),
+}
+
+/// How much of a log is stored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Extent {
+    /// The offset at which the next piece must start.
+    pub end: u64,
+    /// Bytes that are stored: where there are gaps, fewer than `end`.
+    pub bytes: u64,
+    /// Notes of gaps, each of which takes an object.
+    pub gaps: usize,
+}
+
+/// Logs and results of all Tasks, and what bootstraps printed.
 pub struct Store {
     objects: Arc<dyn ObjectStore>,
     /// Set where a local directory stands behind it: whole folders are deleted there.
     root: Option<PathBuf>,
     merges: Semaphore,
+    room: Room,
 }
 
 impl std::fmt::Debug for Store {
@@ -134,6 +137,7 @@ impl Store {
             .with_automatic_cleanup(true);
         Ok(Self {
             objects: Arc::new(objects),
+            room: Room::new(Some(Arc::new(volume::Directory(root.clone())))),
             root: Some(root),
             merges: Semaphore::new(MERGES),
         })
@@ -145,11 +149,34 @@ impl Store {
             objects,
             root: None,
             merges: Semaphore::new(MERGES),
+            room: Room::new(None),
         }
     }
 
-    /// Adds a piece of a run's encoded log and answers the next offset that is wanted.
-    /// What is there already is not written again; a piece that does not join is refused.
+    /// The same store with that quota for each namespace.
+    #[must_use]
+    pub fn with_quota(mut self, quota: Quota) -> Self {
+        self.room.quota = quota;
+        self
+    }
+
+    /// The same store on a volume with the room that `volume` tells.
+    #[must_use]
+    pub fn with_volume(mut self, volume: Arc<dyn Volume>) -> Self {
+        self.room.volume = Some(volume);
+        self
+    }
+
+    /// The same store without a look at the volume: a test must not depend on how full the disk
+    /// of its machine is.
+    #[must_use]
+    pub fn unmeasured(mut self) -> Self {
+        self.room.volume = None;
+        self
+    }
+
+    /// Adds a piece of a run's encoded log and returns the offset at which the next one must start.
+    /// Bytes that are stored already are not written again; a piece that does not join is refused.
     pub async fn put_log_segment(
         &self,
         task_uid: &str,
@@ -158,7 +185,28 @@ impl Store {
         bytes: Bytes,
     ) -> Result<u64, Error> {
         let folder = log_folder(task_uid, run_id)?;
-        let layout = self.layout(&folder).await?;
+        self.append((task_uid, run_id), &folder, start, bytes, Class::Bulk)
+            .await
+    }
+
+    /// Adds our own last line to a log of which nothing more will be stored.
+    pub async fn end_log(&self, task_uid: &str, run_id: &str, line: Bytes) -> Result<(), Error> {
+        let folder = log_folder(task_uid, run_id)?;
+        let end = self.layout(&folder).await?.end();
+        self.append((task_uid, run_id), &folder, end, line, Class::End)
+            .await?;
+        Ok(())
+    }
+
+    async fn append(
+        &self,
+        (task_uid, run_id): (&str, &str),
+        folder: &Path,
+        start: u64,
+        bytes: Bytes,
+        class: Class,
+    ) -> Result<u64, Error> {
+        let layout = self.layout(folder).await?;
         let end = layout.end();
         if start > end {
             return Err(Error::Gap { start, end });
@@ -167,12 +215,23 @@ impl Store {
         if new.is_empty() {
             return Ok(end);
         }
-        let new_end = end + new.len() as u64;
-        let merged = layout.merge_with(new.len() as u64).to_vec();
+        if class != Class::End && layout.bytes() + new.len() as u64 > MOST {
+            return Err(Error::TooLarge);
+        }
+        // Merged or not, it grows by no more than this.
+        let object = Held::object(new.len() as u64);
+        let taken = self.take(task_uid, run_id, object, class).await?;
+        let added = Segment {
+            start: end,
+            size: new.len() as u64,
+            missing: None,
+        };
+        let new_end = added.end();
+        let merged = layout.merge_with(added.size).to_vec();
         match merged.first() {
             None => {
                 self.objects
-                    .put(&segment_path(&folder, end), PutPayload::from_bytes(new))
+                    .put(&segment_path(folder, added), PutPayload::from_bytes(new))
                     .await?;
             }
             Some(first) => {
@@ -183,7 +242,7 @@ impl Store {
                     whole.extend_from_slice(
                         &self
                             .objects
-                            .get(&segment_path(&folder, segment.start))
+                            .get(&segment_path(folder, *segment))
                             .await?
                             .bytes()
                             .await?,
@@ -192,37 +251,87 @@ impl Store {
                 whole.extend_from_slice(&new);
                 self.objects
                     .put(
-                        &segment_path(&folder, first.start),
+                        &segment_path(folder, *first),
                         PutPayload::from_bytes(whole.freeze()),
                     )
                     .await?;
                 drop(permit);
             }
         }
-        for segment in merged.iter().skip(1).chain(&layout.obsolete) {
-            self.delete_if_there(&segment_path(&folder, segment.start))
-                .await?;
+        // If one of these fails, the files are looked at again before the next write.
+        for segment in merged.iter().skip(1) {
+            self.delete_if_there(&segment_path(folder, *segment)).await?;
+        }
+        for segment in &layout.obsolete {
+            let path = segment_path(folder, *segment);
+            self.free(task_uid, run_id, &path, segment.stored()).await?;
+        }
+        taken.written();
+        if let Some(first) = merged.first() {
+            let before: Held = merged.iter().map(|segment| Held::object(segment.size)).sum();
+            let freed = (before + object).less(Held::object(new_end - first.start));
+            self.give_back(task_uid, run_id, freed);
         }
         Ok(new_end)
     }
 
-    /// The next offset of the log that is wanted; 0 for a run of which nothing is known.
-    pub async fn log_end(&self, task_uid: &str, run_id: &str) -> Result<u64, Error> {
-        Ok(self.layout(&log_folder(task_uid, run_id)?).await?.end())
+    /// Notes that a part of a run's log is missing and returns the offset at which the next piece
+    /// must start. Bytes that are stored already stay; a gap that does not join is refused.
+    pub async fn put_log_gap(&self, task_uid: &str, run_id: &str, gap: Gap) -> Result<u64, Error> {
+        let folder = log_folder(task_uid, run_id)?;
+        let Gap { start, end, why } = gap;
+        let stored = self.layout(&folder).await?.end();
+        if start > stored || end > MAX_OFFSET {
+            return Err(Error::Gap { start, end: stored });
+        }
+        if end <= stored {
+            return Ok(stored);
+        }
+        let note = Segment {
+            start: stored,
+            size: end - stored,
+            missing: Some(why),
+        };
+        let taken = self.take(task_uid, run_id, Held::object(0), Class::Bulk).await?;
+        self.objects
+            .put(&segment_path(&folder, note), PutPayload::new())
+            .await?;
+        taken.written();
+        Ok(end)
     }
 
-    /// The encoded log from an offset to where it ends now, a few bytes at a time.
+    /// The offset at which the next piece of the log must start; 0 for an unknown run.
+    pub async fn log_end(&self, task_uid: &str, run_id: &str) -> Result<u64, Error> {
+        Ok(self.log_extent(task_uid, run_id).await?.end)
+    }
+
+    /// How much of a run's log is stored; nothing for an unknown run.
+    pub async fn log_extent(&self, task_uid: &str, run_id: &str) -> Result<Extent, Error> {
+        let layout = self.layout(&log_folder(task_uid, run_id)?).await?;
+        Ok(Extent {
+            end: layout.end(),
+            bytes: layout.bytes(),
+            gaps: layout.gaps,
+        })
+    }
+
+    /// The encoded log from an offset to where it ends now, a few bytes at a time, with a word
+    /// for each part that is missing.
     pub fn read_log(
         self: &Arc<Self>,
         task_uid: &str,
         run_id: &str,
         offset: u64,
-    ) -> BoxStream<'static, Result<Bytes, Error>> {
+    ) -> BoxStream<'static, Result<Piece, Error>> {
+        match log_folder(task_uid, run_id) {
+            Ok(folder) => self.read_from(folder, offset),
+            Err(error) => futures::stream::once(async { Err(error) }).boxed(),
+        }
+    }
+
+    /// The content of a folder's segments from an offset on.
+    fn read_from(self: &Arc<Self>, folder: Path, offset: u64) -> BoxStream<'static, Result<Piece, Error>> {
         let store = Arc::clone(self);
-        let folder = match log_folder(task_uid, run_id) {
-            Ok(folder) => folder,
-            Err(error) => return futures::stream::once(async { Err(error) }).boxed(),
-        };
         // The listing is kept until it no longer holds: a merge may replace segments
         // meanwhile, but never changes the bytes at an offset.
         let state = (store, folder, offset, Layout::default());
@@ -234,22 +343,27 @@ impl Store {
                 let Some(segment) = layout.at(offset) else {
                     return Ok(None);
                 };
+                if let Some(why) = segment.missing {
+                    let (start, end) = (offset, segment.end());
+                    let gap = Piece::Gap(Gap { start, end, why });
+                    return Ok(Some((gap, (store, folder, end, layout))));
+                }
                 let from = offset - segment.start;
                 let to = segment.size.min(from + READ_PIECE);
                 match store
                     .objects
-                    .get_range(&segment_path(&folder, segment.start), from..to)
+                    .get_range(&segment_path(&folder, segment), from..to)
                     .await
                 {
                     Ok(bytes) => {
                         let next = offset + bytes.len() as u64;
-                        return Ok(Some((bytes, (store, folder, next, layout))));
+                        return Ok(Some((Piece::Bytes(bytes), (store, folder, next, layout))));
                     }
                     Err(object_store::Error::NotFound { .. }) => layout = Layout::default(),
                     Err(error) => return Err(error.into()),
                 }
             }
-            // Deleted under our eyes, again and again: the Task is gone.
+            // The segments were deleted while we read, again and again: the Task is gone.
             Ok(None)
         })
         .boxed()
@@ -269,121 +383,58 @@ impl Store {
         Ok(runs)
     }
 
-    /// Stores a return value.
-    pub async fn put_result(&self, task_uid: &str, run_id: &str, json: Bytes) -> Result<(), Error> {
-        self.objects
-            .put(&result_path(task_uid, run_id)?, PutPayload::from_bytes(json))
-            .await?;
-        Ok(())
-    }
-
-    /// Stores a return value as it arrives, without ever holding it whole; it appears only
-    /// when all of it is there. Answers its size.
-    pub async fn put_result_stream<S, E>(
-        &self,
-        task_uid: &str,
-        run_id: &str,
-        limit: u64,
-        mut pieces: S,
-    ) -> Result<u64, Error>
-    where
-        S: Stream<Item = Result<Bytes, E>> + Unpin + Send,
-        E: std::fmt::Display,
-    {
-        let upload = self
-            .objects
-            .put_multipart(&result_path(task_uid, run_id)?)
-            .await?;
-        let mut upload = WriteMultipart::new(upload);
-        let mut size = 0;
-        let stopped = loop {
-            match pieces.next().await {
-                None => break None,
-                Some(Err(error)) => break Some(Error::Source(error.to_string())),
-                Some(Ok(piece)) => {
-                    size += piece.len() as u64;
-                    if size > limit {
-                        break Some(Error::TooLarge { limit });
-                    }
-                    if let Err(error) = upload.wait_for_capacity(1).await {
-                        break Some(error.into());
-                    }
-                    upload.put(piece);
-                }
-            }
-        };
-        if let Some(error) = stopped {
-            // What was uploaded is nothing to anybody; that it could not be taken back
-            // matters less than why it was stopped.
-            let _ = upload.abort().await;
-            return Err(error);
-        }
-        upload.finish().await?;
-        Ok(size)
-    }
-
-    /// Stores what a run came to; its log and result are stored before.
+    /// Stores the outcome of a run; its log and result are stored before.
     pub async fn put_outcome(&self, task_uid: &str, run_id: &str, json: Bytes) -> Result<(), Error> {
-        self.objects
-            .put(&outcome_path(task_uid, run_id)?, PutPayload::from_bytes(json))
-            .await?;
-        Ok(())
+        let path = outcome_path(task_uid, run_id)?;
+        self.replace((task_uid, run_id), path, json, Class::End).await
     }
 
-    /// What a run came to, if that was stored.
-    pub async fn get_outcome(&self, task_uid: &str, run_id: &str) -> Result<Option<Bytes>, Error> {
-        match self.objects.get(&outcome_path(task_uid, run_id)?).await {
-            Ok(found) => Ok(Some(found.bytes().await?)),
-            Err(object_store::Error::NotFound { .. }) => Ok(None),
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    /// A return value from an offset, if there is one.
-    pub async fn get_result(
+    /// Writes a whole object, in the place of another one if need be.
+    async fn replace(
         &self,
-        task_uid: &str,
-        run_id: &str,
-        offset: u64,
-    ) -> Result<Option<StoredResult>, Error> {
-        let path = result_path(task_uid, run_id)?;
-        let size = match self.objects.head(&path).await {
-            Ok(meta) => meta.size,
-            Err(object_store::Error::NotFound { .. }) => return Ok(None),
+        (task_uid, run_id): (&str, &str),
+        path: Path,
+        bytes: Bytes,
+        class: Class,
+    ) -> Result<(), Error> {
+        let before = match self.objects.head(&path).await {
+            Ok(meta) => Held::object(meta.size),
+            Err(object_store::Error::NotFound { .. }) => Held::default(),
             Err(error) => return Err(error.into()),
         };
-        let objects = Arc::clone(&self.objects);
-        let bytes = futures::stream::try_unfold(offset, move |offset| {
-            let (objects, path) = (Arc::clone(&objects), path.clone());
-            async move {
-                if offset >= size {
-                    return Ok(None);
-                }
-                let bytes = objects
-                    .get_range(&path, offset..size.min(offset + READ_PIECE))
-                    .await?;
-                let next = offset + bytes.len() as u64;
-                Ok(Some((bytes, next)))
-            }
-        })
-        .boxed();
-        Ok(Some(StoredResult { size, bytes }))
+        let after = Held::object(bytes.len() as u64);
+        let taken = self.take(task_uid, run_id, after.less(before), class).await?;
+        self.objects.put(&path, PutPayload::from_bytes(bytes)).await?;
+        taken.written();
+        self.give_back(task_uid, run_id, before.less(after));
+        Ok(())
     }
 
-    /// Deletes all that is stored of a Task. Done already is fine.
+    /// The outcome of a run, if it was stored.
+    pub async fn get_outcome(&self, task_uid: &str, run_id: &str) -> Result<Option<Bytes>, Error> {
+        self.read_small(&outcome_path(task_uid, run_id)?).await
+    }
+
+    /// Deletes all that is stored of a Task. Fine if it is gone already.
     pub async fn delete_task(&self, task_uid: &str) -> Result<(), Error> {
-        let uid = checked(task_uid)?;
+        self.delete_owned(checked(task_uid)?).await
+    }
+
+    /// Deletes all of a Task or Pool.
+    async fn delete_owned(&self, owner: &str) -> Result<(), Error> {
         if let Some(root) = &self.root {
-            // Takes uploads with it that a crash left unfinished, which no listing shows.
-            return match tokio::fs::remove_dir_all(root.join(uid)).await {
-                Ok(()) => Ok(()),
-                Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-                Err(error) => Err(error.into()),
-            };
+            // This also deletes uploads that a crash left unfinished, which no listing shows.
+            match tokio::fs::remove_dir_all(root.join(owner)).await {
+                Ok(()) => {}
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) => return Err(error.into()),
+            }
+            self.forget(owner);
+            return Ok(());
         }
         let listed = self
             .objects
-            .list(Some(&Path::from(uid)))
+            .list(Some(&folder(owner)?))
             .map_ok(|meta| meta.location)
             .boxed();
         let mut deleted = self.objects.delete_stream(listed);
@@ -393,16 +444,24 @@ impl Store {
                 Err(error) => return Err(error.into()),
             }
         }
+        self.forget(owner);
         Ok(())
     }
 
     /// UIDs of all Tasks of which something is stored, sorted.
     pub async fn task_uids(&self) -> Result<Vec<String>, Error> {
-        let listing = self.objects.list_with_delimiter(None).await?;
+        self.ids_in(None).await
+    }
+
+    /// Folders there whose names are ids, sorted.
+    async fn ids_in(&self, prefix: Option<&Path>) -> Result<Vec<String>, Error> {
+        let listing = self.objects.list_with_delimiter(prefix).await?;
         let mut uids: Vec<String> = listing
             .common_prefixes
             .iter()
             .filter_map(Path::filename)
+            // A file system may have folders of its own here, such as lost+found.
+            .filter(|name| checked(name).is_ok())
             .map(str::to_owned)
             .collect();
         uids.sort_unstable();
@@ -411,9 +470,13 @@ impl Store {
 
     /// How long nothing of this Task has changed; `None` when nothing is stored of it.
     pub async fn age(&self, task_uid: &str) -> Result<Option<Duration>, Error> {
-        let uid = checked(task_uid)?;
+        self.age_of(checked(task_uid)?).await
+    }
+
+    /// How long nothing of a Task or Pool has changed.
+    async fn age_of(&self, owner: &str) -> Result<Option<Duration>, Error> {
         let mut newest = None;
-        let mut listed = self.objects.list(Some(&Path::from(uid)));
+        let mut listed = self.objects.list(Some(&folder(owner)?));
         while let Some(meta) = listed.try_next().await? {
             newest = newest.max(u64::try_from(meta.last_modified.timestamp()).ok());
         }
@@ -421,7 +484,7 @@ impl Store {
             && let Some(root) = &self.root
         {
             // A folder with nothing but unfinished uploads.
-            let metadata = match tokio::fs::metadata(root.join(uid)).await {
+            let metadata = match tokio::fs::metadata(root.join(owner)).await {
                 Ok(metadata) => metadata,
                 Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
                 Err(error) => return Err(error.into()),
@@ -437,18 +500,26 @@ impl Store {
 
     async fn layout(&self, folder: &Path) -> Result<Layout, Error> {
         let listing = self.objects.list_with_delimiter(Some(folder)).await?;
-        let segments = listing.objects.iter().filter_map(|meta| {
-            Some(Segment {
-                start: meta.location.filename()?.parse().ok()?,
-                size: meta.size,
-            })
-        });
+        let segments = listing
+            .objects
+            .iter()
+            .filter_map(|meta| Segment::parse(meta.location.filename()?, meta.size));
         Ok(Layout::of(segments.collect()))
     }
 
-    async fn delete_if_there(&self, path: &Path) -> Result<(), Error> {
+    /// Deletes an object of a run and gives its room back; fine if it is gone already.
+    async fn free(&self, task_uid: &str, run_id: &str, path: &Path, size: u64) -> Result<(), Error> {
+        if self.delete_if_there(path).await? {
+            self.give_back(task_uid, run_id, Held::object(size));
+        }
+        Ok(())
+    }
+
+    /// Deletes an object; returns whether it existed.
+    async fn delete_if_there(&self, path: &Path) -> Result<bool, Error> {
         match self.objects.delete(path).await {
-            Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
+            Ok(()) => Ok(true),
+            Err(object_store::Error::NotFound { .. }) => Ok(false),
             Err(error) => Err(error.into()),
         }
     }
@@ -472,16 +543,8 @@ fn log_folder(task_uid: &str, run_id: &str) -> Result<Path, Error> {
     Ok(Path::from_iter([checked(task_uid)?, checked(run_id)?, "log"]))
 }
 
-fn segment_path(folder: &Path, start: u64) -> Path {
-    folder.clone().join(format!("{start:016}"))
-}
-
-fn result_path(task_uid: &str, run_id: &str) -> Result<Path, Error> {
-    Ok(Path::from_iter([
-        checked(task_uid)?,
-        checked(run_id)?,
-        "result.json",
-    ]))
+fn segment_path(folder: &Path, segment: Segment) -> Path {
+    folder.clone().join(segment.name())
 }
 
 fn outcome_path(task_uid: &str, run_id: &str) -> Result<Path, Error> {

@@ -1,13 +1,43 @@
 //! Which objects make up the log of a run, and which of them the next piece is merged with.
 //! Pure: it sees names and sizes only.
 
-/// One object of a log: bytes `start..start + size` of the encoded log.
+use std::cmp::Ordering;
+
+/// Why a part of a log is not there, and never will be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Missing {
+    /// The machine did not keep it: the run printed more than the limit of its log.
+    OverLimit,
+    /// The part was not stored: there was no room for it.
+    NoRoom,
+}
+
+impl Missing {
+    /// One word for it, in names of objects and towards readers.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::OverLimit => "limit",
+            Self::NoRoom => "room",
+        }
+    }
+
+    fn parse(word: &str) -> Option<Self> {
+        [Self::OverLimit, Self::NoRoom]
+            .into_iter()
+            .find(|missing| missing.as_str() == word)
+    }
+}
+
+/// One object of a log: bytes `start..start + size` of the encoded log, or the note that they
+/// are missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Segment {
-    /// Offset of its first byte, which is its name.
+    /// Offset of its first byte, with which its name begins.
     pub(crate) start: u64,
-    /// Its size.
+    /// Its size, or that of the gap.
     pub(crate) size: u64,
+    /// Set where it stands for bytes that are missing.
+    pub(crate) missing: Option<Missing>,
 }
 
 impl Segment {
@@ -15,7 +45,54 @@ impl Segment {
     pub(crate) const fn end(self) -> u64 {
         self.start + self.size
     }
+
+    /// The size of its object: the note of a gap has no content.
+    pub(crate) const fn stored(self) -> u64 {
+        match self.missing {
+            Some(_) => 0,
+            None => self.size,
+        }
+    }
+
+    /// The segment in an object of this name and size; `None`: the object is no part of a log.
+    pub(crate) fn parse(name: &str, size: u64) -> Option<Self> {
+        let mut parts = name.splitn(3, '-');
+        let start: u64 = parts.next()?.parse().ok()?;
+        let segment = match (parts.next(), parts.next()) {
+            (None, None) => Self {
+                start,
+                size,
+                missing: None,
+            },
+            (Some(end), Some(word)) => Self {
+                start,
+                size: end.parse::<u64>().ok()?.checked_sub(start)?,
+                missing: Some(Missing::parse(word)?),
+            },
+            _ => return None,
+        };
+        let end = start.checked_add(segment.size)?;
+        (end <= MAX_OFFSET).then_some(segment)
+    }
+
+    /// The name of its object.
+    pub(crate) fn name(self) -> String {
+        let Self { start, missing, .. } = self;
+        match missing {
+            None => format!("{start:016}"),
+            Some(missing) => format!("{start:016}-{:016}-{}", self.end(), missing.as_str()),
+        }
+    }
+
+    /// In order of offsets; bytes come before the note that they are missing.
+    fn order(&self, other: &Self) -> Ordering {
+        let key = |segment: &Self| (segment.start, segment.missing, segment.size);
+        key(self).cmp(&key(other))
+    }
 }
+
+/// Largest offset in a log: it fits where numbers are signed, too.
+pub(crate) const MAX_OFFSET: u64 = i64::MAX as u64;
 
 /// Segments are merged up to this size; larger ones come only from larger single pieces.
 pub(crate) const MERGED: u64 = 4 * 1024 * 1024;
@@ -23,36 +100,56 @@ pub(crate) const MERGED: u64 = 4 * 1024 * 1024;
 /// What a listing says about a log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Layout {
-    /// The segments that hold the log, in order and without gaps.
+    /// The segments that hold the log, in order; missing parts have segments of their own.
     pub(crate) live: Vec<Segment>,
-    /// Left by a merge that was interrupted before it cleaned up.
+    /// Segments left by a merge that was interrupted before it cleaned up.
     pub(crate) obsolete: Vec<Segment>,
+    /// Notes that something is missing, each with an object of its own.
+    pub(crate) gaps: usize,
 }
 
 impl Layout {
-    /// Sorts a listing. A segment that lies within earlier ones is obsolete; one behind
-    /// a gap is left alone and counts only when the gap is filled.
+    /// Sorts a listing. A segment that lies within earlier ones is obsolete; one behind a gap
+    /// that nothing notes is left alone and counts only when the gap is filled: a listing that
+    /// is made during a merge may lack what was merged.
     pub(crate) fn of(mut listed: Vec<Segment>) -> Self {
-        listed.sort_unstable();
+        listed.sort_unstable_by(Segment::order);
         let mut layout = Self::default();
         let mut end = 0;
-        for segment in listed {
+        for mut segment in listed {
             if segment.start > end {
                 break;
             }
             if segment.end() <= end {
                 layout.obsolete.push(segment);
-            } else {
-                end = segment.end();
-                layout.live.push(segment);
+                continue;
+            }
+            layout.gaps += usize::from(segment.missing.is_some());
+            if segment.missing.is_some() {
+                // What is there is not missing.
+                segment.size = segment.end() - end;
+                segment.start = end;
+            }
+            end = segment.end();
+            match layout.live.last_mut() {
+                Some(last) if last.missing.is_some() && last.missing == segment.missing => {
+                    last.size += segment.size;
+                }
+                _ => layout.live.push(segment),
             }
         }
         layout
     }
 
-    /// The next offset that is wanted.
+    /// The offset at which the next piece must start.
     pub(crate) fn end(&self) -> u64 {
         self.live.last().map_or(0, |segment| segment.end())
+    }
+
+    /// Bytes that are stored.
+    pub(crate) fn bytes(&self) -> u64 {
+        let there = self.live.iter().filter(|segment| segment.missing.is_none());
+        there.map(|segment| segment.size).sum()
     }
 
     /// The live segment that holds this offset.
@@ -76,7 +173,8 @@ impl Layout {
                 .live
                 .get(index + 1)
                 .is_none_or(|next| next.start == segment.end());
-            if !adjacent || segment.size > total || segment.size + total > MERGED {
+            let is_gap = segment.missing.is_some();
+            if is_gap || !adjacent || segment.size > total || segment.size + total > MERGED {
                 break;
             }
             total += segment.size;
@@ -93,7 +191,65 @@ mod tests {
     use super::*;
 
     fn segment(start: u64, size: u64) -> Segment {
-        Segment { start, size }
+        Segment {
+            start,
+            size,
+            missing: None,
+        }
+    }
+
+    fn gap(start: u64, end: u64) -> Segment {
+        Segment {
+            start,
+            size: end - start,
+            missing: Some(Missing::OverLimit),
+        }
+    }
+
+    #[test]
+    fn a_gap_that_is_noted_is_passed_over_and_never_merged() {
+        let layout = Layout::of(vec![segment(0, 10), gap(10, 50), segment(50, 10)]);
+        assert_eq!((layout.end(), layout.bytes(), layout.gaps), (60, 20, 1));
+        assert_eq!(layout.at(10), Some(gap(10, 50)));
+        assert_eq!(layout.merge_with(1000), [segment(50, 10)]);
+        let ends = Layout::of(vec![segment(0, 10), gap(10, 50)]);
+        assert_eq!(ends.end(), 50);
+        assert_eq!(ends.merge_with(1000), []);
+    }
+
+    #[test]
+    fn gaps_side_by_side_are_one_and_what_is_there_is_not_missing() {
+        let layout = Layout::of(vec![gap(10, 20), segment(0, 10), gap(20, 40)]);
+        assert_eq!(layout.live, [segment(0, 10), gap(10, 40)]);
+        assert_eq!(layout.gaps, 2);
+        let covered = Layout::of(vec![segment(0, 10), gap(10, 40), segment(10, 5)]);
+        assert_eq!(covered.live, [segment(0, 10), segment(10, 5), gap(15, 40)]);
+        let within = Layout::of(vec![segment(0, 50), gap(10, 40)]);
+        assert_eq!(within.obsolete, [gap(10, 40)]);
+    }
+
+    #[test]
+    fn names_come_back_as_they_went_and_others_are_no_part_of_a_log() {
+        for at in [
+            segment(0, 7),
+            segment(123_456, 7),
+            gap(10, 40),
+            gap(0, MAX_OFFSET),
+        ] {
+            let size = if at.missing.is_some() { 0 } else { at.size };
+            assert_eq!(Segment::parse(&at.name(), size), Some(at));
+        }
+        for name in [
+            "",
+            "x",
+            "1-2",
+            "1-2-x",
+            "2-1-limit",
+            "1-9223372036854775808-limit",
+            "9223372036854775807",
+        ] {
+            assert_eq!(Segment::parse(name, 1), None, "{name}");
+        }
     }
 
     #[test]

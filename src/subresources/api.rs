@@ -1,4 +1,4 @@
-//! The aggregated API's routes, and who may use them.
+//! The aggregated API's routes, and the users who may use them.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -19,10 +19,10 @@ use tokio::sync::watch;
 use crate::{
     GROUP, VERSION,
     authorize::{Access, Authorizer, Decision},
-    data::Data,
+    data::{Data, DataError},
     discovery,
     frontproxy::{RequestHeader, Unauthenticated, User},
-    limits::{Limits, Permit},
+    limits::{Limits, Of, Permit},
     log,
     options::LogOptions,
     reading::Reading,
@@ -32,22 +32,22 @@ use crate::{
     tasks::Tasks,
 };
 
-/// Most streams that one user may hold open, of 1024 that the leader has. A log that is followed
-/// has one for each rank.
-const STREAMS_PER_USER: usize = 256;
+/// Most streams that one user may hold open, and most that may be open for one namespace's Tasks,
+/// of the 1024 that the leader has. A log that is followed has one for each rank.
+const STREAMS_EACH: usize = 256;
 
 /// What the handlers use.
 #[derive(Clone)]
 pub struct Parts {
-    /// Who the front proxy is; `None` = not known yet.
+    /// The identity of the front proxy; `None` = not known yet.
     pub front_proxy: watch::Receiver<Option<RequestHeader>>,
-    /// Who may read what.
+    /// Decides which user may read what.
     pub authorizer: Arc<dyn Authorizer>,
     /// Where Tasks are read.
     pub tasks: Arc<dyn Tasks>,
     /// Where logs and results are read.
     pub data: Arc<dyn Data>,
-    /// How long those may be away before a request fails.
+    /// How long the leader may be away before a request fails.
     pub patience: Duration,
     /// Whether certificates are there.
     pub ready: watch::Receiver<bool>,
@@ -63,10 +63,11 @@ struct Shared {
 pub fn router(parts: Parts) -> Router {
     let shared = Shared {
         parts,
-        limits: Limits::new(STREAMS_PER_USER),
+        limits: Limits::new(STREAMS_EACH),
     };
-    let resource =
-        |rest: &str| format!("/apis/{GROUP}/{VERSION}/namespaces/{{namespace}}/tasks/{{name}}/{rest}");
+    let resource = |kind: &str, rest: &str| {
+        format!("/apis/{GROUP}/{VERSION}/namespaces/{{namespace}}/{kind}/{{name}}/{rest}")
+    };
     let document = |value: fn() -> serde_json::Value| get(move || async move { Json(value()) });
     let behind_the_proxy = Router::new()
         .route("/apis", document(discovery::groups))
@@ -81,8 +82,9 @@ pub fn router(parts: Parts) -> Router {
             &format!("/openapi/v3/apis/{GROUP}/{VERSION}"),
             document(discovery::openapi_v3_document),
         )
-        .route(&resource("log"), get(read_log))
-        .route(&resource("result"), get(read_result))
+        .route(&resource("tasks", "log"), get(read_log))
+        .route(&resource("tasks", "result"), get(read_result))
+        .route(&resource("machines", "log"), get(read_machine_log))
         .fallback(|| async { Failure::not_found("the server could not find the requested resource") })
         .method_not_allowed_fallback(|| async { Failure::method_not_allowed() })
         .layer(middleware::from_fn_with_state(shared.clone(), authenticate))
@@ -99,10 +101,8 @@ async fn ready(State(shared): State<Shared>) -> (StatusCode, &'static str) {
     if *shared.parts.ready.borrow() {
         (StatusCode::OK, "ok")
     } else {
-        (
-            StatusCode::SERVICE_UNAVAILABLE,
-            "waiting for certificates: the controller makes them, the API server publishes its own",
-        )
+        // The reason is in the log only: anybody may ask here.
+        (StatusCode::SERVICE_UNAVAILABLE, "not ready")
     }
 }
 
@@ -127,7 +127,47 @@ async fn authenticate(State(shared): State<Shared>, mut request: Request, next: 
     }
 }
 
-/// Everything before the answer itself: may this user, does the Task exist, is there room.
+/// Whether this user may read, and whether there is room.
+async fn permit(shared: &Shared, user: &User, access: &Access) -> Result<Permit, Failure> {
+    match shared.parts.authorizer.decide(user, access).await {
+        Ok(Decision::Allowed) => {}
+        Ok(Decision::Denied(why)) => return Err(Failure::forbidden(user, access, &why)),
+        Err(error) => {
+            tracing::warn!(error, "a SubjectAccessReview failed");
+            return Err(Failure::unavailable(
+                "the API server could not say whether you may read this; try again",
+            ));
+        }
+    }
+    let Access {
+        namespace,
+        resource,
+        name,
+        ..
+    } = access;
+    // A text that is no valid name is not looked up: it would become part of a path.
+    if !is_name(namespace) || !is_name(name) {
+        return Err(not_found(resource, name));
+    }
+    let limit = shared.limits.each();
+    shared
+        .limits
+        .take(&user.name, namespace)
+        .map_err(|of| match of {
+            Of::User => Failure::too_many(format!(
+                "you have {limit} logs or results open, which is the most for one user; close some"
+            )),
+            Of::Namespace => Failure::too_many(format!(
+                "{limit} logs or results of namespace {namespace:?} are open, by all who read there, which is the most for one namespace; close some"
+            )),
+        })
+}
+
+fn not_found(resource: &str, name: &str) -> Failure {
+    Failure::not_found(format!("{resource}.skyward.dev {name:?} not found"))
+}
+
+/// Everything before the answer itself: whether the user may read, the Task exists, there is room.
 async fn admit(
     shared: &Shared,
     user: &User,
@@ -137,31 +177,12 @@ async fn admit(
 ) -> Result<(Reading, Task, Permit), Failure> {
     let access = Access {
         namespace,
+        resource: "tasks",
         name,
         subresource,
     };
-    match shared.parts.authorizer.decide(user, &access).await {
-        Ok(Decision::Allowed) => {}
-        Ok(Decision::Denied(why)) => return Err(Failure::forbidden(user, &access, &why)),
-        Err(error) => {
-            tracing::warn!(error, "a SubjectAccessReview failed");
-            return Err(Failure::unavailable(
-                "whether you may read this could not be found out; try again",
-            ));
-        }
-    }
+    let permit = permit(shared, user, &access).await?;
     let Access { namespace, name, .. } = access;
-    let not_found = || Failure::not_found(format!("tasks.skyward.dev {name:?} not found"));
-    // What is no name is not looked up: it becomes part of a path.
-    if !is_name(&namespace) || !is_name(&name) {
-        return Err(not_found());
-    }
-    let limit = shared.limits.each();
-    let permit = shared.limits.take(&user.name).ok_or_else(|| {
-        Failure::too_many(format!(
-            "you have {limit} logs or results open, which is the most; close some"
-        ))
-    })?;
     let task = shared
         .parts
         .tasks
@@ -171,7 +192,7 @@ async fn admit(
             tracing::warn!(error, "a Task could not be read");
             Failure::unavailable("the Task could not be read at the moment; try again")
         })?
-        .ok_or_else(not_found)?;
+        .ok_or_else(|| not_found("tasks", &name))?;
     let uid = task.metadata.uid.clone().unwrap_or_default();
     let (data, tasks) = (Arc::clone(&shared.parts.data), Arc::clone(&shared.parts.tasks));
     Ok((
@@ -229,6 +250,34 @@ async fn read_result(
         chunk
     });
     Ok(answer(chunks.boxed(), "application/json"))
+}
+
+async fn read_machine_log(
+    State(shared): State<Shared>,
+    axum::Extension(user): axum::Extension<Arc<User>>,
+    Path((namespace, name)): Route,
+) -> Result<Response, Failure> {
+    let access = Access {
+        namespace,
+        resource: "machines",
+        name,
+        subresource: "log",
+    };
+    let permit = permit(&shared, &user, &access).await?;
+    let Access { namespace, name, .. } = access;
+    let asked = shared.parts.data.machine_log(&namespace, &name).await;
+    let chunks = asked.map_err(|error| match error {
+        DataError::NotFound => Failure::not_found(format!(
+            "no log of a bootstrap is there of Machine {name:?}: it is kept while the Machine is prepared, and of the last of its Pool that failed, as long as the Pool lives and its namespace has room in the result store"
+        )),
+        DataError::Unavailable(text) => Failure::unavailable(text),
+    })?;
+    // The permit lives as long as the stream.
+    let chunks = chunks.map(move |chunk| {
+        let _held = &permit;
+        chunk
+    });
+    Ok(answer(chunks.boxed(), "text/plain; charset=utf-8"))
 }
 
 fn number<T: std::str::FromStr>(query: &BTreeMap<String, String>, name: &str) -> Result<Option<T>, Failure> {

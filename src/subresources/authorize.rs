@@ -1,34 +1,32 @@
-//! Whether somebody may read it: asked of the API server for each request, remembered
-//! for a moment.
+//! Whether a user may read a log or result: the API server is asked for each request, and its
+//! decision is remembered for a moment.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
 use kube::{Api, api::PostParams};
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
-use crate::{GROUP, VERSION, frontproxy::User};
+use crate::{GROUP, VERSION, frontproxy::User, remembered::Remembered};
 
 /// How long the API server may take.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// How long a yes is remembered: also how long a right that was taken away still works.
+/// How long a yes is remembered, and therefore how long a right still works after it was revoked.
 const YES_LASTS: Duration = Duration::from_secs(5);
 /// How long a no is remembered.
 const NO_LASTS: Duration = Duration::from_secs(1);
 /// Most decisions remembered.
 const REMEMBERED: usize = 4096;
 
-/// What somebody wants to read.
+/// What a user wants to read.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Access {
-    /// Namespace of the Task.
+    /// Namespace of the object.
     pub namespace: String,
-    /// Name of the Task.
+    /// `tasks` or `machines`.
+    pub resource: &'static str,
+    /// Name of the object.
     pub name: String,
     /// `log` or `result`.
     pub subresource: &'static str,
@@ -46,7 +44,7 @@ pub enum Decision {
 /// Decides.
 #[async_trait]
 pub trait Authorizer: Send + Sync {
-    /// The decision, or why there is none.
+    /// Returns the decision, or why there is none.
     async fn decide(&self, user: &User, access: &Access) -> Result<Decision, String>;
 }
 
@@ -56,7 +54,7 @@ pub struct Reviews {
 }
 
 impl Reviews {
-    /// With this client, whose account needs `create` on `subjectaccessreviews`.
+    /// Asks with this client, whose account needs `create` on `subjectaccessreviews`.
     pub fn new(client: kube::Client) -> Self {
         Self { client }
     }
@@ -77,7 +75,7 @@ impl Authorizer for Reviews {
                     verb: Some("get".to_owned()),
                     group: Some(GROUP.to_owned()),
                     version: Some(VERSION.to_owned()),
-                    resource: Some("tasks".to_owned()),
+                    resource: Some(access.resource.to_owned()),
                     subresource: Some(access.subresource.to_owned()),
                     ..ResourceAttributes::default()
                 }),
@@ -110,11 +108,11 @@ pub struct Remembering<A> {
     inner: A,
     /// How long a yes and a no are remembered.
     lasting: (Duration, Duration),
-    known: Mutex<HashMap<(User, Access), (Instant, Decision)>>,
+    known: Remembered<(User, Access), Decision>,
 }
 
 impl<A: Authorizer> Remembering<A> {
-    /// Around this authoriser.
+    /// Remembers the decisions of this authoriser.
     pub fn new(inner: A) -> Arc<Self> {
         Self::lasting(inner, YES_LASTS, NO_LASTS)
     }
@@ -123,14 +121,8 @@ impl<A: Authorizer> Remembering<A> {
         Arc::new(Self {
             inner,
             lasting: (yes, no),
-            known: Mutex::default(),
+            known: Remembered::new(REMEMBERED),
         })
-    }
-
-    fn remembered(&self, key: &(User, Access)) -> Option<Decision> {
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let (until, decision) = known.get(key)?;
-        (Instant::now() < *until).then(|| decision.clone())
     }
 }
 
@@ -138,7 +130,7 @@ impl<A: Authorizer> Remembering<A> {
 impl<A: Authorizer> Authorizer for Remembering<A> {
     async fn decide(&self, user: &User, access: &Access) -> Result<Decision, String> {
         let key = (user.clone(), access.clone());
-        if let Some(decision) = self.remembered(&key) {
+        if let Some(decision) = self.known.get(&key) {
             return Ok(decision);
         }
         let decision = self.inner.decide(user, access).await?;
@@ -146,14 +138,7 @@ impl<A: Authorizer> Authorizer for Remembering<A> {
             Decision::Allowed => self.lasting.0,
             Decision::Denied(_) => self.lasting.1,
         };
-        let now = Instant::now();
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.len() >= REMEMBERED {
-            known.retain(|_, (until, _)| now < *until);
-        }
-        if known.len() < REMEMBERED {
-            known.insert(key, (now + lasts, decision.clone()));
-        }
+        self.known.put(key, decision.clone(), lasts);
         Ok(decision)
     }
 }
@@ -185,6 +170,7 @@ mod tests {
         let asked = || authorizer.inner.0.swap(0, Ordering::Relaxed);
         let access = |name: &str| Access {
             namespace: "n".into(),
+            resource: "tasks",
             name: name.into(),
             subresource: "log",
         };

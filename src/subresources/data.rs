@@ -5,13 +5,17 @@
 //! has made. Paths, all GET:
 //!
 //! - `/v1/tasks/{namespace}/{uid}/runs`: [`Runs`] as JSON.
-//! - `/v1/tasks/{namespace}/{uid}/log?run=&offset=&follow=`: the encoded log from an offset.
-//!   It ends in order only when all was sent; anything else breaks the connection. Empty
-//!   lines in between keep it alive. 404: nothing is known of that run (yet).
+//! - `/v1/tasks/{namespace}/{uid}/log?run=&offset=&follow=&gaps=`: the encoded log from an
+//!   offset. It ends in order only when all was sent; anything else breaks the connection.
+//!   Empty lines in between keep it alive. Where a part is missing stands a line with the word
+//!   that `gaps` has (see [`Mark`]); without one the connection breaks there. 404: nothing is
+//!   known of that run (yet).
 //! - `/v1/tasks/{namespace}/{uid}/result?run=&offset=`: a return value's JSON from an offset.
+//! - `/v1/machines/{namespace}/{name}/log`: what the bootstrap of a Machine printed, as text: of one
+//!   that is prepared now, or of one of the last of its Pool that failed. 404: neither.
 //!
-//! 503: a leader that has just begun does not know yet what runs, so it cannot tell whether a
-//! log is complete.
+//! A new leader answers 503: it does not know yet what runs, so it cannot tell whether a log is
+//! complete.
 
 use std::{
     io,
@@ -36,7 +40,7 @@ use serde::{Deserialize, Serialize};
 use tokio::{net::TcpStream, sync::watch, task::JoinHandle, time::timeout};
 use tokio_rustls::TlsConnector;
 
-use crate::tls::DATA_SERVER_NAME;
+use crate::{records::Mark, tls::DATA_SERVER_NAME};
 
 /// The leader Lease, in the operator's namespace.
 pub const LEASE: &str = "skyward-controller";
@@ -47,11 +51,11 @@ pub const DATA_ADDRESS: &str = "skyward.dev/data-address";
 pub const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// Silence after which the endpoint is taken for dead.
 const SILENCE: Duration = Duration::from_secs(50);
-/// For reading the Lease.
+/// Longest wait for the Lease to be read.
 const LOOKUP: Duration = Duration::from_secs(5);
-/// For connecting.
+/// Longest wait for a connection.
 const CONNECT: Duration = Duration::from_secs(3);
-/// For the head of an answer.
+/// Longest wait for the head of an answer.
 const ANSWER: Duration = Duration::from_secs(15);
 
 /// All runs of a Task of which the leader knows something.
@@ -74,7 +78,7 @@ pub struct Run {
     pub rank: u32,
     /// Whether it is on a machine now, so that its log may still grow.
     pub live: bool,
-    /// So much of its log is in the store.
+    /// How many bytes of its log are in the store.
     pub stored: u64,
 }
 
@@ -106,7 +110,7 @@ pub enum DataError {
 pub trait Data: Send + Sync {
     /// The runs of a Task.
     async fn runs(&self, namespace: &str, uid: &str) -> Result<Runs, DataError>;
-    /// A run's encoded log from an offset.
+    /// A run's encoded log from an offset, with marks where a part of it is missing.
     async fn log(
         &self,
         namespace: &str,
@@ -114,9 +118,12 @@ pub trait Data: Send + Sync {
         run: &str,
         offset: u64,
         follow: bool,
+        gaps: &Mark,
     ) -> Result<Chunks, DataError>;
     /// A run's return value from an offset.
     async fn result(&self, namespace: &str, uid: &str, run: &str, offset: u64) -> Result<Chunks, DataError>;
+    /// What the bootstrap of a Machine printed.
+    async fn machine_log(&self, namespace: &str, name: &str) -> Result<Chunks, DataError>;
 }
 
 /// The leader, wherever it is.
@@ -124,12 +131,12 @@ pub struct Leader {
     /// Where its address stands; `None` = the address is known and stays.
     leases: Option<Api<Lease>>,
     tls: watch::Receiver<Option<Arc<ClientConfig>>>,
-    /// Where it was last.
+    /// The address at which the leader was last.
     address: Mutex<Option<String>>,
 }
 
 impl Leader {
-    /// Found through the Lease in that namespace.
+    /// A leader that is found through the Lease in that namespace.
     pub fn new(
         client: kube::Client,
         namespace: &str,
@@ -142,7 +149,7 @@ impl Leader {
         }
     }
 
-    /// At a known address.
+    /// A leader at a known address.
     pub fn at(address: &str, tls: Arc<ClientConfig>) -> Self {
         let address = Mutex::new(Some(address.to_owned()));
         Self {
@@ -244,9 +251,11 @@ impl Data for Leader {
         run: &str,
         offset: u64,
         follow: bool,
+        gaps: &Mark,
     ) -> Result<Chunks, DataError> {
+        let gaps = gaps.word();
         self.get(&format!(
-            "/v1/tasks/{namespace}/{uid}/log?run={run}&offset={offset}&follow={follow}"
+            "/v1/tasks/{namespace}/{uid}/log?run={run}&offset={offset}&follow={follow}&gaps={gaps}"
         ))
         .await
     }
@@ -256,6 +265,10 @@ impl Data for Leader {
             "/v1/tasks/{namespace}/{uid}/result?run={run}&offset={offset}"
         ))
         .await
+    }
+
+    async fn machine_log(&self, namespace: &str, name: &str) -> Result<Chunks, DataError> {
+        self.get(&format!("/v1/machines/{namespace}/{name}/log")).await
     }
 }
 

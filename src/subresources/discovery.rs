@@ -29,7 +29,11 @@ pub(crate) fn resources() -> Value {
         "kind": "APIResourceList",
         "apiVersion": "v1",
         "groupVersion": format!("{GROUP}/{VERSION}"),
-        "resources": [resource("tasks/log", "TaskLog"), resource("tasks/result", "TaskResult")],
+        "resources": [
+            resource("machines/log", "MachineLog"),
+            resource("tasks/log", "TaskLog"),
+            resource("tasks/result", "TaskResult"),
+        ],
     })
 }
 
@@ -51,5 +55,5 @@ pub(crate) fn openapi_v3_document() -> Value {
 }
 
 fn info() -> Value {
-    json!({ "title": "Skyward: logs and results of Tasks", "version": env!("CARGO_PKG_VERSION") })
+    json!({ "title": "Skyward: logs and results of Tasks, logs of Machines", "version": env!("CARGO_PKG_VERSION") })
 }

@@ -1,12 +1,12 @@
-//! Who asks: the Kubernetes API server tells us, in headers, and proves itself with a
-//! certificate of its front-proxy authority. Nobody else is believed.
+//! Identifies the user of a request: the Kubernetes API server names the user in headers, and
+//! proves itself with a certificate of its front-proxy authority. Nobody else is believed.
 //!
 //! The authority, the certificate names and the header names stand in the ConfigMap
 //! `kube-system/extension-apiserver-authentication`, which the API server writes.
 
 use std::collections::BTreeMap;
 
-use axum::http::HeaderMap;
+use axum::http::{HeaderMap, HeaderValue};
 use thiserror::Error;
 use x509_parser::parse_x509_certificate;
 
@@ -19,7 +19,7 @@ pub struct User {
     pub uid: String,
     /// Its groups.
     pub groups: Vec<String>,
-    /// What else an authenticator added.
+    /// Other attributes that an authenticator added.
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
@@ -36,7 +36,7 @@ pub struct RequestHeader {
     pub uid_headers: Vec<String>,
     /// Headers with the user's groups.
     pub group_headers: Vec<String>,
-    /// Prefixes of headers with the rest.
+    /// Prefixes of headers with the other attributes.
     pub extra_prefixes: Vec<String>,
 }
 
@@ -55,6 +55,9 @@ pub enum Unauthenticated {
     /// The proxy told no user.
     #[error("the front proxy named no user")]
     NoUser,
+    /// A header of the proxy is not text, so the user's rights cannot be checked exactly.
+    #[error("a header of the front proxy about the user is not UTF-8")]
+    NotText,
     /// We do not know the front proxy yet.
     #[error("the front proxy's authority is not known yet")]
     NotReady,
@@ -91,24 +94,21 @@ impl RequestHeader {
         if !self.allowed_names.is_empty() && !self.allowed_names.contains(&name) {
             return Err(Unauthenticated::NameNotAllowed);
         }
-        let name = first(headers, &self.username_headers).ok_or(Unauthenticated::NoUser)?;
-        let groups = self
-            .group_headers
-            .iter()
-            .flat_map(|header| all(headers, header))
-            .collect();
+        let name = first(headers, &self.username_headers)?.ok_or(Unauthenticated::NoUser)?;
+        let groups = self.group_headers.iter().flat_map(|header| all(headers, header));
+        let groups = groups.collect::<Result<_, _>>()?;
         let mut extra: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for prefix in &self.extra_prefixes {
             let prefix = prefix.to_ascii_lowercase();
             for (header, value) in headers {
-                if let (Some(key), Ok(value)) = (header.as_str().strip_prefix(&prefix), value.to_str()) {
-                    extra.entry(unescape(key)).or_default().push(value.to_owned());
+                if let Some(key) = header.as_str().strip_prefix(&prefix) {
+                    extra.entry(unescape(key)).or_default().push(text(value)?);
                 }
             }
         }
         Ok(User {
             name,
-            uid: first(headers, &self.uid_headers).unwrap_or_default(),
+            uid: first(headers, &self.uid_headers)?.unwrap_or_default(),
             groups,
             extra,
         })
@@ -126,17 +126,29 @@ fn common_name(certificate: &[u8]) -> Result<String, Unauthenticated> {
     Ok(names.unwrap_or_default().to_owned())
 }
 
-fn all<'a>(headers: &'a HeaderMap, name: &str) -> impl Iterator<Item = String> + use<'a> {
-    headers
-        .get_all(name)
-        .into_iter()
-        .filter_map(|value| Some(value.to_str().ok()?.to_owned()))
+/// The API server passes names on as they are, in UTF-8, and not only in ASCII.
+fn text(value: &HeaderValue) -> Result<String, Unauthenticated> {
+    let text = std::str::from_utf8(value.as_bytes()).map_err(|_| Unauthenticated::NotText)?;
+    Ok(text.to_owned())
 }
 
-fn first(headers: &HeaderMap, names: &[String]) -> Option<String> {
-    names
-        .iter()
-        .find_map(|name| all(headers, name).next().filter(|value| !value.is_empty()))
+fn all<'a>(
+    headers: &'a HeaderMap,
+    name: &str,
+) -> impl Iterator<Item = Result<String, Unauthenticated>> + use<'a> {
+    headers.get_all(name).into_iter().map(text)
+}
+
+/// The first value of the first of these headers that has one.
+fn first(headers: &HeaderMap, names: &[String]) -> Result<Option<String>, Unauthenticated> {
+    let values = names.iter().filter_map(|name| all(headers, name).next());
+    for value in values {
+        let value = value?;
+        if !value.is_empty() {
+            return Ok(Some(value));
+        }
+    }
+    Ok(None)
 }
 
 /// Keys of extra headers are percent-encoded, since header names are not free text.
@@ -157,7 +169,7 @@ fn unescape(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use axum::http::{HeaderName, HeaderValue};
+    use axum::http::HeaderName;
 
     use super::*;
 
@@ -206,6 +218,37 @@ mod tests {
         assert_eq!(
             user.extra,
             [("example.org/scopes".to_owned(), vec!["read".to_owned()])].into()
+        );
+    }
+
+    #[test]
+    fn names_and_groups_may_have_any_letters_and_none_is_dropped() {
+        let proxy = certificate("front-proxy-client");
+        let mut named = HeaderMap::new();
+        for (name, value) in [
+            ("x-remote-user", "žofie@příklad.cz"),
+            ("x-remote-group", "büro"),
+            ("x-remote-group", "system:authenticated"),
+            ("x-remote-extra-team", "研究"),
+        ] {
+            let value = HeaderValue::from_bytes(value.as_bytes()).unwrap();
+            named.append(HeaderName::from_static(name), value);
+        }
+        let user = config().identify(Some(&proxy), &named).unwrap();
+        assert_eq!(user.name, "žofie@příklad.cz");
+        assert_eq!(user.groups, ["büro", "system:authenticated"]);
+        assert_eq!(user.extra, [("team".to_owned(), vec!["研究".to_owned()])].into());
+        // Without one of the groups the user would be another.
+        let no_text = HeaderValue::from_bytes(b"b\xfcro").unwrap();
+        named.append("x-remote-group", no_text.clone());
+        assert_eq!(
+            config().identify(Some(&proxy), &named),
+            Err(Unauthenticated::NotText)
+        );
+        let named = HeaderMap::from_iter([(HeaderName::from_static("x-remote-user"), no_text)]);
+        assert_eq!(
+            config().identify(Some(&proxy), &named),
+            Err(Unauthenticated::NotText)
         );
     }
 

@@ -2,17 +2,18 @@
 //! Kubernetes' own authentication and RBAC.
 //!
 //! The Kubernetes API server authenticates a client and passes the request on to us; we
-//! believe nobody else ([`frontproxy`]), ask whether that user may ([`authorize`]), and get
+//! believe nobody else ([`frontproxy`]), ask whether that user may read ([`authorize`]), and get
 //! the bytes from the leading controller ([`data`]). This process mounts no store, holds no
 //! connection to a machine and keeps no state: any number of it may run, or none, in which
 //! case only `kubectl skyward logs` and `results` are missing.
 //!
-//! Begin reading at [`api`] (the routes), then `log.rs` (how no line is lost). What the
-//! controller's side and the plugin share is here, too: [`data`] (the contract between
-//! the processes), [`serve`] and [`tls`], [`records`] and [`text`], [`options`].
+//! Begin reading at [`api`] (the routes), then `log.rs` (how no line is lost). Code that the
+//! controller and the plugin share is here, too: [`data`] (the contract between the processes),
+//! [`serve`], [`connections`], [`tls`], [`records`], [`text`] and [`options`].
 
 pub mod api;
 pub mod authorize;
+pub mod connections;
 pub mod data;
 mod discovery;
 pub mod frontproxy;
@@ -22,6 +23,7 @@ pub mod options;
 mod reading;
 pub mod records;
 pub mod reload;
+pub mod remembered;
 mod result;
 pub mod serve;
 pub mod status;
@@ -37,6 +39,8 @@ use anyhow::Context as _;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use crate::{connections::Limits, serve::Transport};
+
 /// Group of the aggregated API.
 pub const GROUP: &str = skyward_api::SUBRESOURCES_GROUP;
 /// Its version.
@@ -44,8 +48,12 @@ pub const VERSION: &str = "v1alpha1";
 /// Name of the Service in front of it, and of its Deployment.
 pub const SERVICE: &str = "skyward-subresources";
 
-/// Most connections at once; the API server needs few, since it speaks HTTP/2.
-const CONNECTIONS: usize = 512;
+/// Most connections at once; the API server needs few, since it speaks HTTP/2. Anonymous ones
+/// are probes, and API servers in their handshake.
+const CONNECTIONS: Limits = Limits {
+    known: 448,
+    anonymous: 64,
+};
 
 /// Settings of the aggregated API.
 #[derive(Clone, Debug)]
@@ -83,7 +91,13 @@ pub async fn run(client: kube::Client, config: Config, shutdown: CancellationTok
     tracing::info!(%address, "the aggregated API listens");
     tokio::join!(
         reload::keep(client, namespace, outputs, shutdown.clone()),
-        serve::serve(listener, serving_now, router, CONNECTIONS, shutdown.clone()),
+        serve::serve(
+            listener,
+            Transport::Tls(serving_now),
+            router,
+            CONNECTIONS,
+            shutdown.clone()
+        ),
     );
     Ok(())
 }

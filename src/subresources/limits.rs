@@ -1,24 +1,35 @@
-//! How many streams one user may hold open: one runaway script must not take them all.
+//! Limits how many streams may be open at once: neither one runaway script nor one tenant with
+//! many users may take them all. So each user has a limit, and each namespace whose logs are read.
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-/// Open streams of each user.
+/// What has a limit of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Of {
+    /// The user who reads.
+    User,
+    /// The namespace of the Task that is read.
+    Namespace,
+}
+
+type Open = HashMap<(Of, Arc<str>), usize>;
+
+/// Open streams of each user and each namespace.
 #[derive(Clone, Debug)]
 pub(crate) struct Limits {
     each: usize,
-    open: Arc<Mutex<HashMap<String, usize>>>,
+    open: Arc<Mutex<Open>>,
 }
 
 /// One stream, or several of one request; dropped, it makes room for others.
 #[derive(Debug)]
 pub(crate) struct Permit {
-    user: String,
+    holders: [(Of, Arc<str>); 2],
     streams: usize,
-    each: usize,
-    open: Arc<Mutex<HashMap<String, usize>>>,
+    limits: Limits,
 }
 
 impl Limits {
@@ -29,50 +40,56 @@ impl Limits {
         }
     }
 
-    /// Most streams of one user.
+    /// Most streams of one user, and of one namespace.
     pub(crate) fn each(&self) -> usize {
         self.each
     }
 
-    /// Room for one more stream, if there is any.
-    pub(crate) fn take(&self, user: &str) -> Option<Permit> {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = open.entry(user.to_owned()).or_default();
-        if *count >= self.each {
-            return None;
-        }
-        *count += 1;
-        Some(Permit {
-            user: user.to_owned(),
-            streams: 1,
-            each: self.each,
-            open: Arc::clone(&self.open),
-        })
+    /// Takes room for one more stream; the error says whose limit is reached.
+    pub(crate) fn take(&self, user: &str, namespace: &str) -> Result<Permit, Of> {
+        let mut permit = Permit {
+            holders: [(Of::User, user.into()), (Of::Namespace, namespace.into())],
+            streams: 0,
+            limits: self.clone(),
+        };
+        permit.widen(1)?;
+        Ok(permit)
+    }
+
+    fn open(&self) -> MutexGuard<'_, Open> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Permit {
-    /// Room for so many streams in all, for a request that reads several; whether there is.
-    pub(crate) fn widen(&mut self, streams: usize) -> bool {
+    /// Takes room for so many streams in all, for a request that reads several. The error says
+    /// whose limit is reached; then nothing is taken.
+    pub(crate) fn widen(&mut self, streams: usize) -> Result<(), Of> {
         let more = streams.saturating_sub(self.streams);
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = open.entry(self.user.clone()).or_default();
-        let fits = *count + more <= self.each;
-        if fits {
-            *count += more;
-            self.streams += more;
+        let mut open = self.limits.open();
+        for holder in &self.holders {
+            let count = open.get(holder).copied().unwrap_or_default();
+            if count + more > self.limits.each {
+                return Err(holder.0);
+            }
         }
-        fits
+        for holder in &self.holders {
+            *open.entry(holder.clone()).or_default() += more;
+        }
+        self.streams += more;
+        Ok(())
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = open.get_mut(&self.user) {
-            *count = count.saturating_sub(self.streams);
-            if *count == 0 {
-                open.remove(&self.user);
+        let mut open = self.limits.open();
+        for holder in &self.holders {
+            if let Some(count) = open.get_mut(holder) {
+                *count = count.saturating_sub(self.streams);
+                if *count == 0 {
+                    open.remove(holder);
+                }
             }
         }
     }
@@ -85,30 +102,46 @@ mod tests {
     #[test]
     fn each_user_has_room_of_its_own_and_gets_it_back() {
         let limits = Limits::new(2);
-        let held = [limits.take("ana"), limits.take("ana")];
-        assert!(held.iter().all(Option::is_some));
-        assert!(limits.take("ana").is_none());
-        assert!(limits.take("ben").is_some());
+        let held = [limits.take("ana", "a"), limits.take("ana", "b")];
+        assert!(held.iter().all(Result::is_ok));
+        assert_eq!(limits.take("ana", "a").unwrap_err(), Of::User);
+        assert!(limits.take("ben", "a").is_ok());
         drop(held);
-        assert!(limits.take("ana").is_some());
-        assert!(
-            limits.open.lock().unwrap().is_empty(),
-            "nothing is kept of who has left"
-        );
+        assert!(limits.take("ana", "a").is_ok());
+        assert!(limits.open().is_empty(), "nothing is kept of users who have left");
+    }
+
+    #[test]
+    fn a_namespace_that_is_read_under_many_names_takes_no_more_than_its_part() {
+        let limits = Limits::new(4);
+        let user = |number| format!("system:serviceaccount:loud:reader-{number}");
+        let held: Vec<_> = (0..4)
+            .map(|number| limits.take(&user(number), "loud").unwrap())
+            .collect();
+        assert_eq!(limits.take(&user(4), "loud").unwrap_err(), Of::Namespace);
+        let mut quiet = limits.take("ana", "quiet").unwrap();
+        assert!(quiet.widen(4).is_ok());
+        // A user who reads there has lost no stream elsewhere.
+        assert!(limits.take(&user(4), "other").is_ok());
+        drop((held, quiet));
+        assert!(limits.open().is_empty());
     }
 
     #[test]
     fn a_request_that_reads_several_logs_counts_for_each_of_them() {
         let limits = Limits::new(4);
-        let mut followed = limits.take("ana").unwrap();
-        assert!(followed.widen(3));
-        let one = limits.take("ana");
-        assert!(one.is_some() && limits.take("ana").is_none());
-        assert!(!followed.widen(9));
+        let mut followed = limits.take("ana", "a").unwrap();
+        assert!(followed.widen(3).is_ok());
+        let one = limits.take("ana", "b");
+        assert!(one.is_ok() && limits.take("ana", "b").is_err());
+        assert_eq!(followed.widen(9), Err(Of::User));
         drop(followed);
-        let mut other = limits.take("ana").unwrap();
-        assert!(!other.widen(4) && other.widen(3), "nothing was taken in vain");
+        let mut other = limits.take("ana", "a").unwrap();
+        assert!(
+            other.widen(4).is_err() && other.widen(3).is_ok(),
+            "nothing was taken in vain"
+        );
         drop((one, other));
-        assert!(limits.open.lock().unwrap().is_empty());
+        assert!(limits.open().is_empty());
     }
 }

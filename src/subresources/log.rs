@@ -19,26 +19,28 @@ use tokio::{
 
 use crate::{
     data::{DataError, Run, Runs, run_id},
-    limits::Permit,
+    limits::{Of, Permit},
     options::{Format, LogOptions},
     reading::{Now, Reading, attempt, describe, pause, phase, ranks},
-    records::{Decoder, Record, frame, frame_attempt, frame_notice, frame_position},
+    records::{
+        Decoder, Gap, Item, Mark, Record, frame, frame_attempt, frame_gap, frame_notice, frame_position,
+    },
     status::Failure,
     text::{Joiner, Style},
 };
 
-/// Most runs followed by one request: each is a stream of the leader's.
+/// Most runs followed by one request: each takes one of the leader's streams.
 const MAX_FOLLOWED: usize = 128;
-/// First look at the end of a log for its last lines; then four times as much, and so on.
+/// Bytes of the first look at a log's end for its last lines; the next looks take four times more.
 const TAIL_WINDOW: u64 = 64 * 1024;
 /// How long an unfinished line may wait for its end before it is shown, when following.
 const PROMPT: Duration = Duration::from_millis(500);
 /// How often an empty line keeps a silent stream of records alive.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// Failures in a row after which somebody who follows is told.
+/// Failures in a row after which a client that follows is told.
 const TOLD_AFTER: u32 = 4;
 
-/// Opens the stream; what can be wrong from the start is a failure with its own status code.
+/// Opens the stream; an error that is known at the start has a status code of its own.
 pub(crate) async fn open(
     reading: Reading,
     task: Task,
@@ -101,7 +103,7 @@ pub(crate) async fn open(
     )
 }
 
-/// Nobody reads any more, or `limitBytes` is reached.
+/// The stream ends here: the client reads no more, or `limitBytes` is reached.
 struct Ended;
 
 /// From records to bytes of the answer.
@@ -138,11 +140,13 @@ impl Writer {
         self.flush().await
     }
 
-    async fn records(&mut self, attempt: u32, rank: u32, records: &[Record]) -> Result<(), Ended> {
-        for record in records {
-            match self.format {
-                Format::Text => self.joiner.push(rank, record, &mut self.buffer),
-                Format::Records => frame(&mut self.buffer, attempt, rank, record),
+    async fn items(&mut self, attempt: u32, rank: u32, items: &[Item]) -> Result<(), Ended> {
+        for item in items {
+            match (self.format, item) {
+                (Format::Text, Item::Record(record)) => self.joiner.push(rank, record, &mut self.buffer),
+                (Format::Text, Item::Gap(gap)) => self.joiner.gap(rank, gap, &mut self.buffer),
+                (Format::Records, Item::Record(record)) => frame(&mut self.buffer, attempt, rank, record),
+                (Format::Records, Item::Gap(gap)) => frame_gap(&mut self.buffer, attempt, rank, gap),
             }
             if self.buffer.len() >= 32 * 1024 {
                 self.flush().await?;
@@ -151,7 +155,7 @@ impl Writer {
         self.flush().await
     }
 
-    /// Everything of that rank before the offset was left out, and need not be read again.
+    /// Everything of that rank before the offset was left out; the client need not read it again.
     async fn position(&mut self, attempt: u32, rank: u32, offset: u64) -> Result<(), Ended> {
         if self.format == Format::Records {
             frame_position(&mut self.buffer, attempt, rank, offset);
@@ -212,25 +216,30 @@ impl Writer {
 
 /// What readers tell the pump.
 enum Event {
-    Records(u32, Vec<Record>),
-    /// Of this rank nothing comes that stands before the offset.
+    Items(u32, Vec<Item>),
+    /// No record of this rank before the offset will come.
     Position(u32, u64),
     Notice(String),
 }
 
-/// Whether so many ranks can be followed at once; then there is room for their streams.
+/// Checks that so many ranks can be followed at once, and takes room for their streams.
 fn may_follow(name: &str, ranks: usize, permit: &mut Permit) -> Result<(), Failure> {
     if ranks > MAX_FOLLOWED {
         return Err(Failure::bad_request(format!(
             "Task {name:?} has {ranks} ranks, and at most {MAX_FOLLOWED} can be followed at once: choose one with rank=N (kubectl skyward logs --rank N)"
         )));
     }
-    if !permit.widen(ranks) {
-        return Err(Failure::too_many(format!(
-            "Task {name:?} has {ranks} ranks, and with the logs that you have open that is more than you may follow at once: close some, or choose one with rank=N (kubectl skyward logs --rank N)"
-        )));
-    }
-    Ok(())
+    permit.widen(ranks).map_err(|of| {
+        let whose = match of {
+            Of::User => "with the logs that you have open that is more than you may follow at once",
+            Of::Namespace => {
+                "with the logs that are open of its namespace, by all who read there, that is more than may be followed at once"
+            }
+        };
+        Failure::too_many(format!(
+            "Task {name:?} has {ranks} ranks, and {whose}: close some, or choose one with rank=N (kubectl skyward logs --rank N)"
+        ))
+    })
 }
 
 struct Pump {
@@ -247,7 +256,7 @@ impl Pump {
         permit: &mut Permit,
         writer: &mut Writer,
     ) -> Result<(), Ended> {
-        // An attempt that begins while somebody looks on is shown from its first line.
+        // An attempt that begins while the client follows is shown from its first line.
         let first = number;
         loop {
             if number > 0 {
@@ -257,10 +266,10 @@ impl Pump {
                 };
                 let mut wanted = ranks(&task, &known, number);
                 if let Some(rank) = self.options.rank {
-                    // It may not have been started yet; its reader waits for it.
+                    // The run may not have been started yet; its reader waits for it.
                     wanted = BTreeSet::from([rank]);
                 }
-                // Only now is it known how many there are, where it was followed before it began.
+                // The number of runs is known only now if the attempt was followed before it began.
                 if self.options.follow
                     && let Err(refused) = may_follow(&self.reading.name, wanted.len(), permit)
                 {
@@ -292,7 +301,7 @@ impl Pump {
         }
     }
 
-    /// The runs, however long the leader is away: somebody follows.
+    /// The runs; waits however long the leader is away, since the client follows.
     async fn runs(&self, writer: &mut Writer) -> Result<Runs, Ended> {
         let mut failures = 0;
         loop {
@@ -316,7 +325,7 @@ impl Pump {
     }
 
     /// Waits until the Task has an attempt of at least that number and the leader may know
-    /// of it; `None` = it has ended, or is gone.
+    /// of it; `None` = the Task has ended, or is gone.
     async fn wait(&self, seen: u32, wanted: u32, writer: &mut Writer) -> Result<Option<Task>, Ended> {
         let mut rounds = 0;
         loop {
@@ -370,6 +379,7 @@ impl Pump {
                 rank,
                 tail,
                 options: self.options.clone(),
+                mark: Mark::random(),
                 send: send.clone(),
             })
             .collect();
@@ -395,8 +405,8 @@ impl Pump {
             };
             match event {
                 Ok(None) => return Ok(()),
-                Ok(Some(Event::Records(rank, records))) => {
-                    writer.records(number, rank, &records).await?;
+                Ok(Some(Event::Items(rank, items))) => {
+                    writer.items(number, rank, &items).await?;
                     shown = !self.options.follow;
                     quiet_since = Instant::now();
                 }
@@ -435,10 +445,41 @@ struct Reader {
     known: Option<Run>,
     attempt: u32,
     rank: u32,
-    /// Only so many lines of what is there already.
+    /// Only so many of the lines that exist already.
     tail: Option<u64>,
     options: LogOptions,
+    /// The mark that stands in the place of a missing part.
+    mark: Mark,
     send: mpsc::Sender<Event>,
+}
+
+/// How far a reader is.
+struct Progress {
+    decoder: Decoder,
+    /// How many lines are still to be left out.
+    skip: u64,
+    /// Where the log ended when they were counted.
+    counted: u64,
+    /// The last gap. It is told with the record behind it: a gap among lines that are left out
+    /// does not matter.
+    gap: Option<Gap>,
+    /// A gap was seen: lines that were counted may never come.
+    overtaken: bool,
+    /// Only the last lines are wanted, and none of them has come yet.
+    tail: bool,
+}
+
+impl Progress {
+    fn new(decoder: Decoder) -> Self {
+        Self {
+            decoder,
+            skip: 0,
+            counted: 0,
+            gap: None,
+            overtaken: false,
+            tail: false,
+        }
+    }
 }
 
 impl Reader {
@@ -449,23 +490,28 @@ impl Reader {
 
     async fn read(&self) -> Result<(), Ended> {
         let follow = self.options.follow;
-        let (mut decoder, mut skip) = self.start().await?;
-        if self.options.tail_lines.is_some() && decoder.position() == 0 && skip == 0 {
+        let mut progress = self.start().await?;
+        if self.options.tail_lines.is_some() && progress.decoder.position() == 0 && progress.skip == 0 {
             self.event(Event::Position(self.rank, 0)).await?;
         }
         let mut failures = 0;
         let mut heard_at = Instant::now();
         loop {
-            match self.ask(decoder.position(), follow).await {
+            match self.ask(progress.decoder.position(), follow).await {
                 Ok(mut chunks) => {
                     loop {
                         match chunks.next().await {
-                            None => return Ok(()),
+                            None => {
+                                return match progress.gap {
+                                    Some(gap) => self.items(vec![Item::Gap(gap)]).await,
+                                    None => Ok(()),
+                                };
+                            }
                             Some(Ok(chunk)) => {
                                 failures = 0;
                                 heard_at = Instant::now();
-                                decoder.push(&chunk);
-                                self.pass(&mut decoder, &mut skip).await?;
+                                progress.decoder.push(&chunk);
+                                self.pass(&mut progress).await?;
                             }
                             Some(Err(error)) => {
                                 tracing::debug!(%error, run = self.run, "the log's stream broke; going on where it was");
@@ -473,7 +519,7 @@ impl Reader {
                             }
                         }
                     }
-                    decoder.reconnect();
+                    progress.decoder.reconnect();
                     failures += 1;
                 }
                 Err(DataError::NotFound) => {
@@ -515,31 +561,52 @@ impl Reader {
         let Reading {
             data, namespace, uid, ..
         } = &self.reading;
-        data.log(namespace, uid, &self.run, offset, follow).await
+        data.log(namespace, uid, &self.run, offset, follow, &self.mark)
+            .await
     }
 
     async fn event(&self, event: Event) -> Result<(), Ended> {
         self.send.send(event).await.map_err(|_| Ended)
     }
 
-    async fn pass(&self, decoder: &mut Decoder, skip: &mut u64) -> Result<(), Ended> {
-        let mut records = Vec::new();
+    async fn items(&self, items: Vec<Item>) -> Result<(), Ended> {
+        self.event(Event::Items(self.rank, items)).await
+    }
+
+    async fn pass(&self, progress: &mut Progress) -> Result<(), Ended> {
+        let mut items = Vec::new();
         let mut left_out = None;
-        while let Some(record) = decoder.next_record() {
+        while let Some(item) = progress.decoder.next_item() {
+            let record = match item {
+                Item::Record(record) => record,
+                Item::Gap(gap) => {
+                    progress.overtaken = true;
+                    progress.gap = Some(progress.gap.map_or(gap, |before| before.and(gap)));
+                    continue;
+                }
+            };
             if is_before(&record, self.options.since) {
                 left_out = Some(record.end);
+                progress.gap = None;
                 continue;
             }
-            if *skip > 0 {
-                *skip -= u64::from(record.complete);
-                // Only after the last of them: whoever goes on there counts no lines.
-                left_out = (*skip == 0).then_some(record.end);
+            if progress.skip > 0 && (!progress.overtaken || record.end <= progress.counted) {
+                progress.skip -= u64::from(record.complete);
+                progress.gap = None;
+                // Only after the last of them: a client that goes on there counts no lines.
+                left_out = (progress.skip == 0).then_some(record.end);
                 continue;
             }
-            records.push(record);
+            // The last lines are all there: a gap right before them does not matter either.
+            if std::mem::take(&mut progress.tail) && progress.skip == 0 {
+                progress.gap = None;
+            }
+            progress.skip = 0;
+            items.extend(progress.gap.take().map(Item::Gap));
+            items.push(Item::Record(record));
         }
-        if !records.is_empty() {
-            self.event(Event::Records(self.rank, records)).await
+        if !items.is_empty() {
+            self.items(items).await
         } else if let Some(offset) = left_out {
             self.event(Event::Position(self.rank, offset)).await
         } else {
@@ -548,13 +615,14 @@ impl Reader {
     }
 
     /// Where to begin, and how many lines to leave out from there.
-    async fn start(&self) -> Result<(Decoder, u64), Ended> {
+    async fn start(&self) -> Result<Progress, Ended> {
+        let from = |decoder: Decoder| Progress::new(decoder.with(self.mark.clone()));
         let mine = |p: &&crate::options::Position| p.attempt == self.attempt && p.rank == self.rank;
         if let Some(position) = self.options.positions.iter().find(mine) {
-            return Ok((Decoder::at(position.offset), 0));
+            return Ok(from(Decoder::at(position.offset)));
         }
         let (Some(lines), Some(run)) = (self.tail, &self.known) else {
-            return Ok((Decoder::at(0), 0));
+            return Ok(from(Decoder::at(0)));
         };
         let mut window = TAIL_WINDOW;
         let (mut failures, began_at) = (0, Instant::now());
@@ -562,13 +630,18 @@ impl Reader {
             let offset = run.stored.saturating_sub(window);
             match self.count(offset).await {
                 Some(counted) if counted.lines >= lines || counted.reaches_since || offset == 0 => {
-                    return Ok((Decoder::seeking(offset), counted.lines.saturating_sub(lines)));
+                    return Ok(Progress {
+                        skip: counted.lines.saturating_sub(lines),
+                        counted: counted.end,
+                        tail: counted.lines > lines,
+                        ..from(Decoder::seeking(offset))
+                    });
                 }
                 Some(_) => window = window.saturating_mul(4),
                 None => {
                     failures += 1;
                     if !self.options.follow && began_at.elapsed() >= self.reading.patience {
-                        return Ok((Decoder::at(0), 0));
+                        return Ok(from(Decoder::at(0)));
                     }
                     sleep(pause(failures)).await;
                 }
@@ -583,12 +656,13 @@ impl Reader {
             Err(DataError::NotFound) => return Some(Counted::default()),
             Err(DataError::Unavailable(_)) => return None,
         };
-        let mut decoder = Decoder::seeking(offset);
+        let mut decoder = Decoder::seeking(offset).with(self.mark.clone());
         let mut counted = Counted::default();
         let mut unfinished = false;
         while let Some(chunk) = chunks.next().await {
             decoder.push(&chunk.ok()?);
-            while let Some(record) = decoder.next_record() {
+            while let Some(item) = decoder.next_item() {
+                let Item::Record(record) = item else { continue };
                 if is_before(&record, self.options.since) {
                     counted.reaches_since = true;
                     continue;
@@ -598,6 +672,7 @@ impl Reader {
             }
         }
         counted.lines += u64::from(unfinished);
+        counted.end = decoder.position();
         Some(counted)
     }
 }
@@ -605,6 +680,8 @@ impl Reader {
 #[derive(Default)]
 struct Counted {
     lines: u64,
+    /// Where the log ended.
+    end: u64,
     /// Lines from before `since` were seen: going further back finds no more that count.
     reaches_since: bool,
 }

@@ -14,7 +14,7 @@ pub enum Format {
     Records,
 }
 
-/// Where a client that reconnects wants to go on.
+/// The position at which a client that reconnects wants to go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Position {
     /// The attempt.
@@ -49,7 +49,7 @@ pub struct LogOptions {
 }
 
 impl LogOptions {
-    /// From the query's pairs. Parameters that are not known are ignored, as Kubernetes does.
+    /// Reads the query's pairs. Unknown parameters are ignored, as Kubernetes does.
     pub fn parse(query: &BTreeMap<String, String>, now: Timestamp) -> Result<Self, String> {
         let mut options = Self::default();
         for (name, value) in query {

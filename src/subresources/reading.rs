@@ -12,8 +12,8 @@ use crate::{
     tasks::Tasks,
 };
 
-/// How long a reader waits for a leader when one fails: until another one leads, and not so
-/// long that the API server in front of us gives up first (after 60 s).
+/// How long a reader waits for a leader when one fails: long enough that another one leads, and
+/// short enough that the API server in front of us does not give up first (after 60 s).
 pub(crate) const PATIENCE: Duration = Duration::from_secs(25);
 
 /// What a request reads.
@@ -24,7 +24,7 @@ pub(crate) struct Reading {
     pub(crate) namespace: String,
     pub(crate) name: String,
     pub(crate) uid: String,
-    /// How long a leader may be away: [`PATIENCE`], but for tests.
+    /// How long a leader may be away: [`PATIENCE`], except in tests.
     pub(crate) patience: Duration,
 }
 
@@ -33,14 +33,14 @@ pub(crate) struct Reading {
 pub(crate) enum Now {
     /// It is there.
     There(Box<Task>),
-    /// It was deleted, perhaps another one of its name was created.
+    /// It was deleted; perhaps another Task of its name was created.
     Gone,
     /// The API server does not answer.
     Unknown,
 }
 
 impl Reading {
-    /// The runs of a Task. A leader that knows none of one that is at work has just begun.
+    /// The runs of a Task. A leader that knows no run of a running Task has just begun.
     pub(crate) async fn runs(&self, task: &Task) -> Result<Runs, DataError> {
         let at_work = !phase(task).is_finished();
         let runs = || self.data.runs(&self.namespace, &self.uid);
@@ -48,8 +48,8 @@ impl Reading {
             .await
     }
 
-    /// The return value of a run from an offset. Where it breaks off, as when the leader ends
-    /// in the middle of it, it goes on at the same byte: a stored value never changes.
+    /// The return value of a run from an offset. If the transfer breaks off, for example because
+    /// the leader ends, it goes on at the same byte: a stored value never changes.
     pub(crate) async fn result(&self, run: &str, offset: u64) -> Result<Chunks, DataError> {
         let chunks = self.result_until_break(run, offset).await?;
         let rest = Rest {
@@ -100,13 +100,13 @@ impl Reading {
     }
 }
 
-/// What is still to come of a return value.
+/// The part of a return value that is still to come.
 struct Rest {
     reading: Reading,
     run: String,
     offset: u64,
     chunks: Chunks,
-    /// When it broke off, if nothing has come since.
+    /// When the transfer broke off, if nothing has come since.
     broken: Option<Instant>,
 }
 
@@ -135,7 +135,7 @@ impl Rest {
     }
 }
 
-/// Longer and longer, but never long: somebody looks on.
+/// The pause before the next try: it grows, but stays short, since a client waits.
 pub(crate) fn pause(failures: u32) -> Duration {
     Duration::from_millis(200 * (1 << failures.min(3)))
 }

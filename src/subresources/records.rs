@@ -2,16 +2,25 @@
 //!
 //! A log is a sequence of lines `<unix_ms> <o|e> <F|P> <content>` (written by the agent's
 //! shim; `skyward-agent`'s `log.rs` describes it). An offset counts bytes of that encoded
-//! form, so whoever knows the offset after the last whole record can go on there, at the
+//! form, so a client that knows the offset after the last whole record can go on there, at the
 //! agent, at the store or in another process, and neither loses nor doubles a line.
 //! Empty lines are no records: they keep an idle connection alive and count for nothing.
+//!
+//! Where a part of a log is missing, a [`Mark`] stands in its place, which counts for nothing
+//! either: it says at which offset the log goes on.
 
-use bytes::{Bytes, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 use skyward_agent::log;
 pub use skyward_agent::log::{MAX_CONTENT, Stream};
 
-/// Room for the longest record with its head. A longer line means a damaged log.
-const MAX_ENCODED: usize = MAX_CONTENT + 64;
+/// Room for the longest record with its head, cut off by a mark. A longer line means a damaged
+/// log.
+const MAX_ENCODED: usize = MAX_CONTENT + 64 + MARK_BYTES;
+/// Length of the line of a mark, with its newline.
+const MARK_BYTES: usize = WORD_BYTES + 2 * (DIGITS + 1) + REASON_BYTES + 1;
+const WORD_BYTES: usize = 32;
+const DIGITS: usize = 20;
+const REASON_BYTES: usize = 8;
 
 /// One record.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,9 +39,137 @@ pub struct Record {
     pub end: u64,
 }
 
+/// Why a part of a log is missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Missing {
+    /// The run printed more than the Pool's `logs.limit`.
+    OverLimit,
+    /// The result store had no room for that part.
+    NoRoom,
+    /// The leader is of another version, and has a word that this version does not know.
+    Unknown,
+}
+
+impl Missing {
+    /// Reads the word that the result store and [`frame_gap`] write.
+    pub fn from_word(word: &str) -> Self {
+        match word {
+            "limit" => Self::OverLimit,
+            "room" => Self::NoRoom,
+            _ => Self::Unknown,
+        }
+    }
+
+    const fn word(self) -> &'static str {
+        match self {
+            Self::OverLimit => "limit",
+            Self::NoRoom => "room",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+/// A part of a log that is missing, by the offsets of its first byte and of the one after it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gap {
+    /// Where it begins.
+    pub start: u64,
+    /// Where the log goes on.
+    pub end: u64,
+    /// Why.
+    pub why: Missing,
+}
+
+impl Gap {
+    /// This gap and a later one, shown to people as one.
+    #[must_use]
+    pub fn and(self, later: Self) -> Self {
+        Self {
+            start: self.start,
+            ..later
+        }
+    }
+
+    /// The line that we show in place of the missing part.
+    pub fn text(&self) -> String {
+        let bytes = grouped(self.end.saturating_sub(self.start));
+        let why = match self.why {
+            Missing::OverLimit => ": more than the Pool's logs.limit was printed",
+            Missing::NoRoom => ": the result store had no room for them",
+            Missing::Unknown => "",
+        };
+        format!("--- {bytes} bytes of this log are missing here{why} ---")
+    }
+}
+
+/// `1,234,567`.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// Marks a gap among the bytes of a log. A reader makes up a word of its own, and only a line that
+/// ends with that word is a mark: no output of a run and nothing that a machine sends can be
+/// mistaken for one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mark(String);
+
+impl Mark {
+    /// A new mark with a word that nobody can guess.
+    pub fn random() -> Self {
+        Self(format!("{:032x}", rand::random::<u128>()))
+    }
+
+    /// The mark with the word of a request; `None` if the word is not valid.
+    pub fn parse(word: &str) -> Option<Self> {
+        let ok = word.len() == WORD_BYTES && word.bytes().all(|byte| byte.is_ascii_hexdigit());
+        ok.then(|| Self(word.to_owned()))
+    }
+
+    /// The word, for a request.
+    pub fn word(&self) -> &str {
+        &self.0
+    }
+
+    /// The line that stands in the place of a gap; `why` is a word of [`Missing`].
+    pub fn line(&self, start: u64, end: u64, why: &str) -> Bytes {
+        Bytes::from(format!("{}{start:020} {end:020} {why:<8.8}\n", self.0))
+    }
+
+    /// The gap that a line announces at its end. The line may begin with the start of a record
+    /// whose rest is missing.
+    fn read(&self, line: &[u8]) -> Option<Gap> {
+        let at = line.len().checked_sub(MARK_BYTES)?;
+        let text = std::str::from_utf8(line.get(at..)?).ok()?.strip_prefix(&self.0)?;
+        let mut parts = text.split_ascii_whitespace();
+        Some(Gap {
+            start: parts.next()?.parse().ok()?,
+            end: parts.next()?.parse().ok()?,
+            why: Missing::from_word(parts.next()?),
+        })
+    }
+}
+
+/// What comes next in a log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Item {
+    /// A record.
+    Record(Record),
+    /// The next record stands behind a gap.
+    Gap(Gap),
+}
+
 /// Splits chunks into records.
 #[derive(Debug)]
 pub struct Decoder {
+    mark: Option<Mark>,
     buffer: BytesMut,
     /// Offset of the buffer's first byte.
     offset: u64,
@@ -44,22 +181,29 @@ impl Decoder {
     /// For chunks that begin at this offset, where a record begins.
     pub fn at(offset: u64) -> Self {
         Self {
+            mark: None,
             buffer: BytesMut::new(),
             offset,
             seek: false,
         }
     }
 
-    /// For chunks that begin anywhere: what stands before the next newline is skipped.
+    /// For chunks that begin anywhere: the bytes before the first newline are skipped.
     pub fn seeking(offset: u64) -> Self {
         Self {
-            buffer: BytesMut::new(),
-            offset,
             seek: offset > 0,
+            ..Self::at(offset)
         }
     }
 
-    /// The connection broke: what was not a whole record is asked for again.
+    /// Also reads the marks of the request's word.
+    #[must_use]
+    pub fn with(mut self, mark: Mark) -> Self {
+        self.mark = Some(mark);
+        self
+    }
+
+    /// The connection broke: bytes that were not a whole record are asked for again.
     pub fn reconnect(&mut self) {
         self.buffer.clear();
     }
@@ -74,19 +218,31 @@ impl Decoder {
         self.offset
     }
 
-    /// The next whole record. A damaged line (a torn write on a full disk) is skipped:
+    /// The next whole record, or gap. A damaged line (a torn write on a full disk) is skipped:
     /// one lost line is better than a log that nobody can read.
-    pub fn next_record(&mut self) -> Option<Record> {
+    pub fn next_item(&mut self) -> Option<Item> {
         loop {
             let Some(length) = self.buffer.iter().position(|byte| *byte == b'\n') else {
                 if self.buffer.len() > MAX_ENCODED {
-                    self.offset += self.buffer.len() as u64;
-                    self.buffer.clear();
+                    // A mark may have begun.
+                    let cut = self.buffer.len() - MARK_BYTES;
+                    self.buffer.advance(cut);
+                    self.offset += cut as u64;
                     self.seek = true;
                 }
                 return None;
             };
             let line = self.buffer.split_to(length + 1).freeze();
+            if let Some(gap) = self.mark.as_ref().and_then(|mark| mark.read(&line)) {
+                // Before the mark stands the beginning of a record whose rest is missing.
+                let start = self.offset;
+                self.seek = false;
+                if gap.end > start {
+                    self.offset = gap.end;
+                    return Some(Item::Gap(Gap { start, ..gap }));
+                }
+                continue;
+            }
             if length == 0 && !self.seek {
                 continue;
             }
@@ -95,7 +251,7 @@ impl Decoder {
                 continue;
             }
             if let Some(record) = parse(&line, self.offset) {
-                return Some(record);
+                return Some(Item::Record(record));
             }
         }
     }
@@ -133,15 +289,15 @@ pub enum Framed {
         /// The record.
         record: Record,
     },
-    /// What follows is of this attempt, which has so many runs (or so many were asked for).
+    /// The records that follow are of this attempt; it has so many runs, or so many were asked for.
     Attempt {
         /// The attempt.
         attempt: u32,
         /// Runs that are sent.
         runs: u32,
     },
-    /// The next record of this rank stands at that offset or after it: what is before was
-    /// left out as asked.
+    /// The next record of this rank stands at that offset or after it: earlier records were left
+    /// out, as the client asked.
     Position {
         /// The attempt.
         attempt: u32,
@@ -149,6 +305,15 @@ pub enum Framed {
         rank: u32,
         /// Where to go on.
         offset: u64,
+    },
+    /// The next record of this rank stands behind a gap.
+    Gap {
+        /// The attempt.
+        attempt: u32,
+        /// The rank.
+        rank: u32,
+        /// The missing part.
+        gap: Gap,
     },
     /// Something the server says about the log, for standard error.
     Notice(String),
@@ -168,6 +333,12 @@ pub fn frame_attempt(out: &mut Vec<u8>, attempt: u32, runs: u32) {
 /// Writes a position as [`Framed`] reads it.
 pub fn frame_position(out: &mut Vec<u8>, attempt: u32, rank: u32, offset: u64) {
     out.extend_from_slice(format!("@ {attempt} {rank} {offset}\n").as_bytes());
+}
+
+/// Writes a gap as [`Framed`] reads it.
+pub fn frame_gap(out: &mut Vec<u8>, attempt: u32, rank: u32, gap: &Gap) {
+    let Gap { start, end, why } = gap;
+    out.extend_from_slice(format!("~ {attempt} {rank} {start} {end} {}\n", why.word()).as_bytes());
 }
 
 /// Writes a notice as [`Framed`] reads it.
@@ -200,6 +371,18 @@ pub fn parse_framed(line: &Bytes) -> Option<Framed> {
             offset: numbers.next()?.parse().ok()?,
         });
     }
+    if let Some(text) = line.strip_prefix(b"~ ") {
+        let mut parts = std::str::from_utf8(text).ok()?.split_ascii_whitespace();
+        return Some(Framed::Gap {
+            attempt: parts.next()?.parse().ok()?,
+            rank: parts.next()?.parse().ok()?,
+            gap: Gap {
+                start: parts.next()?.parse().ok()?,
+                end: parts.next()?.parse().ok()?,
+                why: Missing::from_word(parts.next()?),
+            },
+        });
+    }
     let mut at = 0;
     let mut number = || -> Option<u64> {
         let length = line[at..].iter().position(|byte| *byte == b' ')?;
@@ -223,8 +406,106 @@ mod tests {
 
     use super::*;
 
+    fn items(decoder: &mut Decoder) -> Vec<Item> {
+        std::iter::from_fn(|| decoder.next_item()).collect()
+    }
+
     fn all(decoder: &mut Decoder) -> Vec<Record> {
-        std::iter::from_fn(|| decoder.next_record()).collect()
+        let record = |item| match item {
+            Item::Record(record) => record,
+            Item::Gap(gap) => panic!("{gap:?}"),
+        };
+        items(decoder).into_iter().map(record).collect()
+    }
+
+    /// What a decoder made of it: contents, and gaps by their offsets.
+    fn told(decoder: &mut Decoder) -> Vec<(u64, String)> {
+        let told = |item| match item {
+            Item::Record(record) => (record.end, String::from_utf8_lossy(&record.content).into_owned()),
+            Item::Gap(Gap { start, end, why }) => (end, format!("{start} {why:?}")),
+        };
+        items(decoder).into_iter().map(told).collect()
+    }
+
+    #[test]
+    fn behind_a_gap_the_next_record_is_read_and_half_of_one_before_it_is_dropped() {
+        let mark = Mark::random();
+        let mut decoder = Decoder::at(0).with(mark.clone());
+        decoder.push(b"1 o F a\n2 o F cut he");
+        decoder.push(&mark.line(21, 5000, "limit"));
+        decoder.push(b"3 o F b\n");
+        let expected = [(8, "a"), (5000, "8 OverLimit"), (5008, "b")].map(|(end, text)| (end, text.into()));
+        assert_eq!(told(&mut decoder), expected);
+        assert_eq!(decoder.position(), 5008);
+        // A reader that begins within the gap.
+        let mut decoder = Decoder::seeking(700).with(mark.clone());
+        decoder.push(&mark.line(700, 5000, "room"));
+        decoder.push(b"3 o F b\n");
+        let expected = [(5000, "700 NoRoom"), (5008, "b")].map(|(end, text)| (end, text.into()));
+        assert_eq!(told(&mut decoder), expected);
+    }
+
+    #[test]
+    fn what_a_log_says_is_never_taken_for_a_gap() {
+        let forged = Mark::random().line(8, 1 << 40, "limit");
+        let mut decoder = Decoder::at(0).with(Mark::random());
+        decoder.push(b"1 o F a\n");
+        decoder.push(&forged);
+        decoder.push(b"2 o F b\n");
+        let at = 16 + forged.len() as u64;
+        assert_eq!(told(&mut decoder), [(8, "a".into()), (at, "b".into())]);
+        for word in ["", "x", "0123456789abcdef0123456789abcdeg"] {
+            assert_eq!(Mark::parse(word), None, "{word}");
+        }
+        let mark = Mark::random();
+        assert_eq!(Mark::parse(mark.word()), Some(mark));
+    }
+
+    #[test]
+    fn a_gap_behind_a_line_without_end_is_found_wherever_the_chunks_are_cut() {
+        let mark = Mark::random();
+        let line = mark.line(0, 1 << 40, "limit");
+        for cut in 0..line.len() {
+            let mut decoder = Decoder::at(0).with(mark.clone());
+            decoder.push(&vec![b'x'; 2 * MAX_ENCODED]);
+            decoder.push(&line[..cut]);
+            assert_eq!(decoder.next_item(), None);
+            decoder.push(&line[cut..]);
+            decoder.push(b"7 o F back\n");
+            let told = told(&mut decoder);
+            assert_eq!(told[0].0, 1 << 40, "cut at {cut}");
+            assert_eq!(told[1], ((1 << 40) + 11, "back".into()));
+        }
+    }
+
+    #[test]
+    fn a_gap_never_leads_back() {
+        let mark = Mark::random();
+        let mut decoder = Decoder::at(5000).with(mark.clone());
+        decoder.push(&mark.line(10, 5000, "limit"));
+        decoder.push(&mark.line(10, 20, "limit"));
+        decoder.push(b"1 o F a\n");
+        assert_eq!(told(&mut decoder), [(5008, "a".into())]);
+    }
+
+    #[test]
+    fn a_gap_says_how_much_is_missing_and_why() {
+        let gap = |why| Gap {
+            start: 100,
+            end: 1_234_667,
+            why,
+        };
+        assert_eq!(
+            gap(Missing::OverLimit).text(),
+            "--- 1,234,567 bytes of this log are missing here: more than the Pool's logs.limit was printed ---"
+        );
+        assert_eq!(
+            gap(Missing::from_word("later")).text(),
+            "--- 1,234,567 bytes of this log are missing here ---"
+        );
+        for (number, text) in [(0, "0"), (999, "999"), (1000, "1,000"), (1_000_000, "1,000,000")] {
+            assert_eq!(grouped(number), text);
+        }
     }
 
     #[test]
@@ -276,7 +557,7 @@ mod tests {
         let mut decoder = Decoder::at(0);
         for _ in 0..1000 {
             decoder.push(&[b'x'; 8192]);
-            assert!(decoder.next_record().is_none());
+            assert!(decoder.next_item().is_none());
             assert!(decoder.buffer.len() <= MAX_ENCODED + 8192);
         }
         decoder.push(b"\n7 o F back\n");
@@ -290,6 +571,12 @@ mod tests {
         frame(&mut out, 2, 13, &record);
         frame_attempt(&mut out, 2, 40);
         frame_position(&mut out, 2, 13, 77);
+        let gap = Gap {
+            start: 77,
+            end: 100,
+            why: Missing::NoRoom,
+        };
+        frame_gap(&mut out, 2, 13, &gap);
         frame_notice(&mut out, "two\nlines");
         let mut lines = out.split_inclusive(|b| *b == b'\n').map(Bytes::copy_from_slice);
         assert_eq!(
@@ -308,6 +595,12 @@ mod tests {
             offset: 77,
         };
         assert_eq!(parse_framed(&lines.next().unwrap()), Some(position));
+        let gap = Framed::Gap {
+            attempt: 2,
+            rank: 13,
+            gap,
+        };
+        assert_eq!(parse_framed(&lines.next().unwrap()), Some(gap));
         assert_eq!(
             parse_framed(&lines.next().unwrap()),
             Some(Framed::Notice("two lines".into()))

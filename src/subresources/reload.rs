@@ -1,5 +1,5 @@
-//! Certificates and the front proxy's identity, read again and again, so that rotations
-//! need no restart.
+//! Reads certificates and the front proxy's identity again and again, so that rotations need no
+//! restart.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -17,10 +17,15 @@ use crate::{
     tls::{self, Clients, TlsError},
 };
 
-/// The Secret with our certificates, in the operator's namespace; the controller makes it.
+/// The Secret with the aggregated API's certificates, in the operator's namespace; the controller
+/// makes it.
 pub const CERTS_SECRET: &str = "skyward-certs";
+/// The Secret with the certificates that the controller itself shows; nobody else reads it.
+pub const CONTROLLER_CERTS_SECRET: &str = "skyward-controller-certs";
+/// The ConfigMap with the authorities to trust, for clients that read metrics.
+pub const AUTHORITIES_CONFIG_MAP: &str = "skyward-authorities";
 
-/// Keys of [`CERTS_SECRET`].
+/// Keys of [`CERTS_SECRET`] and [`CONTROLLER_CERTS_SECRET`].
 pub mod key {
     /// Authorities to trust: the present one, and for a while the one before.
     pub const AUTHORITIES: &str = "ca.crt";
@@ -32,7 +37,11 @@ pub mod key {
     pub const SERVER_CERTIFICATE: &str = "server.crt";
     /// Its key.
     pub const SERVER_KEY: &str = "server.key";
-    /// Certificate with which the aggregated API asks the controller.
+    /// Certificate under which the controller serves metrics.
+    pub const METRICS_CERTIFICATE: &str = "metrics.crt";
+    /// Its key.
+    pub const METRICS_KEY: &str = "metrics.key";
+    /// Client certificate that the aggregated API shows to the controller.
     pub const CLIENT_CERTIFICATE: &str = "client.crt";
     /// Its key.
     pub const CLIENT_KEY: &str = "client.key";
@@ -42,12 +51,12 @@ pub mod key {
 const AUTHENTICATION: (&str, &str) = ("kube-system", "extension-apiserver-authentication");
 /// How long the API server may take.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// Between two looks.
+/// Time between two looks.
 const AGAIN: Duration = Duration::from_secs(30);
-/// While something is missing.
+/// Time between two looks while something is missing.
 const SOON: Duration = Duration::from_secs(1);
 
-/// Where what was read goes.
+/// The receivers of what was read.
 pub(crate) struct Outputs {
     pub(crate) serving: watch::Sender<Arc<ServerConfig>>,
     pub(crate) client: watch::Sender<Option<Arc<ClientConfig>>>,
@@ -55,7 +64,7 @@ pub(crate) struct Outputs {
     pub(crate) ready: watch::Sender<bool>,
 }
 
-/// Data of the Secret that we need.
+/// The data that we need of the Secret.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Certificates(BTreeMap<String, Vec<u8>>);
 

@@ -4,8 +4,8 @@
 //! while no controller leads; the others come from the leader, piece by piece. A value that
 //! the status shows in another text than the function's own comes from the leader, too.
 //!
-//! The API server cuts every answer off after 60 s. So who asks for an `offset` gets what
-//! can be sent before that, ended in order, and asks for the rest at the next offset. The
+//! The API server cuts every answer off after 60 s. So a client that asks for an `offset` gets a
+//! part that can be sent before that, properly ended, and asks for the rest at the next offset. The
 //! answer as a whole ends with a newline, and no part of it before the last one does.
 
 use std::{io, sync::Arc, time::Duration};
@@ -53,7 +53,7 @@ pub(crate) async fn open(
     })
 }
 
-/// Whether the Task may have a result, of that rank.
+/// Checks whether the Task can have a result of that rank.
 fn has_ended(name: &str, task: &Task, rank: Option<u32>) -> Result<(), Failure> {
     if task.spec.function.is_none() {
         return Err(Failure::not_found(format!(
@@ -77,13 +77,13 @@ fn has_ended(name: &str, task: &Task, rank: Option<u32>) -> Result<(), Failure> 
     Ok(())
 }
 
-/// The value of one rank from an offset, or that of the only run.
+/// The value of one rank, or of the only run, from an offset.
 async fn one(reading: &Reading, task: &Task, rank: Option<u32>, offset: u64) -> Result<Chunks, Failure> {
     let number = attempt(task);
     let known = only_rank(task, rank);
     let rank = match known {
         Some(rank) => Some(rank),
-        // One run, whose rank the status does not tell.
+        // There is one run, and the status does not tell its rank.
         None => ranks(task, &runs(reading, task).await?, number)
             .into_iter()
             .next(),
@@ -143,7 +143,7 @@ async fn all(reading: Reading, task: Task) -> Result<Chunks, Failure> {
     Ok(array.chain(text("]".to_owned())).boxed())
 }
 
-/// What can be sent before that moment. It ends with a newline only if all was sent.
+/// The part that can be sent before that moment. It ends with a newline only if all was sent.
 fn part(chunks: Chunks, end: Instant) -> Chunks {
     stream::unfold((chunks, true), move |(mut chunks, may_end)| async move {
         let chunk = if !may_end {
@@ -178,7 +178,7 @@ fn text(text: String) -> BoxStream<'static, io::Result<Bytes>> {
     stream::once(async { Ok(Bytes::from(text)) }).boxed()
 }
 
-/// The rank to read: that asked for, or that of the only run in the status.
+/// The rank to read: the rank that was asked for, or the rank of the only run in the status.
 fn only_rank(task: &Task, wanted: Option<u32>) -> Option<u32> {
     wanted.or_else(|| match task.status.as_ref()?.results.as_slice() {
         [one] => Some(one.rank),
@@ -209,7 +209,7 @@ async fn value(
         Ok(chunks) => Ok(Some(chunks)),
         Err(DataError::NotFound) => Ok(shown
             .map(|(value, _)| value)
-            // `null` in the status cannot be told from no value; its size can.
+            // `null` in the status looks like no value; its size shows the difference.
             .or_else(|| {
                 inline
                     .filter(|result| result.value_bytes == Some(4))

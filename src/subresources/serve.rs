@@ -1,13 +1,16 @@
-//! An HTTPS server of our own loop, because the handlers need the client's certificate.
+//! HTTP servers with an accept loop of our own: each bounds its connections, and its handlers know
+//! the client at the other end.
 //!
-//! Used by the aggregated API and by the controller's data endpoint. The TLS
-//! configuration is read anew for each connection, so that rotated certificates are
-//! used without a restart.
+//! Used by the aggregated API, and by all that the controller serves. The TLS configuration
+//! is read anew for each connection, so that rotated certificates are used without a restart.
+//! A client has time limits for its handshake and for the head of a request. The connection of an
+//! anonymous client ([`connections`]) that asks for nothing is closed after a while, and earlier
+//! where there are too many.
 
 use std::{
     convert::Infallible,
     io,
-    net::{Ipv4Addr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     sync::Arc,
     time::Duration,
 };
@@ -20,8 +23,9 @@ use hyper_util::{
 };
 use rustls::ServerConfig;
 use tokio::{
+    io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
-    sync::{Semaphore, watch},
+    sync::watch,
     task::JoinSet,
     time::{sleep, timeout},
 };
@@ -29,16 +33,37 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
+use crate::connections::{Connections, Limits, Seat, Standing};
+
 /// How long a client may take for its handshake, and for the head of a request.
 const HANDSHAKE: Duration = Duration::from_secs(10);
+/// How long an anonymous client may ask for nothing.
+const IDLE: Duration = Duration::from_secs(30);
 /// How long open streams may go on after shutdown was asked for.
 const DRAIN: Duration = Duration::from_secs(5);
+/// Most streams of one HTTP/2 connection.
+const STREAMS: u32 = 256;
+/// The same where the client showed no certificate: such a client gets answers of a few lines.
+const ANONYMOUS_STREAMS: u32 = 8;
 
-/// Who is at the other end; an extension of each request.
+/// The client at the other end; an extension of each request.
 #[derive(Clone, Debug, Default)]
 pub struct Peer {
     /// Its certificate (DER), which the TLS handshake has verified; `None` = it showed none.
     pub certificate: Option<Arc<[u8]>>,
+    /// Its address.
+    pub address: Option<IpAddr>,
+    /// Whether the client is known; a handler that identifies the client says so there.
+    pub standing: Option<Standing>,
+}
+
+/// The protocol of connections.
+#[derive(Clone, Debug)]
+pub enum Transport {
+    /// HTTP/1.1 without TLS.
+    Plain,
+    /// HTTP/2 and HTTP/1.1 over TLS with this configuration.
+    Tls(watch::Receiver<Arc<ServerConfig>>),
 }
 
 /// Listens at an address. `[::]` is every address of IPv6 and of IPv4; a machine may have no
@@ -61,16 +86,15 @@ fn without_ipv6(address: SocketAddr, error: io::ErrorKind) -> Option<SocketAddr>
         .then(|| (Ipv4Addr::UNSPECIFIED, address.port()).into())
 }
 
-/// Serves until shutdown, at most `connections` at once: further ones are closed at once,
-/// which a client sees and tries again.
+/// Serves until shutdown, within these limits.
 pub async fn serve(
     listener: TcpListener,
-    tls: watch::Receiver<Arc<ServerConfig>>,
+    transport: Transport,
     router: Router,
-    connections: usize,
+    limits: Limits,
     shutdown: CancellationToken,
 ) {
-    let permits = Arc::new(Semaphore::new(connections));
+    let connections = Connections::new(limits);
     let mut open = JoinSet::new();
     loop {
         let accepted = tokio::select! {
@@ -87,17 +111,26 @@ pub async fn serve(
                 continue;
             }
         };
-        let Ok(permit) = Arc::clone(&permits).try_acquire_owned() else {
-            tracing::warn!(%address, connections, "too many connections; this one is closed");
-            continue;
+        let seat = connections.admit(address.ip());
+        let given_up = seat.given_up.clone();
+        let tls = match &transport {
+            Transport::Plain => None,
+            Transport::Tls(config) => Some(config.borrow().clone()),
         };
-        let config = tls.borrow().clone();
-        let (router, shutdown) = (router.clone(), shutdown.clone());
+        let client = Client {
+            address: address.ip(),
+            router: router.clone(),
+            shutdown: shutdown.clone(),
+        };
         open.spawn(async move {
-            if let Err(error) = connection(stream, config, router, shutdown).await {
-                tracing::debug!(%address, error, "a connection ended");
+            tokio::select! {
+                ended = client.converse(stream, tls, &seat) => if let Err(error) = ended {
+                    tracing::debug!(%address, error, "a connection ended");
+                },
+                () = given_up.cancelled() => {
+                    tracing::debug!(%address, "a connection of a client that is not known made room for another");
+                }
             }
-            drop(permit);
         });
     }
     drop(listener);
@@ -105,39 +138,100 @@ pub async fn serve(
     open.shutdown().await;
 }
 
-async fn connection(
-    stream: TcpStream,
-    config: Arc<ServerConfig>,
+/// What a connection needs.
+struct Client {
+    address: IpAddr,
     router: Router,
     shutdown: CancellationToken,
-) -> Result<(), String> {
-    let _ = stream.set_nodelay(true);
-    let stream = timeout(HANDSHAKE, TlsAcceptor::from(config).accept(stream))
-        .await
-        .map_err(|_| "the TLS handshake took too long".to_owned())?
-        .map_err(|error| error.to_string())?;
-    let certificate = stream
-        .get_ref()
-        .1
-        .peer_certificates()
-        .and_then(|list| list.first());
-    let peer = Peer {
-        certificate: certificate.map(|der| Arc::from(der.as_ref())),
-    };
-    let service = service_fn(move |request: Request<Incoming>| {
-        let mut request = request.map(Body::new);
-        request.extensions_mut().insert(peer.clone());
-        let router = router.clone();
-        async move {
-            Ok::<_, Infallible>(
-                router
+}
+
+impl Client {
+    async fn converse(
+        self,
+        stream: TcpStream,
+        tls: Option<Arc<ServerConfig>>,
+        seat: &Seat,
+    ) -> Result<(), String> {
+        let _ = stream.set_nodelay(true);
+        let Some(tls) = tls else {
+            let mut builder = auto::Builder::new(TokioExecutor::new()).http1_only();
+            return self
+                .exchange(stream, None, seat, bounded(&mut builder, false))
+                .await;
+        };
+        let stream = timeout(HANDSHAKE, TlsAcceptor::from(tls).accept(stream))
+            .await
+            .map_err(|_| "the TLS handshake took too long".to_owned())?
+            .map_err(|error| error.to_string())?;
+        let certificate: Option<Arc<[u8]>> = stream
+            .get_ref()
+            .1
+            .peer_certificates()
+            .and_then(|list| list.first())
+            .map(|der| Arc::from(der.as_ref()));
+        let is_known = certificate.is_some();
+        if is_known && !seat.standing.vouch() {
+            tracing::warn!(address = %self.address, "too many connections with a certificate; this one is closed");
+            return Ok(());
+        }
+        let mut builder = auto::Builder::new(TokioExecutor::new());
+        self.exchange(stream, certificate, seat, bounded(&mut builder, is_known))
+            .await
+    }
+
+    /// Answers requests until the connection ends.
+    async fn exchange<S>(
+        self,
+        stream: S,
+        certificate: Option<Arc<[u8]>>,
+        seat: &Seat,
+        builder: &auto::Builder<TokioExecutor>,
+    ) -> Result<(), String>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let peer = Peer {
+            certificate,
+            address: Some(self.address),
+            standing: Some(seat.standing.clone()),
+        };
+        // from each request --how many are being answered--> to `asks_nothing`
+        let (asked, asked_now) = watch::channel(0_usize);
+        let router = self.router;
+        let service = service_fn(move |request: Request<Incoming>| {
+            let mut request = request.map(Body::new);
+            request.extensions_mut().insert(peer.clone());
+            let router = router.clone();
+            let asking = Asking::begin(&asked);
+            async move {
+                let answer = router
                     .oneshot(request)
                     .await
-                    .unwrap_or_else(|never| match never {}),
-            )
+                    .unwrap_or_else(|never| match never {});
+                drop(asking);
+                Ok::<_, Infallible>(answer)
+            }
+        });
+        let serving = builder.serve_connection(TokioIo::new(stream), service);
+        tokio::pin!(serving);
+        tokio::select! {
+            done = &mut serving => return done.map_err(|error| error.to_string()),
+            () = asks_nothing(asked_now, &seat.standing) => {
+                serving.as_mut().graceful_shutdown();
+                // Its last answer may be on its way; whether it is read is up to the client.
+                return match timeout(DRAIN, serving).await {
+                    Ok(done) => done.map_err(|error| error.to_string()),
+                    Err(_) => Err("it asked for nothing, and did not read to the end".to_owned()),
+                };
+            }
+            () = self.shutdown.cancelled() => serving.as_mut().graceful_shutdown(),
         }
-    });
-    let mut builder = auto::Builder::new(TokioExecutor::new());
+        serving.await.map_err(|error| error.to_string())
+    }
+}
+
+/// Limits of time and streams.
+fn bounded(builder: &mut auto::Builder<TokioExecutor>, is_known: bool) -> &auto::Builder<TokioExecutor> {
     builder
         .http1()
         .timer(TokioTimer::new())
@@ -145,16 +239,41 @@ async fn connection(
     builder
         .http2()
         .timer(TokioTimer::new())
-        .max_concurrent_streams(256)
+        .max_concurrent_streams(if is_known { STREAMS } else { ANONYMOUS_STREAMS })
         .keep_alive_interval(Duration::from_secs(30))
         .keep_alive_timeout(Duration::from_secs(20));
-    let serving = builder.serve_connection(TokioIo::new(stream), service);
-    tokio::pin!(serving);
-    tokio::select! {
-        done = &mut serving => return done.map_err(|error| error.to_string()),
-        () = shutdown.cancelled() => serving.as_mut().graceful_shutdown(),
+    builder
+}
+
+/// A request that is being answered.
+struct Asking(watch::Sender<usize>);
+
+impl Asking {
+    fn begin(asked: &watch::Sender<usize>) -> Self {
+        asked.send_modify(|now| *now += 1);
+        Self(asked.clone())
     }
-    serving.await.map_err(|error| error.to_string())
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        self.0.send_modify(|now| *now = now.saturating_sub(1));
+    }
+}
+
+/// Ends when a client that is not known has had no request for a while.
+async fn asks_nothing(mut asked: watch::Receiver<usize>, standing: &Standing) {
+    loop {
+        if asked.wait_for(|now| *now == 0).await.is_err() {
+            return std::future::pending().await;
+        }
+        match timeout(IDLE, asked.changed()).await {
+            Err(_) if !standing.is_known() => return,
+            // Known clients keep their connections, and HTTP/2 asks whether they are there.
+            Err(_) | Ok(Err(_)) => return std::future::pending().await,
+            Ok(Ok(())) => {}
+        }
+    }
 }
 
 #[cfg(test)]
@@ -176,5 +295,70 @@ mod tests {
         assert_eq!(without_ipv6(all, io::ErrorKind::AddrInUse), None);
         assert_eq!(without_ipv6("[::1]:8080".parse().unwrap(), kind), None);
         assert_eq!(without_ipv6("0.0.0.0:8080".parse().unwrap(), kind), None);
+    }
+
+    /// A server for one connection; what it says at its end comes back.
+    fn one(
+        is_known: bool,
+    ) -> (
+        tokio::io::DuplexStream,
+        tokio::task::JoinHandle<Result<(), String>>,
+    ) {
+        let (client, stream) = tokio::io::duplex(4096);
+        let seat = Connections::new(Limits {
+            known: 1,
+            anonymous: 1,
+        })
+        .admit(Ipv4Addr::LOCALHOST.into());
+        assert!(!is_known || seat.standing.vouch());
+        let answers = Client {
+            address: Ipv4Addr::LOCALHOST.into(),
+            router: Router::new().route("/", axum::routing::get(|| async { "ok" })),
+            shutdown: CancellationToken::new(),
+        };
+        let serving = tokio::spawn(async move {
+            let mut builder = auto::Builder::new(TokioExecutor::new());
+            answers
+                .exchange(stream, None, &seat, bounded(&mut builder, is_known))
+                .await
+        });
+        (client, serving)
+    }
+
+    /// Speaks HTTP/2 and asks once.
+    async fn ask(client: tokio::io::DuplexStream) -> hyper::client::conn::http2::SendRequest<Body> {
+        let (mut sender, connection) =
+            hyper::client::conn::http2::handshake::<_, _, Body>(TokioExecutor::new(), TokioIo::new(client))
+                .await
+                .unwrap();
+        tokio::spawn(connection);
+        let request = Request::get("http://localhost/").body(Body::empty()).unwrap();
+        assert!(sender.send_request(request).await.unwrap().status().is_success());
+        sender
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_is_not_known_and_asks_for_nothing_is_closed_after_half_a_minute() {
+        // It says nothing at all, or speaks HTTP/2 and keeps quiet from then on.
+        let (silent, serving) = one(false);
+        let before = tokio::time::Instant::now();
+        let _ = timeout(IDLE * 4, serving).await.expect("it is closed").unwrap();
+        assert!(before.elapsed() >= IDLE && before.elapsed() <= IDLE + DRAIN * 2);
+        drop(silent);
+
+        let (client, serving) = one(false);
+        let sender = ask(client).await;
+        let _ = timeout(IDLE * 4, serving).await.expect("it is closed").unwrap();
+        assert!(sender.is_closed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_known_client_may_keep_its_connection() {
+        let (client, serving) = one(true);
+        let mut sender = ask(client).await;
+        sleep(IDLE * 10).await;
+        assert!(!serving.is_finished());
+        let request = Request::get("http://localhost/").body(Body::empty()).unwrap();
+        assert!(sender.send_request(request).await.unwrap().status().is_success());
     }
 }

@@ -39,6 +39,7 @@ impl Failure {
     pub(crate) fn forbidden(user: &User, access: &Access, why: &str) -> Self {
         let Access {
             namespace,
+            resource,
             name,
             subresource,
         } = access;
@@ -51,7 +52,7 @@ impl Failure {
             StatusCode::FORBIDDEN,
             "Forbidden",
             format!(
-                "tasks.{GROUP} {name:?} is forbidden: User {:?} cannot get resource \"tasks/{subresource}\" in API group {GROUP:?} in the namespace {namespace:?}{why}",
+                "{resource}.{GROUP} {name:?} is forbidden: User {:?} cannot get resource \"{resource}/{subresource}\" in API group {GROUP:?} in the namespace {namespace:?}{why}",
                 user.name
             ),
         )

@@ -19,7 +19,6 @@ use axum::{
 use futures::StreamExt;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use rustls::{ClientConfig, pki_types::ServerName};
 use serde_json::{Value, json};
 use skyward_api::Task;
@@ -35,43 +34,24 @@ use crate::{
     authorize::{Access, Authorizer, Decision},
     data::{Chunks, Data, DataError, Run, Runs, parse_run_id, run_id},
     frontproxy::{RequestHeader, User},
+    records::Mark,
     serve,
     tasks::Tasks,
     tls::{self, Clients},
 };
 
+#[path = "authority.rs"]
+mod authority;
+#[path = "crowds.rs"]
+mod crowds;
+#[path = "machines.rs"]
+mod machines;
+#[path = "parts.rs"]
+mod parts;
+
+use authority::Authority;
+
 const UID: &str = "7d0c1e9a-0000-4000-8000-00000000000a";
-
-/// An authority with the certificates it signs.
-struct Authority {
-    pem: String,
-    issuer: Issuer<'static, KeyPair>,
-}
-
-impl Authority {
-    fn new(name: &str) -> Self {
-        let mut params = CertificateParams::new(vec![]).unwrap();
-        params.distinguished_name.push(DnType::CommonName, name);
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let key = KeyPair::generate().unwrap();
-        let pem = params.self_signed(&key).unwrap().pem();
-        Self {
-            pem,
-            issuer: Issuer::new(params, key),
-        }
-    }
-
-    /// Certificate and key.
-    fn sign(&self, name: &str) -> (String, String) {
-        let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
-        params.distinguished_name.push(DnType::CommonName, name);
-        let key = KeyPair::generate().unwrap();
-        (
-            params.signed_by(&key, &self.issuer).unwrap().pem(),
-            key.serialize_pem(),
-        )
-    }
-}
 
 /// What one request for a log does.
 #[derive(Clone, Debug)]
@@ -91,7 +71,11 @@ enum Answer {
 struct World {
     tasks: Mutex<BTreeMap<String, Task>>,
     logs: BTreeMap<String, Vec<u8>>,
+    /// What is missing of a log: from which byte on, and how much.
+    holes: BTreeMap<String, (u64, u64)>,
     results: BTreeMap<String, String>,
+    /// What bootstraps printed, by namespace and name.
+    machines: BTreeMap<(String, String), String>,
     answers: Mutex<VecDeque<Answer>>,
     /// So many questions after runs and results find no leader.
     away: AtomicU32,
@@ -123,6 +107,12 @@ impl World {
             .flat_map(|line| format!("{line}\n").into_bytes())
             .collect();
         self.logs.insert(run_id(UID, attempt, rank), log);
+        self
+    }
+
+    /// Behind so many bytes of that log so many others are missing.
+    fn hole(mut self, rank: u32, at: u64, length: u64) -> Self {
+        self.holes.insert(run_id(UID, 1, rank), (at, length));
         self
     }
 
@@ -192,20 +182,47 @@ impl Data for World {
                 attempt,
                 rank,
                 live: false,
-                stored: log.len() as u64,
+                stored: log.len() as u64 + self.holes.get(id).map_or(0, |hole| hole.1),
             })
         });
         Ok(Runs { runs: runs.collect() })
     }
 
-    async fn log(&self, _: &str, _: &str, run: &str, offset: u64, _: bool) -> Result<Chunks, DataError> {
-        self.answer(self.logs.get(run).ok_or(DataError::NotFound)?, offset)
+    async fn log(
+        &self,
+        _: &str,
+        _: &str,
+        run: &str,
+        offset: u64,
+        _: bool,
+        gaps: &Mark,
+    ) -> Result<Chunks, DataError> {
+        let log = self.logs.get(run).ok_or(DataError::NotFound)?;
+        let Some(&(at, length)) = self.holes.get(run) else {
+            return self.answer(log, offset);
+        };
+        let end = at + length;
+        let behind = usize::try_from(at).unwrap();
+        if offset >= end {
+            return self.answer(&log[behind..], offset - end);
+        }
+        let before = log[..behind]
+            .get(usize::try_from(offset).unwrap()..)
+            .unwrap_or_default();
+        let mark = gaps.line(offset.max(at), end, "limit");
+        self.answer(&[before, &mark, &log[behind..]].concat(), 0)
     }
 
     async fn result(&self, _: &str, _: &str, run: &str, offset: u64) -> Result<Chunks, DataError> {
         self.leads()?;
         let result = self.results.get(run).ok_or(DataError::NotFound)?.as_bytes();
         self.answer(result, offset.min(result.len() as u64))
+    }
+
+    async fn machine_log(&self, namespace: &str, name: &str) -> Result<Chunks, DataError> {
+        self.leads()?;
+        let log = self.machines.get(&(namespace.to_owned(), name.to_owned()));
+        self.answer(log.ok_or(DataError::NotFound)?.as_bytes(), 0)
     }
 }
 
@@ -268,8 +285,14 @@ impl Server {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let shutdown = CancellationToken::new();
-        let tls = watch::channel(config).1;
-        tokio::spawn(serve::serve(listener, tls, router, 64, shutdown.clone()));
+        let transport = serve::Transport::Tls(watch::channel(config).1);
+        tokio::spawn(serve::serve(
+            listener,
+            transport,
+            router,
+            crate::CONNECTIONS,
+            shutdown.clone(),
+        ));
         Self {
             address,
             serving,
@@ -287,6 +310,23 @@ impl Server {
             self.serving.pem.as_bytes(),
         )
         .unwrap()
+    }
+
+    /// A client without a certificate.
+    fn nobody(&self) -> Arc<ClientConfig> {
+        let mut roots = rustls::RootCertStore::empty();
+        let pem = self.serving.pem.as_bytes();
+        let certificate =
+            <rustls::pki_types::CertificateDer<'_> as rustls::pki_types::pem::PemObject>::from_pem_slice(pem);
+        roots.add(certificate.unwrap()).unwrap();
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        Arc::new(
+            ClientConfig::builder_with_provider(provider)
+                .with_safe_default_protocol_versions()
+                .unwrap()
+                .with_root_certificates(roots)
+                .with_no_client_auth(),
+        )
     }
 
     async fn ask(
@@ -368,19 +408,7 @@ async fn only_the_front_proxy_is_believed() {
     let other_authority = server.client(&Authority::new("front proxy"), "front-proxy-client");
     ask(other_authority, Some("ana")).await.unwrap_err();
 
-    let mut roots = rustls::RootCertStore::empty();
-    let pem = server.serving.pem.as_bytes();
-    let certificate =
-        <rustls::pki_types::CertificateDer<'_> as rustls::pki_types::pem::PemObject>::from_pem_slice(pem);
-    roots.add(certificate.unwrap()).unwrap();
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let nobody = Arc::new(
-        ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_root_certificates(roots)
-            .with_no_client_auth(),
-    );
+    let nobody = server.nobody();
     let (status, body) = ask(nobody.clone(), Some("system:admin")).await.unwrap();
     assert_eq!(status, StatusCode::UNAUTHORIZED);
     assert_eq!(
@@ -454,7 +482,7 @@ async fn bad_requests_are_answered_with_a_reason() {
 }
 
 #[tokio::test]
-async fn discovery_names_both_resources() {
+async fn discovery_names_every_resource() {
     let server = Server::start(World::default()).await;
     let (_, body) = server.get("/apis/subresources.skyward.dev/v1alpha1").await;
     let body: Value = serde_json::from_str(&body).unwrap();
@@ -464,7 +492,7 @@ async fn discovery_names_both_resources() {
         .iter()
         .map(|r| r["name"].as_str().unwrap())
         .collect();
-    assert_eq!(names, ["tasks/log", "tasks/result"]);
+    assert_eq!(names, ["machines/log", "tasks/log", "tasks/result"]);
     for path in [
         "/apis",
         "/apis/subresources.skyward.dev",
@@ -548,36 +576,6 @@ async fn a_controller_that_stays_away_is_said() {
 }
 
 #[tokio::test]
-async fn the_end_of_a_long_log_is_found_without_reading_all_of_it() {
-    let lines: Vec<String> = (0..20_000)
-        .map(|n| format!("{} o F line {n}", n * 1000))
-        .collect();
-    let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
-    let server = Server::start(World::with("t", ended()).log(1, 0, &lines)).await;
-    let (_, three) = server.get("t/log?tailLines=3").await;
-    assert_eq!(three, "line 19997\nline 19998\nline 19999\n");
-    let (_, none) = server.get("t/log?tailLines=0").await;
-    assert_eq!(none, "");
-    let (_, many) = server.get("t/log?tailLines=19999").await;
-    assert_eq!(many.lines().count(), 19_999);
-    let (_, all) = server.get("t/log?tailLines=99999").await;
-    assert_eq!(all.lines().count(), 20_000);
-    let (_, late) = server
-        .get("t/log?sinceTime=1970-01-01T05:33:18Z&timestamps=true")
-        .await;
-    assert_eq!(
-        late,
-        "1970-01-01T05:33:18.000Z line 19998\n1970-01-01T05:33:19.000Z line 19999\n"
-    );
-    let (_, both) = server
-        .get("t/log?sinceTime=1970-01-01T05:33:18Z&tailLines=1000")
-        .await;
-    assert_eq!(both.lines().count(), 2);
-    let (_, some) = server.get("t/log?limitBytes=10").await;
-    assert_eq!(some, "line 0\nlin");
-}
-
-#[tokio::test]
 async fn ranks_are_told_apart_and_can_be_chosen() {
     let status = json!({ "phase": "Succeeded", "attempt": 1, "placed": ["0.1", "1.1"] });
     let world = World::with("t", status)
@@ -621,32 +619,6 @@ async fn an_attempt_with_more_ranks_than_can_be_followed_ends_the_log_with_what_
     assert!(
         said.contains("129 ranks, and at most 128") && said.contains("--rank N"),
         "{said}"
-    );
-}
-
-#[tokio::test]
-async fn the_tail_is_that_of_the_attempt_that_ran_when_it_was_asked_for() {
-    let running = |attempt: u32| json!({ "phase": "Running", "attempt": attempt, "placed": ["0.1"] });
-    let done = json!({ "phase": "Succeeded", "attempt": 2, "placed": ["0.2"] });
-    let world = || {
-        World::with("t", running(1))
-            .log(1, 0, &["1 o F a", "2 o F b"])
-            .log(2, 0, &["3 o F c", "4 o F d"])
-            // The first answer is counted, the second shown.
-            .answers(&[
-                Answer::All,
-                Answer::AllThen(running(2)),
-                Answer::AllThen(done.clone()),
-            ])
-    };
-    let server = Server::start(world()).await;
-    assert_eq!(server.get("t/log?follow=true&tailLines=1").await.1, "b\nc\nd\n");
-    // Who is cut off before a line came knows where to go on all the same.
-    let server = Server::start(world()).await;
-    let (_, records) = server.get("t/log?follow=true&tailLines=0&format=records").await;
-    assert_eq!(
-        records,
-        "# 1 1\n@ 1 0 16\n# 2 1\n@ 2 0 0\n2 0 8 3 o F c\n2 0 16 4 o F d\n"
     );
 }
 

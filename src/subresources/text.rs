@@ -1,16 +1,17 @@
-//! From records to the text a person reads: parts joined into lines, prefixes, times.
+//! Makes the text that a person reads out of records: joins parts into lines, adds prefixes and
+//! times.
 //!
 //! Used by the aggregated API (plain text) and by `kubectl skyward` (which gets records,
-//! so that it can go on exactly after a loss of connection). A line longer than what is
-//! held here is passed on in parts: nothing ever holds a whole line of 1 GiB.
+//! so that it can go on exactly after a loss of connection). A line longer than the buffer here
+//! is passed on in parts: nothing ever holds a whole line of 1 GiB.
 
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use crate::records::{Record, Stream};
+use crate::records::{Gap, Record, Stream};
 
-/// So much of an unfinished line is held; a longer one is passed on as it comes.
+/// Most bytes of an unfinished line that are held; a longer one is passed on as it comes.
 pub const MAX_HELD: usize = 64 * 1024;
 
 /// How lines look.
@@ -26,8 +27,10 @@ pub struct Style {
 #[derive(Debug, Default)]
 pub struct Joiner {
     style: Style,
+    /// Stands before the rank, where several Tasks are shown.
+    name: String,
     held: BTreeMap<(u32, Stream), Held>,
-    /// Whose line was begun in the output and not ended yet.
+    /// The rank whose line was begun in the output and not ended yet.
     open: Option<(u32, Stream)>,
 }
 
@@ -46,7 +49,23 @@ impl Joiner {
         }
     }
 
-    /// Adds a record of a rank; what can be written now is appended to `out`.
+    /// With `[name/rank] ` in front of each line.
+    #[must_use]
+    pub fn named(mut self, name: &str) -> Self {
+        name.clone_into(&mut self.name);
+        self.style.ranks = true;
+        self
+    }
+
+    fn prefix(&self, rank: u32) -> String {
+        match (self.style.ranks, self.name.as_str()) {
+            (false, _) => String::new(),
+            (true, "") => format!("[{rank}] "),
+            (true, name) => format!("[{name}/{rank}] "),
+        }
+    }
+
+    /// Adds a record of a rank; text that can be written now is appended to `out`.
     pub fn push(&mut self, rank: u32, record: &Record, out: &mut Vec<u8>) {
         let source = (rank, record.stream);
         if self.open == Some(source) {
@@ -76,8 +95,20 @@ impl Joiner {
         }
     }
 
-    /// Nothing came for a while: the only unfinished line is shown, since it may be a prompt
-    /// or a progress bar.
+    /// Tells that a part of a rank's log is missing: a line of ours says so, and lines that were
+    /// begun before the gap do not go on behind it.
+    pub fn gap(&mut self, rank: u32, gap: &Gap, out: &mut Vec<u8>) {
+        for stream in [Stream::Stdout, Stream::Stderr] {
+            self.release((rank, stream), out);
+        }
+        self.break_line(out);
+        out.extend_from_slice(self.prefix(rank).as_bytes());
+        out.extend_from_slice(gap.text().as_bytes());
+        out.push(b'\n');
+    }
+
+    /// Called when nothing came for a while: shows an unfinished line, if there is only one, since
+    /// it may be a prompt or a progress bar.
     pub fn idle(&mut self, out: &mut Vec<u8>) {
         if self.open.is_none() && self.held.len() == 1 {
             let sources: Vec<_> = self.held.keys().copied().collect();
@@ -87,7 +118,7 @@ impl Joiner {
         }
     }
 
-    /// These runs have ended: unfinished lines are written out.
+    /// Called when these runs have ended: writes out their unfinished lines.
     pub fn finish(&mut self, out: &mut Vec<u8>) {
         let sources: Vec<_> = self.held.keys().copied().collect();
         for source in sources {
@@ -99,7 +130,7 @@ impl Joiner {
         }
     }
 
-    /// Ends a begun line, so that other text can follow.
+    /// Ends a line that was begun, so that other text can follow.
     pub fn break_line(&mut self, out: &mut Vec<u8>) {
         if self.open.take().is_some() {
             out.push(b'\n');
@@ -116,9 +147,7 @@ impl Joiner {
 
     fn begin(&mut self, rank: u32, millis: i64, out: &mut Vec<u8>) {
         self.break_line(out);
-        if self.style.ranks {
-            out.extend_from_slice(format!("[{rank}] ").as_bytes());
-        }
+        out.extend_from_slice(self.prefix(rank).as_bytes());
         if self.style.timestamps {
             let time = Timestamp::from_millisecond(millis).unwrap_or_default();
             out.extend_from_slice(format!("{time:.3} ").as_bytes());
@@ -157,6 +186,21 @@ mod tests {
     };
 
     #[test]
+    fn lines_of_several_tasks_begin_with_its_name_and_rank() {
+        let mut joiner = Joiner::new(BARE).named("train");
+        let mut out = Vec::new();
+        joiner.push(0, &record("1 o F a"), &mut out);
+        let gap = Gap {
+            start: 0,
+            end: 9,
+            why: crate::records::Missing::OverLimit,
+        };
+        joiner.gap(3, &gap, &mut out);
+        let text = String::from_utf8(out).unwrap();
+        assert!(text.starts_with("[train/0] a\n[train/3] --- "), "{text}");
+    }
+
+    #[test]
     fn parts_of_a_line_come_out_as_one_line() {
         assert_eq!(
             joined(BARE, &[(0, "1 o P ab"), (0, "2 o P cd"), (0, "3 o F ef")]),
@@ -169,6 +213,28 @@ mod tests {
         assert_eq!(
             joined(BARE, &[(0, "1 o P ab"), (0, "2 e F error"), (0, "3 o F cd")]),
             "error\nabcd\n"
+        );
+    }
+
+    #[test]
+    fn a_gap_ends_what_its_rank_had_begun_and_that_of_others_goes_on() {
+        let gap = Gap {
+            start: 0,
+            end: 1000,
+            why: crate::records::Missing::OverLimit,
+        };
+        let mut joiner = Joiner::new(RANKS);
+        let mut out = Vec::new();
+        joiner.push(0, &record("1 o P half"), &mut out);
+        joiner.push(1, &record("1 o P other"), &mut out);
+        joiner.gap(0, &gap, &mut out);
+        joiner.push(0, &record("2 o F new"), &mut out);
+        joiner.push(1, &record("2 o F wise"), &mut out);
+        joiner.finish(&mut out);
+        assert_eq!(
+            String::from_utf8(out).unwrap(),
+            "[0] half\n[0] --- 1,000 bytes of this log are missing here: more than the Pool's logs.limit was \
+             printed ---\n[0] new\n[1] otherwise\n"
         );
     }
 

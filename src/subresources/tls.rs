@@ -45,13 +45,13 @@ pub enum TlsError {
     Verifier(#[from] rustls::server::VerifierBuilderError),
 }
 
-/// Who may connect to a server.
+/// Which clients may connect to a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clients {
-    /// Only who shows a certificate of the given authorities.
+    /// Only clients that show a certificate of the given authorities.
     Required,
-    /// Anybody; a certificate that is shown must be of the given authorities. What the
-    /// others may do is decided for each request.
+    /// Any client; a certificate that is shown must be of the given authorities. The rights of
+    /// clients without one are decided for each request.
     Optional,
 }
 

@@ -1,4 +1,4 @@
-//! Who may depend on whom, checked from `cargo metadata`.
+//! Which crate may depend on which, checked from `cargo metadata`.
 //!
 //! The compiler forbids what a crate's Cargo.toml does not list; this forbids adding
 //! the line. A change here is a change of the architecture: say why in
@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, path::Path, process::Command};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-/// Our crates, each with those of ours that it may use outside its tests.
+/// Our crates, each with the crates of ours that it may use outside its tests.
 const OURS: &[(&str, &[&str])] = &[
     (
         "skyward",

@@ -21,7 +21,7 @@ use crate::{
 const END: &str = "<!-- end of settings -->";
 /// What a page says beside a setting that the Python library has not.
 const OURS: &str = "; not in the Python library: ";
-/// What comes before those that have another name there, each as `ours as theirs`.
+/// What comes before settings that have another name there, each as `ours as theirs`.
 const OTHERWISE: &str = "; named otherwise there: ";
 
 /// Writes (or compares) the table of every kind of provider of this build.
@@ -106,7 +106,7 @@ fn with_table(page: &str, kind: &str, schema: &Value) -> Result<String, String> 
     Ok(format!("{before}{table}\n{after}"))
 }
 
-/// A row for each setting, those inside of objects by their path; with its name.
+/// A row for each setting, with its name; a setting inside an object is named by its path.
 fn collect(schema: &Value, prefix: &str, special: &[(&str, Option<&str>)], rows: &mut Vec<(String, String)>) {
     let properties = schema.get("properties").and_then(Value::as_object);
     for (name, field) in properties.into_iter().flatten() {

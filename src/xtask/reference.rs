@@ -263,7 +263,18 @@ fn type_name(schema: &Map<String, Value>, required: bool) -> String {
 
 pub(crate) fn base_type(schema: &Map<String, Value>) -> String {
     if schema.contains_key("x-kubernetes-int-or-string") {
-        return "integer or string".to_owned();
+        let rules = schema.get("x-kubernetes-validations").and_then(Value::as_array);
+        let refuses_numbers = rules.into_iter().flatten().any(|rule| {
+            rule["rule"]
+                .as_str()
+                .is_some_and(|rule| rule.starts_with("type(self) == string &&"))
+        });
+        return if refuses_numbers {
+            "string"
+        } else {
+            "integer or string"
+        }
+        .to_owned();
     }
     let number = |key: &str| schema.get(key).and_then(Value::as_f64);
     match schema.get("type").and_then(Value::as_str) {

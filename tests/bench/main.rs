@@ -8,6 +8,7 @@
 #![expect(clippy::print_stdout, reason = "figures are the product of this program")]
 
 mod agent;
+mod attack;
 mod clouds;
 mod cold_start;
 mod cpu;
@@ -49,7 +50,7 @@ async fn main() -> anyhow::Result<()> {
 }
 
 /// What needs a cluster.
-const CLUSTER: [&str; 6] = ["cold", "tasks", "results", "rest", "clouds", "memory"];
+const CLUSTER: [&str; 7] = ["cold", "tasks", "attack", "results", "rest", "clouds", "memory"];
 
 async fn on_a_cluster(wanted: impl Fn(&str) -> bool) -> anyhow::Result<()> {
     let clouds = if wanted("clouds") || wanted("memory") {
@@ -68,6 +69,9 @@ async fn on_a_cluster(wanted: impl Fn(&str) -> bool) -> anyhow::Result<()> {
             tasks::latency(&bench).await.context("latency of a Task")?;
             tasks::broadcast(&bench).await.context("broadcast")?;
             tasks::throughput(&bench).await.context("Tasks per second")?;
+        }
+        if wanted("attack") {
+            attack::run(&bench).await.context("an attack")?;
         }
         if wanted("results") {
             results::run(&bench).await.context("results")?;

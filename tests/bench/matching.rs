@@ -60,7 +60,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
     let raw = format!("one pass that compares a price {:.2} ms", ms(raw));
     let catalogue: Catalogue = [(PROVIDER.to_owned(), book)].into();
 
-    // Nothing cuts it short: each would do, and none surely can be had, so that one further on
+    // Nothing cuts it short: each would do, and none is surely available, so that one further on
     // might be better.
     let unsure = Arc::new(Book::of(self::offers(|_| "Unknown")?));
     let unsure: Catalogue = [(PROVIDER.to_owned(), unsure)].into();
@@ -140,7 +140,7 @@ fn middle<T>(mut look: impl FnMut() -> T) -> Duration {
     percentile(&mut samples, 0.5)
 }
 
-/// As many offers, the same in each run but for whether they can be had.
+/// As many offers, the same in each run except for their availability.
 fn offers(availability: fn(&mut dyn FnMut(u64) -> u64) -> &'static str) -> anyhow::Result<Vec<Arc<Offer>>> {
     let mut state = 1_u64;
     // A linear congruential generator: what it gives must only be spread.

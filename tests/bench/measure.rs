@@ -133,6 +133,25 @@ impl Bench {
         bail!("Pool \"{name}\" was not gone 120 s after its deletion");
     }
 
+    /// Another namespace, which is another tenant's; gone with [`Bench::drop_tenant`].
+    pub(crate) async fn tenant(&self, name: &str) -> anyhow::Result<String> {
+        let name = format!("{}-{name}", self.namespace);
+        let object = serde_json::from_value(json!({"metadata": {"name": name}}))?;
+        Api::<Namespace>::all(self.client.clone())
+            .create(&PostParams::default(), &object)
+            .await?;
+        Ok(name)
+    }
+
+    /// Deletes it with all that is in it.
+    pub(crate) async fn drop_tenant(&self, name: &str) -> anyhow::Result<()> {
+        Api::<Namespace>::all(self.client.clone())
+            .delete(name, &DeleteParams::default())
+            .await
+            .with_context(|| format!("delete the namespace {name}"))?;
+        Ok(())
+    }
+
     /// A Task object.
     pub(crate) fn task(name: &str, pool: &str, work: serde_json::Value) -> anyhow::Result<Task> {
         let mut spec = work;
@@ -142,8 +161,8 @@ impl Bench {
         }))?)
     }
 
-    /// Creates a Task and waits until it ended; returns the time between and the Task. Whoever
-    /// waits watches already, so the time holds nothing but the Task.
+    /// Creates a Task and waits until it ended; returns the time between and the Task. The watch
+    /// runs already, so the time holds nothing but the Task.
     pub(crate) async fn run_task(&self, task: &Task) -> anyhow::Result<(Duration, Task)> {
         let (waited, mut history) = self.run_task_with_history(task).await?;
         let last = history.pop().context("the history of a Task that ended")?;

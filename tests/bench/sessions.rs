@@ -34,7 +34,7 @@ const AT_ONCE: usize = 50;
 /// Memory of one more session, and how long fifty take to become Ready together.
 pub(crate) async fn run(agent: &Path) -> anyhow::Result<()> {
     if !Path::new(SSHD).exists() {
-        #[expect(clippy::print_stderr, reason = "said to whoever runs the benchmark")]
+        #[expect(clippy::print_stderr, reason = "said to the person who runs the benchmark")]
         {
             eprintln!("sessions: skipped, there is no {SSHD}: apt-get install -y openssh-server");
         }
@@ -197,6 +197,8 @@ impl Place {
                 orphan_timeout: Duration::from_secs(3600),
             },
             retry_interval: Duration::from_secs(1),
+            epoch_proof: String::new(),
+            installation: String::new(),
             epoch: 1,
             ready_at: None,
         }

@@ -16,9 +16,9 @@ use crate::{
     measure::{Bench, figure, median, ms, percentile},
 };
 
-const POOL: &str = "warm";
+pub(crate) const POOL: &str = "warm";
 
-async fn warm_pool(bench: &Bench) -> anyhow::Result<()> {
+pub(crate) async fn warm_pool(bench: &Bench) -> anyhow::Result<()> {
     if bench.pools().get_opt(POOL).await?.is_none() {
         bench.create_pool(POOL, 4, 8).await?;
     }
@@ -149,7 +149,7 @@ pub(crate) async fn throughput(bench: &Bench) -> anyhow::Result<()> {
 }
 
 /// Creates Tasks and waits until a watch shows all of them as succeeded; their rate. With
-/// shapes nobody runs them: whoever creates one also writes its two statuses.
+/// shapes nobody runs them: the code that creates one also writes its two statuses.
 async fn one_round(
     bench: &Bench,
     prefix: &str,

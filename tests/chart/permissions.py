@@ -24,6 +24,8 @@ ACCOUNTS = ("skyward-controller", "skyward-subresources")
 RARE = {
     ("events.events.k8s.io", "patch"): "only when an event repeats within its series",
     ("leases.coordination.k8s.io", "create"): "only at the first start on a cluster",
+    ("leases.coordination.k8s.io", "get"): "in other namespaces only while another installation has the claim to lead",
+    ("customresourcedefinitions.apiextensions.k8s.io", "patch"): "once for each leader",
     ("apiservices.apiregistration.k8s.io", "patch"): "only when the certificate authority is new",
     ("configmaps", "get"): "only where a manifest names a ConfigMap",
     ("tasks.skyward.dev", "get"): "only for logs and results, and where a watch lags",
@@ -31,6 +33,8 @@ RARE = {
     ("tasks/status.skyward.dev", "update"): "only for values that a patch cannot carry, such as nulls",
     ("offers.skyward.dev", "create"): "asked for inside a server-side apply, which the log calls patch",
     ("machines.skyward.dev", "get"): "only where a watch lags",
+    ("configmaps", "create"): "only when the authority of our certificates is first published",
+    ("configmaps", "update"): "only when the certificate authority is new",
     ("secrets", "create"): "only when a key or certificate is new",
     ("secrets", "update"): "only when a certificate is renewed",
 }
@@ -77,6 +81,8 @@ def granted(objects):
         reference = (binding["roleRef"]["kind"], binding["roleRef"]["name"])
         for rule in rules.get(reference) or []:
             for subject in binding["subjects"]:
+                if subject["name"] not in ACCOUNTS:
+                    continue  # what people may read
                 where = binding["metadata"].get("namespace")
                 for group in rule["apiGroups"]:
                     for resource in rule["resources"]:

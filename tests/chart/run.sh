@@ -88,15 +88,47 @@ accepts "everything optional" "${HOST[@]}" --set networkPolicy.enabled=true --se
   --set subresources.enabled=false --set rbac.aggregate=false --set crds.hook=false --set controller.podNetwork=port-forward \
   --set 'controller.extraEnv[0].name=A' --set 'controller.extraEnv[0].value=b' --set 'controller.extraArgs[0]=--concurrency=4' \
   --set 'imagePullSecrets[0].name=registry' --set controller.nodeSelector.disk=ssd --set controller.priorityClassName=high
+accepts "namespaces and exempt accounts" "${HOST[@]}" --set 'namespaces={team-a,team-b}' --set rbac.container=false \
+  --set 'admissionPolicy.exempt[0].kind=Group' --set 'admissionPolicy.exempt[0].name=system:masters' \
+  --set 'networkPolicy.metricsFrom[0].podSelector.matchLabels.app=prometheus'
+refuses "a reader that is a ServiceAccount of nowhere" "/rbac/catalogueReaders/0" "${HOST[@]}" \
+  --set 'rbac.catalogueReaders[0].kind=ServiceAccount' --set 'rbac.catalogueReaders[0].name=bot'
+accepts "no admission policy" "${HOST[@]}" --set admissionPolicy.enabled=false
+refuses "an exempt ServiceAccount without its namespace" "/admissionPolicy/exempt/0" "${HOST[@]}" \
+  --set 'admissionPolicy.exempt[0].kind=ServiceAccount' --set 'admissionPolicy.exempt[0].name=velero'
+refuses "an exempt account of no kind" "/admissionPolicy/exempt/0" "${HOST[@]}" --set 'admissionPolicy.exempt[0].name=velero'
+refuses "a namespace that cannot be" "/namespaces/0" "${HOST[@]}" --set 'namespaces={Team A}'
 refuses "no place for the store" "set store.storageClass"
 refuses "two places for the store" "set only one of" "${HOST[@]}" --set store.existingClaim=mine
 refuses "a relative hostPath" 'store.hostPath is "data"; it must be an absolute path' --set store.hostPath=data
 refuses "an amount that Kubernetes does not know" 'store.size is "10GB"' --set store.storageClass=a --set store.size=10GB
+accepts "a quota in bytes" "${HOST[@]}" --set store.quotaPerNamespace=2Gi --set store.holdFor=30m
+# `helm upgrade --reuse-values` renders this chart with the values of the one before, where what is
+# new since does not exist: it must mean the default.
+NEW=(namespaces admissionPolicy rbac.container rbac.catalogueReaders store.quotaPerNamespace store.holdFor networkPolicy.metricsFrom)
+nulls=()
+for key in "${NEW[@]}"; do nulls+=(--set "$key=null"); done
+for more in networkPolicy.enabled=false networkPolicy.enabled=true rbac.container=false; do
+  render "${HOST[@]}" --set "$more" >"$WORK/new.yaml"
+  kept=("${nulls[@]}")
+  [[ $more != rbac.* ]] || kept+=(--set "$more")
+  if render "${HOST[@]}" "${kept[@]}" --set "$more" >"$WORK/reused.yaml" 2>"$WORK/reused.err"; then
+    answer=$(diff "$WORK/new.yaml" "$WORK/reused.yaml") || bad "values of the chart before mean the defaults ($more)" "$answer"
+  else
+    bad "values of the chart before are accepted ($more)" "$(cat "$WORK/reused.err")"
+  fi
+  rm "$WORK/new.yaml" "$WORK/reused.yaml" "$WORK/reused.err"
+done
+refuses "a quota without unit" 'store.quotaPerNamespace is "2"' "${HOST[@]}" --set-string store.quotaPerNamespace=2
+refuses "more than the whole volume" 'store.quotaPerNamespace is "120%"' "${HOST[@]}" --set store.quotaPerNamespace=120%
+refuses "a hold without unit" 'store.holdFor is "60"' "${HOST[@]}" --set-string store.holdFor=60
 refuses "a Lease too short to be renewed" 'at least 3s' "${HOST[@]}" --set controller.leaseDuration=2s
 refuses "a word as duration" 'controller.leaseDuration is "soon"' "${HOST[@]}" --set controller.leaseDuration=soon
 accepts "a long Lease" "${HOST[@]}" --set controller.leaseDuration=2m
 refuses "an interval without unit" 'metrics.serviceMonitor.interval is "30"' "${HOST[@]}" --set-string metrics.serviceMonitor.interval=30
 refuses "a word for yes or no" "/store/check" "${HOST[@]}" --set store.check=maybe
+accepts "another id of the installation" "${HOST[@]}" --set installationId=staging-of-today
+refuses "an id that no mark can carry" "/installationId" "${HOST[@]}" --set installationId=Staging_1
 refuses "an unknown value" "additional properties 'replicas' not allowed" "${HOST[@]}" --set controller.replicas=2
 refuses "an unknown value at the top" "additional properties 'replicaCount' not allowed" "${HOST[@]}" --set replicaCount=2
 refuses "a wrong pull policy" "/image/pullPolicy" "${HOST[@]}" --set image.pullPolicy=Sometimes
@@ -134,8 +166,44 @@ has skyward-crds Job 'runAsNonRoot: true'
 lacks v1alpha1.subresources.skyward.dev APIService $'\n  caBundle'
 lacks v1alpha1.subresources.skyward.dev APIService 'insecureSkipTLSVerify'
 has skyward-subresources-authentication RoleBinding 'name: extension-apiserver-authentication-reader'
-lacks skyward-controller ClusterRole pods/portforward
-lacks skyward-controller ClusterRole pods/exec
+lacks skyward-controller-workloads ClusterRole pods/portforward
+lacks skyward-controller-workloads ClusterRole pods/exec
+# What belongs to others is read in the namespaces that are served: here all, in one binding.
+has skyward-controller-workloads ClusterRoleBinding 'name: skyward-controller-workloads'
+has skyward-controller-workloads ClusterRole 'resources: [secrets, configmaps]'
+for text in secrets configmaps pods; do lacks skyward-controller ClusterRole "$text"; done
+lacks skyward-controller Deployment '--namespaces'
+# The aggregated API reads its own keys, and no others.
+has skyward-subresources Role 'resourceNames: [skyward-certs]'
+# Probes say nothing, metrics ask who reads, and plans are on no port of the Pod's address.
+has skyward-controller Deployment 'httpGet: {path: /readyz, port: health}'
+has skyward-controller Deployment '{name: metrics, containerPort: 8444}'
+lacks skyward-controller Deployment 'containerPort: 8090'
+lacks skyward-controller Service 8080
+has skyward-metrics-reader ClusterRole 'nonResourceURLs: [/metrics]'
+# Records and statuses are the operator's; nobody is exempt unless the values say so.
+for name in skyward-records skyward-status; do
+  has "$name" ValidatingAdmissionPolicy 'failurePolicy: Fail'
+  has "$name" ValidatingAdmissionPolicy '["system:serviceaccount:skyward-system:skyward-controller"]'
+  lacks "$name" ValidatingAdmissionPolicy DELETE
+  lacks "$name" ValidatingAdmissionPolicy 'userInfo.groups'
+  has "$name" ValidatingAdmissionPolicyBinding 'validationActions: [Deny]'
+  has "$name" ValidatingAdmissionPolicy admissionPolicy.exempt
+done
+has skyward-records ValidatingAdmissionPolicy 'resources: [machines, offers]'
+has skyward-status ValidatingAdmissionPolicy 'resources: [providers/status, pools/status, machines/status, tasks/status]'
+# A Provider with machines is deleted only with its annotation, which the message names.
+has skyward-providers ValidatingAdmissionPolicy 'operations: [DELETE]'
+has skyward-providers ValidatingAdmissionPolicy 'resources: [providers]'
+has skyward-providers ValidatingAdmissionPolicy 'oldObject.metadata.annotations["skyward.dev/allow-deletion"] == "true"'
+has skyward-providers ValidatingAdmissionPolicy 'kubectl annotate providers.skyward.dev'
+has skyward-providers ValidatingAdmissionPolicy '["system:serviceaccount:skyward-system:skyward-controller"]'
+has skyward-providers ValidatingAdmissionPolicy generic-garbage-collector
+has skyward-providers ValidatingAdmissionPolicyBinding 'validationActions: [Deny]'
+# Everybody who is logged in reads Providers and Offers, and writes neither.
+has skyward-catalogue ClusterRoleBinding '{apiGroup: rbac.authorization.k8s.io, kind: Group, name: "system:authenticated"}'
+has skyward-catalogue ClusterRole 'verbs: [get, list, watch]'
+has skyward-catalogue ClusterRole 'resources: [providers, providers/status, offers]'
 # Nobody of ours may do everything.
 if grep -nE "(verbs|resources|apiGroups):.*['\"]?\*" "$WORK/all.yaml"; then bad "no rule has a wildcard"; fi
 
@@ -146,6 +214,35 @@ for name in Deployment Service ClusterRole RoleBinding ServiceAccount; do absent
 absent v1alpha1.subresources.skyward.dev APIService
 absent skyward-crds Job
 absent skyward-view ClusterRole
+has skyward-catalogue ClusterRoleBinding system:authenticated
+render "${HOST[@]}" --set 'rbac.catalogueReaders=' >"$WORK/all.yaml" 2>/dev/null && bad "readers are a list"
+render "${HOST[@]}" --set-json 'rbac.catalogueReaders=[]' >"$WORK/all.yaml"
+absent skyward-catalogue ClusterRoleBinding
+has skyward-catalogue ClusterRole 'resources: [providers, providers/status, offers]'
+render "${HOST[@]}" --set 'rbac.catalogueReaders[0].kind=Group' --set 'rbac.catalogueReaders[0].name=data-science' \
+  --set 'rbac.catalogueReaders[1].kind=ServiceAccount' --set 'rbac.catalogueReaders[1].name=bot' \
+  --set 'rbac.catalogueReaders[1].namespace=ci' >"$WORK/all.yaml"
+has skyward-catalogue ClusterRoleBinding 'kind: Group, name: "data-science"}'
+has skyward-catalogue ClusterRoleBinding '{kind: ServiceAccount, name: "bot", namespace: "ci"}'
+lacks skyward-catalogue ClusterRoleBinding system:authenticated
+render "${HOST[@]}" --set 'namespaces={team-a,team-b}' --set rbac.container=false --set admissionPolicy.enabled=false >"$WORK/all.yaml"
+for name in skyward-records skyward-status skyward-providers; do absent "$name" ValidatingAdmissionPolicy; absent "$name" ValidatingAdmissionPolicyBinding; done
+absent skyward-controller-workloads ClusterRoleBinding
+[ "$(grep -c '^  namespace: team-[ab]$' "$WORK/all.yaml")" = 2 ] || bad "each namespace that is served has its RoleBinding"
+has skyward-controller Deployment '--namespaces=team-a,team-b'
+for text in pods nodes; do
+  lacks skyward-controller-workloads ClusterRole "$text"
+  lacks skyward-controller ClusterRole "$text"
+done
+render "${HOST[@]}" --set 'admissionPolicy.exempt[0].kind=Group' --set 'admissionPolicy.exempt[0].name=system:masters' \
+  --set 'admissionPolicy.exempt[1].kind=ServiceAccount' --set 'admissionPolicy.exempt[1].name=velero' \
+  --set 'admissionPolicy.exempt[1].namespace=backup' --set 'admissionPolicy.exempt[2].kind=User' \
+  --set 'admissionPolicy.exempt[2].name=ana' >"$WORK/all.yaml"
+for name in skyward-records skyward-status skyward-providers; do
+  has "$name" ValidatingAdmissionPolicy 'group in ["system:masters"]'
+  has "$name" ValidatingAdmissionPolicy 'skyward-controller","system:serviceaccount:backup:velero","ana"]'
+done
+render "${HOST[@]}" --set subresources.enabled=false --set crds.hook=false --set rbac.aggregate=false >"$WORK/all.yaml"
 absent skyward-store PersistentVolumeClaim
 render "${HOST[@]}" --set store.hostPathPrepared=true >"$WORK/all.yaml"
 has skyward-controller Deployment 'runAsUser: 65532'
@@ -160,10 +257,15 @@ has skyward-subresources NetworkPolicy '- {port: https}'
 for name in skyward-controller skyward-subresources; do lacks "$name" NetworkPolicy Egress; done
 has skyward-controller ServiceMonitor 'release: mine'
 has skyward-controller ServiceMonitor 'port: metrics'
+has skyward-controller ServiceMonitor 'scheme: https'
+has skyward-controller ServiceMonitor 'serverName: skyward-controller.skyward-system.svc'
+has skyward-controller ServiceMonitor 'name: skyward-authorities'
+lacks skyward-controller ServiceMonitor insecureSkipVerify
+has skyward-controller NetworkPolicy '- {port: health}'
 has skyward-controller Service 'name: metrics'
-# Whoever may view sees logs and results; whoever may edit can neither write status nor make Machines.
+# A user who may view sees logs and results; a user who may edit can neither write status nor make Machines.
 has skyward-view ClusterRole 'aggregate-to-view: "true"'
-has skyward-view ClusterRole 'resources: [tasks/log, tasks/result]'
+has skyward-view ClusterRole 'resources: [tasks/log, tasks/result, machines/log]'
 has skyward-edit ClusterRole 'aggregate-to-edit: "true"'
 lacks skyward-edit ClusterRole /status
 lacks skyward-view ClusterRole secrets

@@ -28,7 +28,7 @@ struct Arguments {
     /// Machines are Pods of this namespace of the current cluster, not states in memory.
     #[arg(long, value_name = "NAMESPACE", requires = "image")]
     pods: Option<String>,
-    /// The image of those Pods, with sshd, Python and a shell.
+    /// The image of these Pods, with sshd, Python and a shell.
     #[arg(long)]
     image: Option<String>,
     /// The host name or address at which Pods reach this program, for metadata services.

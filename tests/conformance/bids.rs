@@ -1,4 +1,4 @@
-//! Vast.ai's spot market, where the GPUs of who bids less go to who pays more.
+//! Vast.ai's spot market, where the GPUs of a lower bid go to the renter who pays more.
 
 use std::time::Duration;
 

@@ -4,21 +4,31 @@
 //! Client, orders, plans and money are the real ones; only the cluster is missing, so a
 //! [`Record`] holds the Machine object and does what its plan says.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use rust_decimal::Decimal;
 use serde_json::{Value, json};
-use skyward_api::{Machine, Pool, labels, provider::HostKeyPolicy};
+use skyward_api::{
+    Machine, MachinePhase, Pool,
+    condition::{STALLED, find, reason},
+    labels,
+    provider::HostKeyPolicy,
+};
 use skyward_cloudsim::{Fault, Rule, When};
 use skyward_conformance::{ACCOUNT, Bench, CLUSTER, KEY, mark, pool, price};
 use skyward_controller::{
     machine::{
-        observe::{Account, Answer, Memory, Observed, Waits, machine_facts},
+        observe::{Account, Answer, Memory, Observed, Terms, Waits, machine_facts},
         order::{OrderParts, order},
         plan::{Action, Next, plan},
     },
     money,
+    pool::{
+        fleet::{Limits, Used},
+        observe::{AccountFacts, NamespaceFacts, ProviderFacts},
+    },
+    provider::shortage::Scarce,
 };
 use skyward_core::{
     Deletion, Market, Offer, ProviderError, ProviderPhase, offer::Availability, provider::Idempotency,
@@ -26,7 +36,7 @@ use skyward_core::{
 use skyward_remote::sessions::{SessionState, Stage};
 use tokio::time::sleep;
 
-use crate::for_each;
+use crate::{for_each, in_virtual_time, prices::reprice};
 
 /// How long machines run: long enough for the time between two looks to be below what the
 /// ledger may be off.
@@ -42,6 +52,7 @@ struct Record<'a> {
     connected_at: Option<Timestamp>,
     order: Option<Result<String, ProviderError>>,
     deletion: Option<Result<Deletion, ProviderError>>,
+    shortage: Option<Scarce>,
     let_go: bool,
 }
 
@@ -78,6 +89,7 @@ impl<'a> Record<'a> {
             connected_at: None,
             order: None,
             deletion: None,
+            shortage: None,
             let_go: false,
         }
     }
@@ -119,6 +131,7 @@ impl<'a> Record<'a> {
             order_not_before: self.order_not_before,
             queued: None,
             deletion: self.deletion.take(),
+            missing: None,
             session: self.connected_at.map(|at| SessionState {
                 stage: Stage::Ready,
                 host_key: None,
@@ -127,6 +140,9 @@ impl<'a> Record<'a> {
                 ready_at: Some(at),
                 agent: None,
                 reclaim_at: None,
+                newer_epoch: None,
+                waited: std::time::Duration::ZERO,
+                waits_since: None,
             }),
             disconnected_since: None,
             off_since: None,
@@ -139,7 +155,8 @@ impl<'a> Record<'a> {
             knows_token: capabilities.idempotency == Idempotency::Token,
             billed_time: capabilities.billed_time,
             starting_at: self.starting_at,
-            waits: Waits::of(None),
+            waits: Waits::of(None, capabilities.bootstrap_timeout),
+            terms: Some(no_terms()),
         }
     }
 
@@ -148,6 +165,7 @@ impl<'a> Record<'a> {
         let seen = self.observe().await;
         let plan = plan(&seen, self.now());
         self.order_not_before = plan.order_not_before;
+        self.shortage = plan.shortage.map(|(what, _)| what).or(self.shortage.take());
         if let Some(status) = plan.status {
             self.machine.status = Some(*status);
         }
@@ -174,7 +192,7 @@ impl<'a> Record<'a> {
                     self.deletion = Some(self.bench.provider.delete(&machine).await);
                 }
                 Action::RemoveFinalizer => self.let_go = true,
-                Action::Disconnect | Action::Abdicate => {}
+                Action::Disconnect | Action::DoubtLeadership => {}
             }
         }
         match plan.next {
@@ -206,6 +224,11 @@ impl<'a> Record<'a> {
         }
     }
 
+    fn has_failed(&self) -> bool {
+        let status = self.machine.status.as_ref();
+        status.is_some_and(|status| status.phase == Some(MachinePhase::Failed))
+    }
+
     fn is_ready(&self) -> bool {
         let status = self.machine.status.as_ref();
         status.is_some_and(|status| status.ready_at.is_some())
@@ -215,6 +238,30 @@ impl<'a> Record<'a> {
     fn both(&self) -> (Decimal, Decimal) {
         let bill = self.bench.sim.meter(|meter| meter.bill(ACCOUNT));
         (money::so_far(&self.machine, self.now()).total(), bill)
+    }
+}
+
+/// A Provider without limits, and a Pool without a budget.
+fn no_terms() -> Terms {
+    Terms {
+        namespace: NamespaceFacts::Active,
+        provider: ProviderFacts {
+            account: AccountFacts::Ready,
+            account_id: ACCOUNT.to_owned(),
+            admits: Ok(()),
+            own_nodes: false,
+            overridable: BTreeSet::new(),
+            limits: Limits::default(),
+            used: Used::default(),
+            month: None,
+            month_in_namespace: None,
+            billing_step_seconds: 1,
+            billing_minimum_seconds: 0,
+            marketplace: false,
+        },
+        provider_goes: false,
+        beyond: Decimal::ZERO,
+        budget: None,
     }
 }
 
@@ -294,6 +341,38 @@ fn a_price_that_rose_before_the_order_is_billed_as_it_was_at_launch() {
         }
         bench.judge(kind);
     });
+}
+
+/// Catalogues are read each five minutes: an order is compared with the price of before.
+#[test]
+fn a_machine_that_is_dearer_than_recorded_is_ended_once_and_its_offer_barred() {
+    for kind in ["lambda", "runpod", "verda"] {
+        in_virtual_time(async || {
+            let bench = Bench::start(kind, None).await;
+            let mut record = Record::new(&bench, Market::OnDemand).await;
+            let most = record.machine.spec.price_ceiling.clone().unwrap_or_default();
+            reprice(&bench, |price| price * Decimal::TWO);
+            record.until("nobody notices", Record::has_failed).await;
+            let status = record.machine.status.clone().unwrap_or_default();
+            let stalled = find(&status.conditions, STALLED).unwrap();
+            assert_eq!(stalled.reason, reason::PRICE_TOO_HIGH, "{kind}: {stalled:?}");
+            let paid = status.hourly_price.clone().unwrap_or_default();
+            for price in [&most, &paid] {
+                assert!(
+                    stalled.message.contains(price.as_str()),
+                    "{kind}: {}",
+                    stalled.message
+                );
+            }
+            assert!(matches!(record.shortage, Some(Scarce::Dear { .. })), "{kind}");
+            record.end().await;
+            let create = bench.subject.create[&Market::OnDemand];
+            assert_eq!(bench.sim.calls(create), 1, "{kind}: it is not ordered again");
+            let ledger = record.both();
+            assert!(ledger.0 >= ledger.1, "{kind}: {ledger:?}");
+            bench.judge(kind);
+        });
+    }
 }
 
 #[test]

@@ -12,8 +12,8 @@ use jiff::SignedDuration;
 use serde_json::{Value, json};
 use skyward_cloudsim::{Account as Customer, Builder, Sim, Simulator};
 use skyward_core::{
-    Account, Credentials, Deletion, Endpoints, ErrorKind, MachineRef, Mark, Market, Offer, Order, PoolScope,
-    Provider, ProviderError, ProviderMachine, ProviderPhase, Scope, Secret, boot::countdown,
+    Account, Credentials, Deletion, Endpoints, ErrorKind, Fence, MachineRef, Mark, Market, Offer, Order,
+    PoolScope, Provider, ProviderError, ProviderMachine, ProviderPhase, Scope, Secret, boot::countdown,
     error::ErrorClass, offer::Availability, order::PoolShape,
 };
 use skyward_providers::registry;
@@ -115,6 +115,8 @@ pub struct Bench {
     pub provider: Arc<dyn Provider>,
     /// What the cloud needs.
     pub subject: Subject,
+    /// Open for ever, until a story does something else with it.
+    pub fence: Fence,
     clock: JoinHandle<()>,
 }
 
@@ -155,18 +157,20 @@ impl Bench {
         // Verda's description allows more than one form of some answers: our client takes each.
         drop(sim.control("answers", &serde_json::json!({ "mixed": true })));
         let settings = settings.unwrap_or_else(|| subject.settings.clone());
-        let provider = connect(kind, simulator.url(kind), &subject.credentials, settings);
+        let fence = Fence::always_open();
+        let provider = connect_behind(&fence, kind, simulator.url(kind), &subject.credentials, settings);
         let clock = tokio::spawn(keep_time(simulator.clone()));
         Self {
             simulator,
             sim,
             provider,
             subject,
+            fence,
             clock,
         }
     }
 
-    /// An order for the first offer that can be had on this market.
+    /// An order for the first offer that is available on this market.
     ///
     /// # Panics
     /// When there is none: the simulator's world has some for each cloud.
@@ -278,6 +282,7 @@ impl Bench {
             match step().await {
                 Ok(Deletion::Gone) => return refused,
                 Ok(Deletion::InProgress) => {}
+                Ok(Deletion::Foreign) => panic!("what was asked for carries its mark"),
                 Err(error) => refused.push(error),
             }
             sleep(Duration::from_secs(5)).await;
@@ -340,6 +345,16 @@ pub fn connect(
     credentials: &[(&'static str, String)],
     settings: Value,
 ) -> Arc<dyn Provider> {
+    connect_behind(&Fence::always_open(), kind, url, credentials, settings)
+}
+
+fn connect_behind(
+    fence: &Fence,
+    kind: &str,
+    url: &str,
+    credentials: &[(&'static str, String)],
+    settings: Value,
+) -> Arc<dyn Provider> {
     let cloud = registry::clouds()
         .iter()
         .find(|cloud| cloud.name == kind)
@@ -358,6 +373,7 @@ pub fn connect(
             settings,
             credentials: Credentials::new(secrets),
             endpoints: Endpoints::new(addresses),
+            fence: fence.clone(),
         })
         .expect("settings and credentials are complete")
 }
@@ -423,6 +439,7 @@ pub fn machine(order: &Order, id: Option<&String>) -> MachineRef {
         id: id.cloned(),
         mark: order.mark.clone(),
         region: order.region.clone(),
+        started: false,
     }
 }
 
@@ -431,6 +448,7 @@ pub fn scope() -> Scope {
     Scope {
         cluster: CLUSTER.to_owned(),
         pool_uid: None,
+        namespace: None,
         regions: Vec::new(),
     }
 }

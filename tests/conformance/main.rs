@@ -7,12 +7,15 @@
 )]
 
 mod bids;
+mod fence;
+mod foreign;
 mod ledger;
 mod marks;
 mod overlay;
 mod pages;
 mod prices;
 mod prism;
+mod tokens;
 
 use std::{collections::BTreeSet, path::PathBuf, time::Duration};
 
@@ -43,7 +46,7 @@ fn in_virtual_time(story: impl AsyncFnOnce()) {
     runtime.block_on(story());
 }
 
-/// The markets of a cloud: those for which its subject names a call.
+/// The markets of a cloud: the markets for which its subject names a call.
 fn markets(kind: &str) -> Vec<Market> {
     let subject = subject(kind).expect("every registered provider has a subject in tests/conformance/lib.rs");
     subject.create.into_keys().collect()
@@ -274,7 +277,7 @@ fn p3_p8_p10_each_fault_of_each_call_ends_with_what_was_wanted_and_is_told_by_it
 async fn one_fault(kind: &'static str, market: Market, call: &str, fault: &Fault) {
     let story = format!("{kind} {market:?}: {fault:?} of {call}");
     let bench = Bench::start(kind, None).await;
-    // Offers are read before: their failures are not those of an order.
+    // Offers are read before: their failures are not failures of an order.
     let order = bench.order(market, 0).await;
     let creates = call == bench.subject.create[&market];
     let deletes = call == bench.subject.delete;

@@ -9,7 +9,7 @@ use skyward_core::{ErrorKind, Market, Order};
 use crate::in_virtual_time;
 
 /// What the catalogue says from now on.
-fn reprice(bench: &Bench, price: impl Fn(Decimal) -> Decimal) {
+pub(crate) fn reprice(bench: &Bench, price: impl Fn(Decimal) -> Decimal) {
     bench.sim.world(|world| {
         for kind in world.types.values_mut() {
             kind.on_demand = price(kind.on_demand);

@@ -1,7 +1,10 @@
 //! What may change after creation, and what may not.
 
 use anyhow::Result;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::{
+    ResourceExt as _,
+    api::{Patch, PatchParams, PostParams},
+};
 use serde_json::{Value, json};
 use skyward_control_plane_tests::{api, cluster, object};
 use skyward_testkit::Cluster;
@@ -213,5 +216,66 @@ async fn spec_and_status_are_written_apart() -> Result<()> {
         Value::Null,
         "status leaves the spec alone"
     );
+    space.finish().await
+}
+
+#[tokio::test]
+async fn null_is_an_argument_like_any_other() -> Result<()> {
+    let cluster = cluster().await?;
+    let space = cluster.namespace("null").await?;
+    // As kubectl sends it: what it applies is kept in an annotation and compared the next time.
+    let manifest = "
+apiVersion: skyward.dev/v1alpha1
+kind: Task
+metadata: {name: t}
+spec:
+  pool: p
+  suspend: true
+  function: {source: 'def main(*a, **k): pass', args: [null, {a: null, b: [null, 1]}], kwargs: {x: null}}
+";
+    space.apply(manifest).await?.ok()?;
+    space.apply(manifest).await?.ok()?;
+    // It drops nulls of maps from a new object; the operator finds them in that annotation.
+    let applied = api(&cluster.client, "Task", &space.name).get("t").await?;
+    let annotation = &applied.annotations()["kubectl.kubernetes.io/last-applied-configuration"];
+    assert!(annotation.contains(r#""args":[null,{"a":null,"b":[null,1]}],"kwargs":{"x":null}"#));
+    let args = ["-n", space.name.as_str(), "apply", "--server-side", "-f", "-"];
+    let other = manifest.replace("name: t}", "name: merged}");
+    let patience = std::time::Duration::from_secs(60);
+    cluster
+        .run("kubectl", &args, Some(&other), patience)
+        .await?
+        .ok()?;
+    let tasks = api(&cluster.client, "Task", &space.name);
+    let written = json!({ "args": [null, { "a": null, "b": [null, 1] }], "kwargs": { "x": null } });
+    let dropped = json!({ "args": [null, { "b": [null, 1] }], "kwargs": {} });
+    let labels = Patch::Merge(json!({ "metadata": { "labels": { "a": "b" } } }));
+    tasks.patch("t", &PatchParams::default(), &labels).await?;
+    let priority = Patch::Merge(json!({ "spec": { "priority": 3 } }));
+    tasks.patch("t", &PatchParams::default(), &priority).await?;
+    // As the operator writes it.
+    let status: Patch<Value> = Patch::Json(serde_json::from_value(
+        json!([{ "op": "add", "path": "/status", "value": { "phase": "Suspended", "attempt": 0 } }]),
+    )?);
+    tasks.patch_status("t", &PatchParams::default(), &status).await?;
+    assert_eq!(tasks.get("t").await?.data["status"]["phase"], "Suspended");
+    for (name, written) in [("t", &dropped), ("merged", &written)] {
+        let task = tasks.get(name).await?;
+        for part in ["args", "kwargs"] {
+            assert_eq!(task.data["spec"]["function"][part], written[part], "{name}");
+        }
+    }
+    for other in [
+        json!({ "args": [1] }),
+        json!({ "args": [null, { "b": [null, 2] }] }),
+        json!({ "kwargs": { "x": 1 } }),
+    ] {
+        let message = refusal(&cluster, "Task", &space.name, "t", json!({ "function": other })).await?;
+        let message = message.unwrap_or_default();
+        assert!(
+            message.contains("function cannot be changed"),
+            "{other}: {message}"
+        );
+    }
     space.finish().await
 }

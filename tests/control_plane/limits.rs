@@ -55,7 +55,7 @@ async fn sources_of_128_kib_are_taken_and_arguments_of_more_than_a_mib() -> Resu
         message.len()
     );
 
-    // Any JSON has no bound of ours; then those of Kubernetes hold.
+    // Free JSON has no bound of ours; then the bounds of Kubernetes hold.
     let with_args = |kib: usize| {
         let mut task = object("Task", "t", "{pool: p, function: {source: x, args: [x]}}")?;
         task.data["spec"]["function"]["args"] = json!(["x".repeat(kib * 1024)]);

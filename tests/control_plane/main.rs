@@ -4,5 +4,7 @@
 mod admission;
 mod changes;
 mod limits;
+mod manifests;
+mod records;
 mod serving;
 mod words;

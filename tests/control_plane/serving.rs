@@ -146,8 +146,8 @@ async fn columns_show_what_a_person_wants() -> Result<()> {
                 "PROVIDER",
                 "ACCELERATOR",
                 "READY",
-                "SPOT",
                 "PHASE",
+                "REASON",
                 "$/H",
                 "SPENT",
                 "AGE",
@@ -156,7 +156,13 @@ async fn columns_show_what_a_person_wants() -> Result<()> {
         (
             "tasks",
             &[
-                "NAME", "POOL", "MODE", "DONE", "STATUS", "RESTARTS", "DURATION", "AGE",
+                "NAME", "POOL", "MODE", "DONE", "STATUS", "REASON", "DURATION", "AGE",
+            ],
+        ),
+        (
+            "providers",
+            &[
+                "NAME", "TYPE", "READY", "OFFERS", "MACHINES", "$/H", "REASON", "AGE",
             ],
         ),
         (
@@ -175,7 +181,11 @@ async fn columns_show_what_a_person_wants() -> Result<()> {
         .create(&PostParams::default(), &task)
         .await?;
     for (kind, expected) in columns {
-        let raw = format!("/apis/skyward.dev/v1alpha1/namespaces/{}/{kind}", space.name);
+        let scope = match kind {
+            "providers" => String::new(),
+            _ => format!("namespaces/{}/", space.name),
+        };
+        let raw = format!("/apis/skyward.dev/v1alpha1/{scope}{kind}");
         let mut request = kube::api::Request::new(raw).list(&kube::api::ListParams::default())?;
         let table = "application/json;as=Table;g=meta.k8s.io;v=v1";
         request.headers_mut().insert("accept", table.parse()?);

@@ -41,6 +41,7 @@ if make -s demo KUBECONFIG="$KUBECONFIG_GIVEN" >"$WORK/out" 2>&1; then bad "a gi
 # As on a cluster that never saw us. What an operator left whose end was not in order has
 # nobody who would let go of it.
 k delete tasks.skyward.dev,pools.skyward.dev --all -A --timeout 60s >/dev/null 2>&1 || true
+k annotate providers.skyward.dev --all --overwrite skyward.dev/allow-deletion=true >/dev/null 2>&1 || true
 k delete providers.skyward.dev --all --timeout 20s >/dev/null 2>&1 || true
 "$SKYWARD_BIN_DIR/helm" --kubeconfig "$KUBECONFIG_GIVEN" uninstall skyward -n skyward-system --ignore-not-found --wait >/dev/null
 k delete namespace skyward-system demo-bystander --ignore-not-found >/dev/null
@@ -120,7 +121,7 @@ done
 tests/demo/readme.py "$SKYWARD_DEMO/kubeconfig"
 
 make -s demo-down >"$WORK/down" 2>&1 || bad "make demo-down on a given cluster" "$WORK/down"
-left=$(k get crd,clusterrole,clusterrolebinding,apiservice,namespace -o name | grep skyward || true)
+left=$(k get crd,clusterrole,clusterrolebinding,apiservice,validatingadmissionpolicy,namespace -o name | grep skyward || true)
 left+=$(k get rolebinding -n kube-system -o name | grep skyward || true)
 [ -z "$left" ] || bad "demo-down leaves nothing of the demo: $left"
 k get configmap -n demo-bystander theirs >/dev/null || bad "what is not the demo's stays"

@@ -51,6 +51,18 @@ for target in test e2e soak bench; do
   if said=$(timeout 60 make -s "$target" CLUSTER=kind 2>&1); then bad "make $target needs the local cluster" "$said"; fi
   [[ $said == *"it can only be local"* ]] || bad "make $target says that it needs the local cluster" "$said"
 done
+
+# A demo is up: a part of the local cluster runs, played by this script.
+mkdir -p "$SKYWARD_CACHE/demo" "$SKYWARD_CACHE/cluster/pids"
+echo local >"$SKYWARD_CACHE/demo/cluster"
+read -ra stat </proc/$$/stat
+printf '%s %s@%s\n' $$ "${stat[21]}" "$(cat /proc/sys/kernel/random/boot_id)" >"$SKYWARD_CACHE/cluster/pids/etcd"
+for target in test e2e soak bench; do
+  if said=$(timeout 60 make -s "$target" 2>&1); then bad "make $target leaves a demo alone" "$said"; fi
+  [[ $said == *"run 'make demo-down' first"* && $said != *===* ]] || bad "make $target says first that a demo is up" "$said"
+done
+rm -r "$SKYWARD_CACHE/demo" "$SKYWARD_CACHE/cluster"
+
 if said=$(timeout 60 make -s demo CLUSTER=given REGISTRY=127.0.0.1:1/x 2>&1); then bad "a cluster is given by name, or not at all" "$said"; fi
 [[ $said == *"it can be local or kind"* ]] || bad "the cluster that happens to be current is not a given one" "$said"
 

@@ -44,7 +44,7 @@ def commands(lines):
 def run(steps, kubeconfig):
     """What each command printed."""
     with tempfile.TemporaryDirectory() as home:
-        # The paths of the README are those of a person whose home is empty but for the demo.
+        # The README's paths are for a person whose home is empty but for the demo.
         cache = pathlib.Path(home, ".cache/skyward")
         (cache / "demo").mkdir(parents=True)
         (cache / "target").mkdir()

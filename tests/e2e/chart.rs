@@ -66,7 +66,7 @@ async fn the_chart_lives_through_install_upgrade_uninstall_and_install() -> Resu
     cluster.helm(&args).await?.ok()?;
     assert_eq!(
         shm_size(&cluster).await?,
-        "string",
+        "32",
         "the upgrade brought the new field"
     );
     let done = space.task_ended("through").await?.status.unwrap_or_default();
@@ -161,7 +161,8 @@ async fn roles(space: &Space) -> Result {
 
 /// Type of the field `shmSize` in the CRD of Pools, empty when there is no such field.
 async fn shm_size(cluster: &Cluster) -> Result<String> {
-    let path = "jsonpath={.spec.versions[0].schema.openAPIV3Schema.properties.spec.properties.shmSize.type}";
+    let path =
+        "jsonpath={.spec.versions[0].schema.openAPIV3Schema.properties.spec.properties.shmSize.maxLength}";
     cluster
         .kubectl(&["get", "crd", "pools.skyward.dev", "-o", path])
         .await?
@@ -206,7 +207,7 @@ async fn places(cluster: &Cluster) -> Result {
     for (place, words) in places {
         let refusal = rendered(cluster, &["--set", place, asked]).await?.refused()?;
         ensure!(refusal.contains(words), "{place}: {refusal}");
-        // Nothing is said to who asks no cluster, or wants none asked.
+        // Nothing is said without a cluster, or when the check is turned off.
         rendered(cluster, &["--set", place]).await?.ok()?;
         let unchecked = ["--set", place, "--set", "store.check=false", asked];
         rendered(cluster, &unchecked).await?.ok()?;
@@ -309,7 +310,17 @@ async fn config_default_brings_the_operator_without_helm_and_takes_it_away() -> 
         let (cluster, path) = (cluster.clone(), path.clone());
         tokio::spawn(async move { without_helm(&cluster, &path).await }).await
     };
-    // As its kustomization.yaml says: first what users made.
+    // As its kustomization.yaml says: first what users made. A story that failed leaves machines.
+    let allow = format!("{}=true", skyward_api::labels::ALLOW_DELETION);
+    cluster
+        .kubectl(&[
+            "annotate",
+            "providers.skyward.dev",
+            "--all",
+            "--overwrite",
+            &allow,
+        ])
+        .await?;
     cluster
         .kubectl(&["delete", "providers.skyward.dev", "--all", "--timeout=300s"])
         .await?
@@ -325,7 +336,7 @@ async fn config_default_brings_the_operator_without_helm_and_takes_it_away() -> 
         while namespaces.get_opt(OPERATOR_NAMESPACE).await?.is_some() {
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
-        let kinds = "crd,clusterrole,clusterrolebinding,apiservice,pv";
+        let kinds = "crd,clusterrole,clusterrolebinding,apiservice,validatingadmissionpolicy,validatingadmissionpolicybinding,pv";
         let listed = cluster.kubectl(&["get", kinds, "-o", "name"]).await?.ok()?;
         anyhow::Ok(
             listed

@@ -11,8 +11,8 @@ use tokio::sync::RwLock;
 
 use crate::story;
 
-/// The controller is one for all stories: those that kill it take turns. Who reads this is
-/// promised something that a controller which is killed cannot keep, such as an Event.
+/// The controller is one for all stories: stories that kill it take turns. A story that holds the
+/// read lock needs something that a killed controller cannot promise, such as an Event.
 pub(crate) static KILLING: RwLock<()> = RwLock::const_new(());
 
 async fn pod(space: &Space, machine: &Machine) -> Result<Pod> {

@@ -1,5 +1,5 @@
-//! Who leads, and what others notice of it: the operator is killed and its certificates
-//! vanish while somebody follows a log; it runs outside of the cluster; there are two of
+//! Which process leads, and what users notice of it: the operator is killed and its certificates
+//! vanish while a user follows a log; it runs outside of the cluster; there are two of
 //! it. This disturbs other stories, so it is a test program of its own.
 
 use std::{
@@ -14,12 +14,17 @@ use std::{
 
 use anyhow::{Context as _, bail};
 use futures::FutureExt as _;
-use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::{coordination::v1::Lease, core::v1::Secret};
 use kube::{Api, ResourceExt as _};
 use serde_json::json;
-use skyward_api::{Machine, TaskPhase};
+use skyward_api::{
+    Machine, Provider, TaskPhase,
+    condition::{READY, is_true},
+};
+use skyward_cloudsim::{Fault, Rule};
 use skyward_testkit::{
-    Cluster, NODE_IMAGE, OPERATOR_NAMESPACE, PATIENCE, Result, kill_controller, wait_controller_replaced,
+    Clouds, Cluster, Machines, NODE_IMAGE, OPERATOR_NAMESPACE, PATIENCE, Result, Space, kill_controller,
+    wait_controller_replaced,
 };
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
@@ -111,7 +116,7 @@ async fn who_follows_a_log_gets_each_line_once_whatever_befalls_the_operator() -
             }
             280 => {
                 // All leaves vanish; the next leader makes them anew, and the aggregated API
-                // finds them within half a minute, while it goes on with those it has.
+                // finds them within half a minute, while it goes on with the leaves it has.
                 used_before = certificate(&cluster).await?;
                 operator(&cluster, &["delete", "secret", "skyward-certs"]).await?;
                 let old = kill_controller(&cluster.client).await?;
@@ -157,12 +162,23 @@ async fn who_follows_a_log_gets_each_line_once_whatever_befalls_the_operator() -
 struct Controller {
     process: Child,
     probes: u16,
+    plans: u16,
     log: PathBuf,
 }
 
 impl Controller {
     async fn start(cluster: &Cluster, folder: &Path, name: &str, namespace: &str) -> Result<Self> {
-        let (probes, data) = (own_port()?, own_port()?);
+        Self::start_with(cluster, folder, name, namespace, &["--lease-duration=10s"]).await
+    }
+
+    async fn start_with(
+        cluster: &Cluster,
+        folder: &Path,
+        name: &str,
+        namespace: &str,
+        flags: &[&str],
+    ) -> Result<Self> {
+        let (probes, metrics, plans, data) = (own_port()?, own_port()?, own_port()?, own_port()?);
         let log = folder.join(format!("{name}.log"));
         let agent = std::env::var("SKYWARD_AGENT").context("SKYWARD_AGENT is not set; run `make test`")?;
         let agents = folder.join("agents").join(std::env::consts::ARCH);
@@ -172,9 +188,12 @@ impl Controller {
         }
         let process = Command::new(program("skyward")?)
             .args(["controller", "--namespace", namespace, "--identity", name])
-            .args(["--lease-duration", "10s", "--log-format", "pretty"])
+            .args(["--log-format", "pretty"])
+            .args(flags)
             .args(["--pod-ip", &this_machine(cluster).await?])
-            .args(["--metrics-address", &format!("127.0.0.1:{probes}")])
+            .args(["--health-address", &format!("127.0.0.1:{probes}")])
+            .args(["--metrics-address", &format!("127.0.0.1:{metrics}")])
+            .args(["--debug-address", &format!("127.0.0.1:{plans}")])
             .args(["--data-address", &format!("0.0.0.0:{data}")])
             .args(["--node-image", &std::env::var(NODE_IMAGE)?])
             .arg("--store-dir")
@@ -188,12 +207,17 @@ impl Controller {
             .stderr(fs::File::create(&log)?)
             .kill_on_drop(true)
             .spawn()?;
-        Ok(Self { process, probes, log })
+        Ok(Self {
+            process,
+            probes,
+            plans,
+            log,
+        })
     }
 
-    /// What the readiness probe gets.
-    async fn ready(&self) -> Option<(u16, String)> {
-        let mut stream = TcpStream::connect(("127.0.0.1", self.probes)).await.ok()?;
+    /// What is said of its readiness on that port.
+    async fn ready(&self, port: u16) -> Option<(u16, String)> {
+        let mut stream = TcpStream::connect(("127.0.0.1", port)).await.ok()?;
         let request = "GET /readyz HTTP/1.1\r\nHost: probe\r\nConnection: close\r\n\r\n";
         stream.write_all(request.as_bytes()).await.ok()?;
         let mut answer = String::new();
@@ -202,13 +226,18 @@ impl Controller {
         Some((code, answer.split_once("\r\n\r\n")?.1.to_owned()))
     }
 
-    /// Waits until the probe answers that, with those words.
+    /// Waits until the probe answers that, and a user who may port-forward reads those words; the
+    /// probe itself says nothing of them.
     async fn wait_ready(&self, code: u16, words: &str) -> Result {
         until(&format!("{code} {words}"), PATIENCE, async || {
-            let answer = self.ready().await;
-            Ok(answer
-                .filter(|(is, text)| *is == code && text.contains(words))
-                .map(drop))
+            let (probe, page) = (self.ready(self.probes).await, self.ready(self.plans).await);
+            let says = |answer: &Option<(u16, String)>, words: &str| {
+                answer
+                    .as_ref()
+                    .is_some_and(|(is, text)| *is == code && text.contains(words))
+            };
+            let word = if code == 200 { "ok" } else { "not ready" };
+            Ok((says(&probe, word) && says(&page, words)).then_some(()))
         })
         .await
         .with_context(|| self.said())
@@ -244,7 +273,7 @@ async fn this_machine(cluster: &Cluster) -> Result<String> {
     Ok(host.rsplit_once(':').map_or(host, |(host, _)| host).to_owned())
 }
 
-/// A port that nobody else gets before the process binds it: below those that the kernel
+/// A port that nobody else gets before the process binds it: below the ports that the kernel
 /// gives to connections.
 fn own_port() -> Result<u16> {
     static NEXT: AtomicU16 = AtomicU16::new(17_000);
@@ -267,30 +296,33 @@ async fn holder(cluster: &Cluster) -> Result<String> {
 
 const DEPLOYMENT: &str = "deployment/skyward-controller";
 
-#[tokio::test]
-async fn outside_of_the_cluster_a_paused_leader_is_followed_and_a_second_installation_waits() -> Result {
+/// A story of controllers that run beside the cluster while none runs in it.
+async fn without_operator(name: &str, story: impl AsyncFnOnce(&Cluster, &Path) -> Result) -> Result {
     let _turn = TURN.lock().await;
     let cluster = Cluster::connect().await?;
     skyward_testkit::install(&cluster).await?;
-    let folder = std::env::temp_dir().join(format!("skyward-outside-{}", std::process::id()));
+    let folder = std::env::temp_dir().join(format!("skyward-{name}-{}", std::process::id()));
     fs::create_dir_all(&folder)?;
     operator(&cluster, &["scale", DEPLOYMENT, "--replicas=0"]).await?;
+    let label = "app.kubernetes.io/component=controller";
+    let gone = ["wait", "--for=delete", "pod", "-l", label, "--timeout=300s"];
+    operator(&cluster, &gone).await?;
     // A failed assertion must not keep the operator from coming back.
-    let story = AssertUnwindSafe(outside(&cluster, &folder)).catch_unwind().await;
+    let told = AssertUnwindSafe(story(&cluster, &folder)).catch_unwind().await;
     operator(&cluster, &["scale", DEPLOYMENT, "--replicas=1"]).await?;
     operator(&cluster, &["rollout", "status", DEPLOYMENT, "--timeout=300s"]).await?;
     fs::remove_dir_all(&folder)?;
-    story.unwrap_or_else(|failure| std::panic::resume_unwind(failure))
+    told.unwrap_or_else(|failure| std::panic::resume_unwind(failure))
+}
+
+#[tokio::test]
+async fn outside_of_the_cluster_a_paused_leader_is_followed_and_a_second_installation_waits() -> Result {
+    without_operator("outside", outside).await
 }
 
 async fn outside(cluster: &Cluster, folder: &Path) -> Result {
-    let label = "app.kubernetes.io/component=controller";
-    operator(
-        cluster,
-        &["wait", "--for=delete", "pod", "-l", label, "--timeout=300s"],
-    )
-    .await?;
     let space = cluster.namespace("outside").await?;
+    lease_of_an_editor(&space).await?;
     let mut first = Controller::start(cluster, folder, "outside-1", OPERATOR_NAMESPACE).await?;
     first.wait_ready(200, "").await?;
     assert_eq!(holder(cluster).await?, "outside-1");
@@ -311,7 +343,7 @@ async fn outside(cluster: &Cluster, folder: &Path) -> Result {
     let mut second = Controller::start(cluster, folder, "outside-2", OPERATOR_NAMESPACE).await?;
     second.wait_ready(200, "").await?;
     assert_eq!(holder(cluster).await?, "outside-1");
-    // Another installation is not ready, and says why.
+    // Another installation is not ready, and says why. Whatever Lease stands in its namespace.
     let mut stranger = Controller::start(cluster, folder, "stranger", &space.name).await?;
     let why = format!("another installation leads this cluster, in the namespace \"{OPERATOR_NAMESPACE}\"");
     stranger.wait_ready(503, &why).await?;
@@ -368,5 +400,171 @@ async fn outside(cluster: &Cluster, folder: &Path) -> Result {
     second.signal("-TERM")?;
     assert_eq!(second.ended(60).await?, Some(0), "{}", second.said());
     assert_eq!(holder(cluster).await?, "", "the Lease is released");
+    Ok(())
+}
+
+/// A user with Kubernetes' role `edit` in a namespace makes our Lease there, for 68 years.
+async fn lease_of_an_editor(space: &Space) -> Result {
+    let user = "editor-of-one-namespace";
+    let bind = [
+        "create",
+        "rolebinding",
+        "editor",
+        "--clusterrole=edit",
+        "--user",
+        user,
+    ];
+    space.kubectl(&bind).await?.ok()?;
+    let lease = json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": {"name": "skyward-controller", "namespace": space.name},
+        "spec": {"holderIdentity": "x", "leaseDurationSeconds": i32::MAX, "leaseTransitions": 1},
+    });
+    let file = std::env::temp_dir().join(format!("{}-lease.json", space.name));
+    fs::write(&file, lease.to_string())?;
+    let path = file.to_string_lossy().into_owned();
+    let made = space.kubectl(&["create", "-f", &path, "--as", user]).await?.ok();
+    fs::remove_file(&file)?;
+    made.map(drop)
+}
+
+#[tokio::test]
+async fn a_namespace_editor_stops_no_operator_that_restarts() -> Result {
+    let _turn = TURN.lock().await;
+    let cluster = Cluster::connect().await?;
+    skyward_testkit::install(&cluster).await?;
+    let space = cluster.namespace("editor").await?;
+    lease_of_an_editor(&space).await?;
+    operator(&cluster, &["rollout", "restart", DEPLOYMENT]).await?;
+    // Ready means: it leads, and its watches are synced.
+    operator(&cluster, &["rollout", "status", DEPLOYMENT, "--timeout=60s"]).await?;
+    space.pool("p", 1, json!({})).await?;
+    space.pool_ready("p").await?;
+    space.finish().await
+}
+
+/// The command that the readiness probe names.
+const UNCLAIM: [&str; 4] = ["annotate", "crd", "pools.skyward.dev", "skyward.dev/leader-"];
+
+#[tokio::test]
+async fn another_installation_takes_over_when_the_one_that_led_is_gone_and_what_it_did_is_undone_by_hand()
+-> Result {
+    without_operator("gone", async |cluster: &Cluster, folder: &Path| {
+        let space = cluster.namespace("gone").await?;
+        let mut first = Controller::start(cluster, folder, "gone-1", OPERATOR_NAMESPACE).await?;
+        first.wait_ready(200, "").await?;
+        let mut other = Controller::start(cluster, folder, "gone-2", &space.name).await?;
+        let why = format!("in the namespace \"{OPERATOR_NAMESPACE}\"");
+        other.wait_ready(503, &why).await?;
+        // Its definition is replaced: the claim is lost, and stands there again.
+        cluster.kubectl(&UNCLAIM).await?.ok()?;
+        until("the claim stands there again", 30, async || {
+            Ok(claim(cluster).await?.contains(OPERATOR_NAMESPACE).then_some(()))
+        })
+        .await?;
+        other.wait_ready(503, &why).await?;
+        first.signal("-KILL")?;
+        first.ended(10).await?;
+        let began = Instant::now();
+        // Four times its own 10 s, from the last renewal on.
+        other.wait_ready(200, "").await?;
+        assert!(began.elapsed() > Duration::from_secs(25), "{:?}", began.elapsed());
+        assert!(claim(cluster).await?.contains(&space.name));
+        // What led comes back, and stands by until somebody says that it leads.
+        let mut back = Controller::start(cluster, folder, "gone-3", OPERATOR_NAMESPACE).await?;
+        back.wait_ready(503, &format!("in the namespace \"{}\"", space.name))
+            .await?;
+        other.signal("-TERM")?;
+        assert_eq!(other.ended(60).await?, Some(0), "{}", other.said());
+        cluster.kubectl(&UNCLAIM).await?.ok()?;
+        back.wait_ready(200, "").await?;
+        space.finish().await?;
+        back.signal("-TERM")?;
+        assert_eq!(back.ended(60).await?, Some(0), "{}", back.said());
+        Ok(())
+    })
+    .await
+}
+
+/// The claim to lead, as the definition has it.
+async fn claim(cluster: &Cluster) -> Result<String> {
+    let path = "jsonpath={.metadata.annotations.skyward\\.dev/leader}";
+    let get = ["get", "crd", "pools.skyward.dev", "-o", path];
+    cluster.kubectl(&get).await?.ok()
+}
+
+#[tokio::test]
+async fn a_leader_that_stood_still_between_its_look_and_its_order_orders_nothing_more() -> Result {
+    without_operator("still", stood_still).await
+}
+
+async fn stood_still(cluster: &Cluster, folder: &Path) -> Result {
+    let space = cluster.namespace("still").await?;
+    let credentials = space.name.clone();
+    let clouds = Clouds::start(cluster, &[("verda", Machines::Memory)]).await?;
+    let (sim, account) = (clouds.sim("verda"), "100000000010");
+    let keys = clouds.open_account("verda", account, &space.name);
+    let secret = json!({
+        "apiVersion": "v1", "kind": "Secret", "stringData": keys,
+        "metadata": {"name": space.name, "namespace": OPERATOR_NAMESPACE},
+    });
+    space.cluster.apply(&secret.to_string()).await?.ok()?;
+    // As flags, not as values of the chart.
+    let values = clouds.operator_values();
+    let mut flags: Vec<&str> = values
+        .iter()
+        .filter_map(|value| value.split_once("]="))
+        .map(|(_, flag)| flag)
+        .collect();
+    flags.push("--lease-duration=5s");
+    let start = async |name| Controller::start_with(cluster, folder, name, OPERATOR_NAMESPACE, &flags).await;
+    let mut first = start("still-1").await?;
+    first.wait_ready(200, "").await?;
+    let spec = json!({"credentialsSecretRef": {"name": space.name}, "verda": {"requestTimeout": "44s"}});
+    let provider = space.provider("verda", spec).await?;
+    let providers: Api<Provider> = Api::all(cluster.client.clone());
+    until("the account answers", PATIENCE, async || {
+        let status = providers.get(&provider).await?.status.unwrap_or_default();
+        Ok(is_true(&status.conditions, READY).then_some(()))
+    })
+    .await?;
+    let mut second = start("still-2").await?;
+    second.wait_ready(200, "").await?;
+
+    // The look before the order takes 30 s; in it the leader is stopped.
+    sim.fault(Rule::always("instances.list", Fault::Latency { millis: 30_000 }));
+    let looks = sim.calls("instances.list");
+    let asked = json!({"provider": provider});
+    space.pool("p", 1, asked).await?;
+    until("the order is looked for", PATIENCE, async || {
+        Ok((space.count::<Machine>().await? == 1 && sim.calls("instances.list") > looks).then_some(()))
+    })
+    .await?;
+    first.signal("-STOP")?;
+    sim.clear_faults();
+    until("the second leads", PATIENCE, async || {
+        Ok((holder(cluster).await? == "still-2").then_some(()))
+    })
+    .await?;
+    let orders = || sim.calls("instances.create");
+    assert_eq!(orders(), 0, "the first has ordered before it was stopped");
+    until("the second orders", PATIENCE, async || {
+        Ok((orders() > 0).then_some(()))
+    })
+    .await?;
+    // It has its answer, within the time that an order may take, and goes on where it was.
+    first.signal("-CONT")?;
+    assert_eq!(first.ended(60).await?, Some(1), "{}", first.said());
+    assert_eq!(orders(), 1, "{}", first.said());
+    let billed = sim.meter(|meter| meter.billed_now().len());
+    assert_eq!(billed, 1);
+    assert_eq!(space.count::<Machine>().await?, 1);
+
+    space.finish().await?;
+    assert_eq!(sim.meter(|meter| meter.billed_now().len()), 0);
+    let secrets: Api<Secret> = Api::namespaced(cluster.client.clone(), OPERATOR_NAMESPACE);
+    secrets.delete(&credentials, &Default::default()).await?;
+    second.signal("-TERM")?;
+    assert_eq!(second.ended(60).await?, Some(0), "{}", second.said());
     Ok(())
 }

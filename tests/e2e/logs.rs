@@ -1,4 +1,4 @@
-//! Logs and results, and who may read them.
+//! Logs and results, and the users who may read them.
 
 use serde_json::json;
 use skyward_api::TaskPhase;
@@ -79,6 +79,75 @@ async fn follow_shows_lines_as_they_come_and_ends_with_the_task() -> Result {
     space.finish().await
 }
 
+const MISSING: &str = " bytes of this log are missing here: more than the Pool's logs.limit was printed ---";
+
+/// The numbers that were printed, and how many bytes are said to be missing between them.
+fn numbers_and_missing(log: &str) -> Result<(Vec<u64>, Vec<u64>)> {
+    let (mut numbers, mut missing) = (Vec::new(), Vec::new());
+    for line in log.lines() {
+        match line
+            .strip_prefix("--- ")
+            .and_then(|line| line.strip_suffix(MISSING))
+        {
+            Some(bytes) => missing.push(bytes.replace(',', "").parse()?),
+            None => numbers.push(line.parse()?),
+        }
+    }
+    Ok((numbers, missing))
+}
+
+#[tokio::test]
+async fn a_run_that_prints_more_than_its_limit_keeps_its_beginning_and_its_end() -> Result {
+    let space = story("log-limit").await?;
+    space.pool("p", 1, json!({"logs": {"limit": "1Mi"}})).await?;
+    // About 150 MB as it is stored, as fast as the machine takes it; then more, slowly.
+    let source = "def main():\n    import time\n    for n in range(1, 6_000_001):\n        print(n)\n    for n in range(6_000_001, 6_000_021):\n        print(n, flush=True)\n        time.sleep(0.2)\n    return 'done'\n";
+    space
+        .task("much", "p", json!({"function": {"source": source}}))
+        .await?;
+    let plugin = |args: &'static [&'static str]| {
+        let (cluster, namespace) = (space.cluster.clone(), space.name.clone());
+        async move {
+            let mut all = vec!["skyward", "-n", namespace.as_str()];
+            all.extend_from_slice(args);
+            cluster.kubectl(&all).await
+        }
+    };
+    // Read while it prints, and once all of it is in the store.
+    let followed = plugin(&["logs", "-f", "much"]).await?.ok()?;
+    let done = space.task_ended("much").await?.status.unwrap_or_default();
+    assert_eq!(done.phase, Some(TaskPhase::Succeeded), "{done:#?}");
+    let stored = plugin(&["logs", "much"]).await?.ok()?;
+    for log in [&followed, &stored] {
+        let (numbers, missing) = numbers_and_missing(log)?;
+        assert_eq!(numbers.first(), Some(&1));
+        assert_eq!(numbers.last(), Some(&6_000_020));
+        assert!(
+            numbers.is_sorted_by(|one, next| one < next),
+            "no line comes twice"
+        );
+        let jumps = numbers.windows(2).filter(|pair| pair[1] > pair[0] + 1).count();
+        assert_eq!(jumps, missing.len(), "{missing:?}");
+        assert!(missing.iter().sum::<u64>() > 50_000_000, "{missing:?}");
+    }
+    assert!(stored.len() < 32 << 20, "{} bytes", stored.len());
+    let tail = plugin(&["logs", "much", "--tail", "3"]).await?.ok()?;
+    assert_eq!(tail, "6000018\n6000019\n6000020\n");
+    let path = format!(
+        "/apis/subresources.skyward.dev/v1alpha1/namespaces/{}/tasks/much/log?format=records",
+        space.name
+    );
+    let records = space.cluster.kubectl(&["get", "--raw", &path]).await?.ok()?;
+    assert!(
+        records
+            .lines()
+            .any(|line| line.starts_with("~ 1 0 ") && line.ends_with(" limit"))
+    );
+    let value = plugin(&["results", "much", "-o", "raw"]).await?.ok()?;
+    assert_eq!(value.trim(), "\"done\"");
+    space.finish().await
+}
+
 #[tokio::test]
 async fn who_lacks_the_right_gets_403() -> Result {
     let space = story("rbac").await?;
@@ -133,5 +202,45 @@ async fn who_lacks_the_right_gets_403() -> Result {
         .await?
         .refused()?;
     assert!(error.to_lowercase().contains("forbidden"), "{error}");
+    space.finish().await
+}
+
+#[tokio::test]
+async fn several_tasks_are_read_at_once_by_name_and_by_label() -> Result {
+    let space = story("several").await?;
+    space.pool("p", 1, json!({})).await?;
+    for name in ["one", "two"] {
+        space
+            .create_json(json!({"apiVersion": "skyward.dev/v1alpha1", "kind": "Task",
+                "metadata": {"name": name, "labels": {"sweep": "lr"}},
+                "spec": {"pool": "p", "function": {"source": format!("def main():\n    print('{name} ran')\n    return '{name}'\n")}}}))
+            .await?;
+    }
+    let plugin = |args: &'static [&'static str]| {
+        let (cluster, namespace) = (space.cluster.clone(), space.name.clone());
+        async move {
+            let all = [&["skyward", "-n", namespace.as_str()], args].concat();
+            cluster.kubectl(&all).await
+        }
+    };
+    let log = plugin(&["logs", "-f", "-l", "sweep=lr"]).await?.ok()?;
+    let mut lines: Vec<&str> = log.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["[one/0] one ran", "[two/0] two ran"]);
+    let results = plugin(&["results", "-l", "sweep=lr", "-o", "json"]).await?.ok()?;
+    let results: serde_json::Value = serde_json::from_str(&results)?;
+    assert_eq!(
+        (&results["one"][0]["value"], &results["two"][0]["value"]),
+        (&json!("one"), &json!("two"))
+    );
+    // One that is not there keeps no other from being shown.
+    let half = plugin(&["logs", "one", "absent"]).await?;
+    assert_eq!(half.code, Some(1), "{half:?}");
+    assert_eq!(half.stdout.trim(), "[one/0] one ran");
+    assert!(half.stderr.contains("absent"), "{}", half.stderr);
+    let error = plugin(&["logs", "-f", "one", "two", "--max-log-requests", "1"])
+        .await?
+        .refused()?;
+    assert!(error.contains("--max-log-requests"), "{error}");
     space.finish().await
 }

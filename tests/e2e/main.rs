@@ -5,10 +5,11 @@
 //! - [`tasks`]: commands, scripts, functions, placement, queue, cancel, suspend.
 //! - [`nasty`]: Tasks that misbehave on purpose.
 //! - [`pools`]: life of Pools and bad Pools.
-//! - [`logs`]: logs, results, and who may read them.
+//! - [`logs`]: logs, results, and the users who may read them.
 //! - [`results`]: large return values, and how long they are kept.
 //! - [`packages`]: what a Pool's image puts on its machines.
-//! - [`secrets`]: Secrets that are missing or go.
+//! - [`secrets`]: Secrets that are missing or go; [`canary`]: where their values are not.
+//! - [`strangers`]: what a client that reaches the operator's Pods is shown.
 //! - [`sweep`]: what belongs to nothing is found and deleted.
 //! - [`view`]: columns, autoscalers, long names; what a Task sees of itself.
 //! - [`crash`]: what is killed must not lose, double or leak anything.
@@ -16,6 +17,7 @@
 //! Stories that nothing else can run beside are in `chart.rs`, `leadership.rs` and
 //! `operator.rs`.
 
+mod canary;
 mod crash;
 mod logs;
 mod nasty;
@@ -24,6 +26,7 @@ mod pools;
 mod results;
 mod samples;
 mod secrets;
+mod strangers;
 mod sweep;
 mod tasks;
 mod view;

@@ -3,7 +3,7 @@
 
 use serde_json::json;
 use skyward_api::{TaskPhase, TaskStatus};
-use skyward_testkit::{Result, Space, kill_controller, wait_controller_replaced};
+use skyward_testkit::{Result, Space, impostor, kill_controller, wait_controller_replaced};
 
 use crate::story;
 
@@ -82,6 +82,42 @@ async fn a_task_that_attacks_its_machine_hurts_only_itself() -> Result {
     let done = run(&space, "bomb", bomb).await?;
     assert_eq!(done.phase, Some(TaskPhase::Failed), "{done:#?}");
     next_one_works(&space, "after-bomb").await?;
+    space.finish().await
+}
+
+/// The kernel kills the work alone, or, where the node's kubelet has it so (`memory.oom.group`),
+/// the whole container, which is then another machine: the Task is told the same.
+#[tokio::test]
+async fn a_task_that_takes_all_memory_is_told_so_and_does_not_run_again() -> Result {
+    let space = story("memory").await?;
+    let memory = json!({"requests": {"memory": "64Mi"}, "limits": {"memory": "256Mi"}});
+    let provider = space
+        .provider("p", json!({"container": {"resources": memory}}))
+        .await?;
+    space.pool("p", 1, json!({"provider": provider})).await?;
+    let hungry = "x = b''\nwhile True: x += b'x' * 1000000";
+    for (name, command) in [
+        ("itself", json!(["python3", "-c", hungry])),
+        (
+            "shell",
+            json!(["bash", "-c", "python3 -c \"$1\"; exit $?", "-", hungry]),
+        ),
+    ] {
+        let spec = json!({"command": command, "retries": {"onInterruption": 3}});
+        let done = run(&space, name, spec).await?;
+        assert_eq!(
+            (done.phase, done.reason.as_str(), done.attempt, done.interruptions),
+            (Some(TaskPhase::Failed), "OutOfMemory", 1, 0),
+            "{done:#?}"
+        );
+        let next = run(
+            &space,
+            &format!("after-{name}"),
+            json!({"command": ["echo", "fine"]}),
+        )
+        .await?;
+        assert_eq!(next.phase, Some(TaskPhase::Succeeded), "{next:#?}");
+    }
     space.finish().await
 }
 
@@ -171,5 +207,45 @@ async fn a_new_controller_gets_the_result_from_a_machine_whose_disk_is_full() ->
         "{done:#?}"
     );
     next_one_works(&space, "after").await?;
+    space.finish().await
+}
+
+#[tokio::test]
+async fn a_machine_whose_agent_is_replaced_is_given_up_and_another_takes_its_place() -> Result {
+    let space = story("liar").await?;
+    space.pool("p", 1, json!({"worker": {"user": "root"}})).await?;
+    space.pool("honest", 1, json!({})).await?;
+    space.pool_ready("p").await?;
+    let first = space.ready_machines("p").await?[0].spec.attempt;
+    let beside = json!({"script": {"source": "for i in $(seq 60); do echo tick-$i; sleep 0.5; done"}});
+    space.task("beside", "honest", beside).await?;
+    space.task_phase("beside", TaskPhase::Running).await?;
+    let liar = json!({
+        "retries": {"onInterruption": 0},
+        "script": {"interpreter": "python", "source": impostor::announces(60 << 20)},
+    });
+    let done = run(&space, "liar", liar).await?;
+    assert_eq!(
+        (done.phase, done.reason.as_str()),
+        (Some(TaskPhase::Failed), "Interrupted"),
+        "{done:#?}"
+    );
+    space
+        .told(&["MachineFailed", "a message of 62914560 bytes"])
+        .await?;
+
+    let after = run(&space, "after", json!({"command": ["echo", "fine"]})).await?;
+    assert_eq!(after.phase, Some(TaskPhase::Succeeded), "{after:#?}");
+    assert!(
+        space.ready_machines("p").await?[0].spec.attempt > first,
+        "another machine took its place"
+    );
+    let beside = space
+        .task_ended_within("beside", 120)
+        .await?
+        .status
+        .unwrap_or_default();
+    assert_eq!(beside.phase, Some(TaskPhase::Succeeded), "{beside:#?}");
+    assert_eq!(beside.interruptions, 0, "nobody else noticed");
     space.finish().await
 }

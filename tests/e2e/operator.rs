@@ -1,6 +1,8 @@
 //! Stories that take the operator away for a while: a program of its own, so that the
 //! other stories do not stand still meanwhile. Its stories take turns.
 
+mod epochs;
+
 use std::{
     fs,
     os::unix::fs::PermissionsExt as _,
@@ -347,4 +349,136 @@ async fn of_two_controllers_one_leads_and_the_other_takes_over() -> Result {
     drop(restore);
     rolled_out(&space.cluster).await?;
     space.finish().await
+}
+
+#[tokio::test]
+async fn a_namespace_that_is_not_served_says_so_and_the_served_one_works() -> Result {
+    let _turn = TURN.lock().await;
+    let served = story("served").await?;
+    let other = served.cluster.namespace("not-served").await?;
+    let only = [format!("namespaces={{{}}}", served.name)];
+    skyward_testkit::install_with(&served.cluster, &only).await?;
+    let told = one_namespace(&served, &other).await;
+    // Whatever came of it, the other stories need all namespaces.
+    skyward_testkit::install_with(&served.cluster, &[]).await?;
+    told?;
+    // Both go on by themselves.
+    let done = other.task_ended("t").await?.status.unwrap_or_default();
+    assert_eq!(done.phase, Some(TaskPhase::Succeeded), "{done:#?}");
+    other.finish().await?;
+    served.finish().await
+}
+
+/// The operator has rights in the first of these alone.
+async fn one_namespace(served: &Space, other: &Space) -> Result {
+    for space in [served, other] {
+        space.pool("p", 1, json!({})).await?;
+        space.task("t", "p", json!({"command": ["true"]})).await?;
+    }
+    let done = served.task_ended("t").await?.status.unwrap_or_default();
+    anyhow::ensure!(done.phase == Some(TaskPhase::Succeeded), "{done:#?}");
+    other
+        .wait("p", "NamespaceNotServed", PATIENCE, |pool: &Pool| {
+            let status = pool.status.clone().unwrap_or_default();
+            status
+                .conditions
+                .iter()
+                .any(|c| c.type_ == "Stalled" && c.reason == "NamespaceNotServed")
+        })
+        .await?;
+    other
+        .wait("t", "NamespaceNotServed", PATIENCE, |task: &Task| {
+            task.status
+                .as_ref()
+                .is_some_and(|s| s.reason == "NamespaceNotServed")
+        })
+        .await?;
+    anyhow::ensure!(other.count::<Machine>().await? == 0, "nothing was ordered there");
+    // A lost Pod of the served one is seen by its own watch.
+    let machine = served.ready_machines("p").await?.remove(0).name_any();
+    served
+        .kubectl(&["delete", "pod", &machine, "--wait=false"])
+        .await?
+        .ok()?;
+    served.wait_gone::<Machine>(&machine, PATIENCE).await
+}
+
+/// The log of a Task, as `kubectl` alone gets it.
+async fn log_of(space: &Space, task: &str) -> Result<String> {
+    let path = format!(
+        "/apis/subresources.skyward.dev/v1alpha1/namespaces/{}/tasks/{task}/log",
+        space.name
+    );
+    space.kubectl(&["get", "--raw", &path]).await?.ok()
+}
+
+#[tokio::test]
+async fn a_namespace_that_prints_too_much_fills_its_own_part_of_the_store_and_nobody_elses() -> Result {
+    let _turn = TURN.lock().await;
+    let loud = story("loud").await?;
+    let quiet = loud.cluster.namespace("quiet").await?;
+    let cluster = loud.cluster.clone();
+    let restore = Restore::new(&cluster, &["rollout", "undo", DEPLOYMENT]);
+    let narrow = ["store.quotaPerNamespace=4Mi", "store.holdFor=60s"].map(str::to_owned);
+    skyward_testkit::install_with(&cluster, &narrow).await?;
+    rolled_out(&cluster).await?;
+    for space in [&loud, &quiet] {
+        space.pool("p", 1, json!({"worker": {"concurrency": 2}})).await?;
+        space.pool_ready("p").await?;
+    }
+    let prints = |bytes: u32| json!({"script": {"source": format!("yes 0123456789 | head -c {bytes}; echo; echo the-end")}});
+    let returns = json!({"function": {"source": "def main():\n    return 'x' * 3_000_000\n"}});
+
+    loud.task("prints", "p", prints(12_000_000)).await?;
+    let done = loud.task_ended("prints").await?.status.unwrap_or_default();
+    assert_eq!(done.phase, Some(TaskPhase::Succeeded), "{done:#?}");
+    assert!(done.results[0].log_tail.contains("the-end"), "{done:#?}");
+    let log = log_of(&loud, "prints").await?;
+    assert!(log.len() < 5_000_000, "{} bytes", log.len());
+    let last = log.lines().last().unwrap_or_default();
+    assert!(
+        last.contains("[skyward] the log ends here") && last.contains(&loud.name),
+        "{last}"
+    );
+
+    loud.task("held", "p", returns.clone()).await?;
+    let message = loud
+        .condition::<Task>("held", "Running", "StoreQuotaExceeded")
+        .await?;
+    assert!(
+        message.contains("store.quotaPerNamespace") && message.contains("delete Tasks"),
+        "{message}"
+    );
+    // Meanwhile the other namespace has all of its own.
+    quiet.task("prints", "p", prints(200_000)).await?;
+    quiet.task("returns", "p", returns.clone()).await?;
+    for task in ["prints", "returns"] {
+        let done = quiet.task_ended(task).await?.status.unwrap_or_default();
+        assert_eq!(done.phase, Some(TaskPhase::Succeeded), "{task}: {done:#?}");
+    }
+    assert!(log_of(&quiet, "prints").await?.ends_with("the-end\n"));
+    let held = loud
+        .task_ended_within("held", 240)
+        .await?
+        .status
+        .unwrap_or_default();
+    assert_eq!(
+        (held.phase, held.reason.as_str()),
+        (Some(TaskPhase::Failed), "ResultNotStored"),
+        "{held:#?}"
+    );
+    loud.told(&["RunHeldUp", "TaskFailed"]).await?;
+
+    // Room appears before the hold is over: the value is stored.
+    loud.task("waits", "p", returns).await?;
+    loud.condition::<Task>("waits", "Running", "StoreQuotaExceeded")
+        .await?;
+    loud.kubectl(&["delete", "task", "prints"]).await?.ok()?;
+    let done = loud.task_ended("waits").await?.status.unwrap_or_default();
+    assert_eq!(done.phase, Some(TaskPhase::Succeeded), "{done:#?}");
+
+    drop(restore);
+    rolled_out(&cluster).await?;
+    quiet.finish().await?;
+    loud.finish().await
 }

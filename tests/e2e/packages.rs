@@ -8,7 +8,7 @@ use skyward_testkit::{PackageIndex, Result, Space, package_index};
 use crate::story;
 
 /// The certificates that Pods must trust to reach the index, as the Pool names them.
-async fn certificates(space: &Space, index: &PackageIndex) -> Result {
+pub(crate) async fn certificates(space: &Space, index: &PackageIndex) -> Result {
     // Too large for what `kubectl apply` remembers in an annotation.
     let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "proxy"},
         "data": {"ca.crt": index.ca_bundle}});
@@ -127,5 +127,59 @@ async fn images_that_cannot_be_prepared_say_which_step_and_why() -> Result {
     for words in ["shell_vars", "BROKEN", "exit code 3", "to-err"] {
         assert!(message.contains(words), "{words} in: {message}");
     }
+    space.finish().await
+}
+
+/// Where no index is in reach it is that which fails, in the same way on each machine.
+#[tokio::test]
+async fn a_package_that_does_not_exist_costs_two_machines_and_its_log_says_why() -> Result {
+    let space = story("typo").await?;
+    let typo = json!({"image": {"pip": ["no-such-package-xyz"]}, "provisionRetryDelay": "1s"});
+    space.pool("p", 1, typo).await?;
+    let message = space.condition::<Pool>("p", "Stalled", "BootstrapFailed").await?;
+    assert!(
+        message.contains("packages") && message.contains("failed in the same way"),
+        "{message}"
+    );
+    let pool = space.api::<Pool>().get("p").await?;
+    let status = pool.status.unwrap_or_default();
+    assert_eq!(status.last_attempt, 2, "two machines and no third: {status:#?}");
+    assert_eq!(status.reason, "BootstrapFailed: 2/10 tries failed");
+    let columns = space.kubectl(&["get", "pools"]).await?.ok()?;
+    assert!(
+        columns.contains("BootstrapFailed: 2/10 tries failed"),
+        "{columns}"
+    );
+    space.told(&["BootstrapFailed", "PoolStalled"]).await?;
+
+    // Each is gone or going, and what it printed is there, for those who may read logs.
+    let (_, rest) = message.split_once("machine/").unwrap_or_default();
+    let machine = rest.split('`').next().unwrap_or_default();
+    let plugin = ["skyward", "-n", space.name.as_str(), "logs"];
+    let named = format!("machine/{machine}");
+    let read = [&plugin[..], &[named.as_str()]].concat();
+    let log = space.cluster.kubectl(&read).await?.ok()?;
+    assert!(
+        log.contains("probe ---") && log.contains("packages ---"),
+        "{machine}: {log}"
+    );
+    let last = [&plugin[..], &[named.as_str(), "--tail", "1"]].concat();
+    assert_eq!(space.cluster.kubectl(&last).await?.ok()?.lines().count(), 1);
+    let user = format!("system:serviceaccount:{}:default", space.name);
+    let stranger = [&read[..], &["--as", user.as_str()]].concat();
+    let error = space.cluster.kubectl(&stranger).await?.refused()?;
+    assert!(error.contains("machines/log"), "{error}");
+
+    let mended = [
+        "patch",
+        "pool",
+        "p",
+        "--type=merge",
+        "-p",
+        r#"{"spec":{"image":{"pip":[]}}}"#,
+    ];
+    space.kubectl(&mended).await?.ok()?;
+    let pool = space.pool_ready("p").await?;
+    assert_eq!(pool.status.unwrap_or_default().reason, "");
     space.finish().await
 }

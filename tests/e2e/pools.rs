@@ -6,6 +6,8 @@ use serde_json::json;
 use skyward_api::{Machine, Pool, PoolPhase, Provider, TaskPhase};
 use skyward_testkit::{OPERATOR_NAMESPACE, PATIENCE, PROVIDER, Result, Space};
 
+use tokio::time::{Duration, Instant, sleep};
+
 use crate::story;
 
 async fn phase(space: &Space, name: &str, wanted: PoolPhase) -> Result<Pool> {
@@ -297,7 +299,10 @@ async fn providers_admit_namespaces_and_say_what_is_wrong_with_images() -> Resul
     let message = space
         .condition::<Pool>("limited", "Stalled", "LimitReached")
         .await?;
-    assert!(message.contains('1'), "{message}");
+    assert!(
+        message.starts_with(&format!("limits.machines of Provider \"{limited}\" is 1")),
+        "{message}"
+    );
 
     for pool in ["stranger", "absent", "bare", "plain", "limited"] {
         space
@@ -375,5 +380,81 @@ async fn a_pool_says_that_a_quota_refuses_its_machines_and_goes_on_when_it_is_ra
     drop(turn);
     space.kubectl(&["delete", "resourcequota", "none"]).await?.ok()?;
     space.pool_ready("p").await?;
+    space.finish().await
+}
+
+#[tokio::test]
+async fn a_provider_is_not_deleted_under_its_machines_by_mistake() -> Result {
+    let space = story("protected").await?;
+    let name = space.provider("protected", json!({"container": {}})).await?;
+    let (what, admin) = (
+        format!("provider.skyward.dev/{name}"),
+        format!("{}-admin", space.name),
+    );
+    // The stories' own administrator is exempt from the policy.
+    let binding = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": admin},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": admin}],
+    });
+    space.cluster.apply(&binding.to_string()).await?.ok()?;
+    let delete = ["delete", what.as_str(), "--as", &admin, "--timeout=60s"];
+    space.pool("p", 1, json!({"provider": name})).await?;
+    space.pool_ready("p").await?;
+    uses(&space, &name, 1).await?;
+    let message = space.cluster.kubectl(&delete).await?.refused()?;
+    assert!(
+        message.contains("has 1 machine(s)") && message.contains("skyward.dev/allow-deletion=true"),
+        "{message}"
+    );
+    space
+        .kubectl(&["delete", "pool", "p", "--timeout=300s"])
+        .await?
+        .ok()?;
+    uses(&space, &name, 0).await?;
+    space.cluster.kubectl(&delete).await?.ok()?;
+    let unbind = ["delete", "clusterrolebinding", &admin];
+    space.cluster.kubectl(&unbind).await?.ok()?;
+    space.finish().await
+}
+
+/// Waits until the Provider's status has that many machines.
+async fn uses(space: &Space, provider: &str, machines: u32) -> Result {
+    let providers: Api<Provider> = Api::all(space.cluster.client.clone());
+    let deadline = Instant::now() + Duration::from_secs(PATIENCE);
+    loop {
+        let status = providers.get(provider).await?.status.unwrap_or_default();
+        if status.machines == machines {
+            return Ok(());
+        }
+        assert!(Instant::now() < deadline, "not {machines} machines: {status:#?}");
+        sleep(Duration::from_millis(200)).await;
+    }
+}
+
+#[tokio::test]
+async fn namespaces_have_limits_of_their_own_and_the_limit_that_binds_is_named_first() -> Result {
+    let space = story("namespace-limits").await?;
+    let limits = json!({
+        "machines": 10, "machinesPerNamespace": 0,
+        "namespaces": [{"selector": {"matchLabels": {"kubernetes.io/metadata.name": space.name}}, "machines": 1}],
+    });
+    let name = space
+        .provider("namespace-limits", json!({"container": {}, "limits": limits}))
+        .await?;
+    let nodes = json!({"desired": 2, "min": 1});
+    space
+        .pool("p", 2, json!({"provider": name, "nodes": nodes}))
+        .await?;
+    let message = space.condition::<Pool>("p", "Stalled", "LimitReached").await?;
+    let first = format!("limits.namespaces[0].machines of Provider \"{name}\" is 1, and 1 are in use");
+    assert!(
+        message.starts_with(&first) && message.matches("limits.").count() == 1,
+        "{message}"
+    );
+    space
+        .kubectl(&["delete", "pool", "p", "--timeout=300s"])
+        .await?
+        .ok()?;
     space.finish().await
 }

@@ -75,7 +75,8 @@ async fn an_expired_task_goes_with_its_logs_and_results() -> Result {
     let space = story("ttl").await?;
     space.pool("p", 1, json!({})).await?;
     space.pool_ready("p").await?;
-    // Who is killed between the end of the Task and that of its files leaves them to a later sweep.
+    // A controller killed between the end of the Task and the end of its files leaves the files to
+    // a later sweep.
     let _turn = crate::crash::KILLING.read().await;
     let source = "def main():\n    print('x' * 1000)\n    return 'y' * 10_000\n";
     space

@@ -67,6 +67,12 @@ async fn commands_scripts_and_functions_report_what_they_did() -> Result {
     let task = run(&space, "function", function).await?;
     assert_eq!(value(&task), json!({"sum": 50, "none": null}), "{task:#?}");
 
+    let source = "def main(*args, **kwargs):\n    print(args, kwargs)\n";
+    let given = json!({"source": source, "args": [null, {"a": null, "b": [null, 1]}], "kwargs": {"x": null, "y": {"z": null}}});
+    let done = status(run(&space, "null", json!({"function": given})).await?);
+    let arrived = "(None, {'a': None, 'b': [None, 1]}) {'x': None, 'y': {'z': None}}";
+    assert_eq!(done.results[0].log_tail.trim(), arrived, "{done:#?}");
+
     let done = status(run(&space, "missing", json!({"command": ["/no/such/program"]})).await?);
     assert_eq!(done.reason, "StartFailed", "{done:#?}");
     assert!(done.results[0].message.contains("/no/such/program"), "{done:#?}");
@@ -198,7 +204,12 @@ async fn the_queue_runs_by_priority_then_age_and_never_above_concurrency() -> Re
     let waiting = space
         .condition::<Task>("high", "Scheduled", "WaitingForMachine")
         .await?;
-    assert!(!waiting.is_empty());
+    assert_eq!(waiting, "1 of 1 places of Pool \"p\" taken, no Task before it");
+    for numbers in ["runningTasks}=1", "waitingTasks}=3"] {
+        let numbers = format!("--for=jsonpath={{.status.{numbers}");
+        let wait = ["wait", &numbers, "pool/p", "--timeout=20s"];
+        space.kubectl(&wait).await?.ok()?;
+    }
     let uid = pod_uid(&space, "p").await?;
     open_gate(&space, &uid).await?;
     let mut ends = Vec::new();
@@ -400,7 +411,7 @@ async fn kubectl_wait_and_columns_serve_a_person() -> Result {
     assert!(message.contains("later"), "{message}");
     space.pool("later", 1, json!({})).await?;
     space
-        .kubectl(&["wait", "--for=condition=Complete", "task/early", "--timeout=300s"])
+        .kubectl(&["wait", "--for=condition=Finished", "task/early", "--timeout=300s"])
         .await?
         .ok()?;
     let table = space.kubectl(&["get", "tasks,pools,machines"]).await?.ok()?;

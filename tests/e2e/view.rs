@@ -54,11 +54,14 @@ async fn columns_short_names_wait_and_watch_serve_a_person() -> Result {
         let gated = json!({"script": {"source": "while [ ! -e /tmp/go ]; do sleep 0.1; done"}});
         space.task("watched", "p", gated).await?;
         space.task("fails", "p", json!({"command": ["false"]})).await?;
-        let wait = ["wait", "--for=condition=Failed", "task/fails", "--timeout=300s"];
-        space.kubectl(&wait).await?.ok()?;
+        for condition in ["Failed", "Finished"] {
+            let condition = format!("--for=condition={condition}");
+            let wait = ["wait", &condition, "task/fails", "--timeout=300s"];
+            space.kubectl(&wait).await?.ok()?;
+        }
         let wait = [
             "wait",
-            "--for=condition=Complete",
+            "--for=condition=Finished",
             "task/watched",
             "--timeout=300s",
         ];
@@ -89,9 +92,9 @@ async fn columns_short_names_wait_and_watch_serve_a_person() -> Result {
     for (what, columns) in [
         (
             "pools",
-            "NAME PROVIDER ACCELERATOR READY SPOT PHASE $/H SPENT AGE",
+            "NAME PROVIDER ACCELERATOR READY PHASE REASON $/H SPENT AGE",
         ),
-        ("tasks", "NAME POOL MODE DONE STATUS RESTARTS DURATION AGE"),
+        ("tasks", "NAME POOL MODE DONE STATUS REASON DURATION AGE"),
         (
             "machines.skyward.dev",
             "NAME POOL SLOT PROVIDER PHASE STEP MARKET $/H AGE",
@@ -119,8 +122,8 @@ async fn columns_short_names_wait_and_watch_serve_a_person() -> Result {
     ];
     space.kubectl(&off).await?.ok()?;
     for (pool, expected) in [
-        ("either", format!("either {PROVIDER} A100,H100 0/0 0 Off")),
-        ("p", format!("p {PROVIDER} 1/1 0 Ready")),
+        ("either", format!("either {PROVIDER} A100,H100 0/0 Off")),
+        ("p", format!("p {PROVIDER} 1/1 Ready")),
     ] {
         let row = space
             .kubectl(&["get", "pool", pool, "--no-headers"])

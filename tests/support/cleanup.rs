@@ -47,6 +47,19 @@ pub(crate) fn after_failure(cluster: &Cluster, namespace: &str) {
     );
     // Providers go when their last machine has gone.
     let ours = format!("{STORY}={namespace}");
+    let allow = "skyward.dev/allow-deletion=true";
+    kubectl(
+        cluster,
+        &[
+            PATIENCE,
+            "annotate",
+            "providers.skyward.dev",
+            "-l",
+            &ours,
+            "--overwrite",
+            allow,
+        ],
+    );
     kubectl(
         cluster,
         &[

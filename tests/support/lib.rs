@@ -10,6 +10,7 @@
 mod cleanup;
 mod clouds;
 mod cluster;
+pub mod impostor;
 mod index;
 mod install;
 mod process;

@@ -321,6 +321,17 @@ impl Space {
         while Instant::now() < deadline {
             if matches!(namespaces.get_opt(&self.name).await, Ok(None)) {
                 let ours = format!("{}={}", cleanup::STORY, self.name);
+                // The last machine may have gone a moment ago, and stand in a status still.
+                let allow = "skyward.dev/allow-deletion=true";
+                let annotate = [
+                    "annotate",
+                    "providers.skyward.dev",
+                    "-l",
+                    &ours,
+                    "--overwrite",
+                    allow,
+                ];
+                self.cluster.kubectl(&annotate).await?;
                 let delete = ["delete", "providers.skyward.dev", "-l", &ours, "--timeout=300s"];
                 self.cluster.kubectl(&delete).await?.ok()?;
                 self.finished = true;

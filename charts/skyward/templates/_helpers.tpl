@@ -37,6 +37,38 @@ seccompProfile:
   type: RuntimeDefault
 {{- end }}
 
+{{/* The accounts that may write records and statuses: the operator's and the exempt ones. */}}
+{{- define "skyward.trusted" -}}
+{{- $users := list (printf "system:serviceaccount:%s:skyward-controller" .Release.Namespace) -}}
+{{- $groups := list -}}
+{{- range (.Values.admissionPolicy | default dict).exempt -}}
+{{- if eq .kind "Group" }}{{ $groups = append $groups .name }}
+{{- else if eq .kind "ServiceAccount" }}{{ $users = append $users (printf "system:serviceaccount:%s:%s" .namespace .name) }}
+{{- else }}{{ $users = append $users .name }}
+{{- end -}}
+{{- end -}}
+- name: trusted
+  expression: >-
+    request.userInfo.username in {{ toJson $users }}
+    {{- if $groups }} ||
+    (has(request.userInfo.groups) && request.userInfo.groups.exists(group, group in {{ toJson $groups }}))
+    {{- end }}
+{{- end }}
+
+{{/* The accounts that read Providers and Offers, as the subjects of a binding; nothing where the list is
+empty. Values of an older chart have no such list: then it is the default. */}}
+{{- define "skyward.catalogueReaders" -}}
+{{- $readers := .Values.rbac.catalogueReaders -}}
+{{- if kindIs "invalid" $readers }}{{ $readers = list (dict "kind" "Group" "name" "system:authenticated") }}{{ end -}}
+{{- range $readers }}
+{{- if eq .kind "ServiceAccount" }}
+- {kind: ServiceAccount, name: {{ .name | quote }}, namespace: {{ .namespace | quote }}}
+{{- else }}
+- {apiGroup: rbac.authorization.k8s.io, kind: {{ .kind }}, name: {{ .name | quote }}}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{/* A bare level speaks of us, and keeps libraries quiet. */}}
 {{- define "skyward.logFilter" -}}
 {{- if has .Values.logLevel (list "error" "warn" "info" "debug" "trace") -}}
@@ -46,6 +78,19 @@ seccompProfile:
 {{- end -}}
 {{- end }}
 
+{{/* An upgrade that reuses the values of an older chart lacks the values that are new since: a missing
+value means its default in values.yaml. This is a switch whose default is true; the result is text,
+empty for no. */}}
+{{- define "skyward.yes" -}}
+{{- if or (kindIs "invalid" .) . }}yes{{ end -}}
+{{- end }}
+{{- define "skyward.storeQuota" -}}
+{{ .Values.store.quotaPerNamespace | default "20%" }}
+{{- end }}
+{{- define "skyward.storeHold" -}}
+{{ .Values.store.holdFor | default "1h" }}
+{{- end }}
+
 {{/* What a JSON schema could only refuse with a regular expression. */}}
 {{- define "skyward.checkValues" -}}
 {{- with .Values.store.hostPath -}}
@@ -53,6 +98,14 @@ seccompProfile:
 {{- end -}}
 {{- if not (regexMatch "^[0-9]+(Ki|Mi|Gi|Ti|k|M|G|T)?$" .Values.store.size) -}}
 {{- fail (printf "store.size is %q; it must be an amount such as 10Gi" .Values.store.size) -}}
+{{- end -}}
+{{- $quota := include "skyward.storeQuota" . -}}
+{{- if not (regexMatch "^([0-9]+(Ki|Mi|Gi|Ti|k|M|G|T)|([1-9][0-9]?|100)%)$" $quota) -}}
+{{- fail (printf "store.quotaPerNamespace is %q; it must be an amount such as 2Gi, or a part of the volume such as 20%%" $quota) -}}
+{{- end -}}
+{{- $hold := include "skyward.storeHold" . -}}
+{{- if not (regexMatch "^[1-9][0-9]*(s|m|h)$" $hold) -}}
+{{- fail (printf "store.holdFor is %q; it must be a duration such as 1h or 30m" $hold) -}}
 {{- end -}}
 {{- $lease := .Values.controller.leaseDuration -}}
 {{- if not (regexMatch "^([1-9][0-9]*m|[1-9][0-9]+s|[3-9]s)$" $lease) -}}

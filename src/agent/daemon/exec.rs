@@ -1,13 +1,17 @@
 //! The last step before the work: a process of our program that puts on the user, the limits
 //! and the directory of the run and then becomes the work. Its standard input is a socket to
-//! the shim; it closes by itself when the step succeeds, and brings the reason when not.
+//! the shim, which brings it the [`Order`]; the socket closes by itself when the step succeeds,
+//! and brings the reason when not. The order is neither in the helper's arguments, which every
+//! user of the machine can read, nor in its environment: it starts as root, and what a Task puts
+//! into its variables (`LD_PRELOAD`) must not reach a program that still is.
 //!
 //! Most work needs nothing that a shim could not put on itself, or have put on by the standard
 //! library: then the shim is the last step ([`prepare_parent`]), and one program less is loaded.
 
 use std::{
+    collections::BTreeMap,
     fs::File,
-    io::{self, ErrorKind, Write},
+    io::{self, ErrorKind, Read, Write},
     os::{
         fd::{AsFd, OwnedFd},
         unix::{net::UnixStream, process::CommandExt},
@@ -25,6 +29,8 @@ use nix::{
     unistd::{Gid, Pid, Uid, dup2_stdin, setgid, setgroups, setpgid, setuid},
 };
 
+use serde::{Deserialize, Serialize};
+
 use super::users::User;
 
 /// Processes and threads an unprivileged user may have on a small machine; more on one with
@@ -32,26 +38,55 @@ use super::users::User;
 const LEAST_PROCESSES: u64 = 4096;
 const PROCESSES_PER_CORE: u64 = 512;
 
+/// Longer orders come from nobody: a spec has its own, smaller limit.
+const LONGEST_ORDER: u64 = 64 * 1024 * 1024;
+
+/// What to become.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Order {
+    pub(super) uid: u32,
+    pub(super) gid: u32,
+    pub(super) groups: Vec<u32>,
+    pub(super) name: String,
+    pub(super) directory: String,
+    pub(super) environment: BTreeMap<String, String>,
+    pub(super) arguments: Vec<String>,
+}
+
+/// The helper, which is to be given its standard streams and an [`Order`].
+pub(super) fn helper() -> Command {
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0("skyward-agent").arg("exec").env_clear();
+    command
+}
+
 /// Becomes the work. Returns only if that failed; the shim knows why by then.
-pub(super) fn main(arguments: &[String]) -> anyhow::Result<()> {
+pub(super) fn main() -> anyhow::Result<()> {
     let mut shim = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
-    let complaint = become_work(arguments);
+    let mut order = Vec::new();
+    Read::by_ref(&mut shim)
+        .take(LONGEST_ORDER)
+        .read_to_end(&mut order)?;
+    let complaint = match serde_json::from_slice(&order) {
+        Ok(order) => become_work(&order),
+        Err(error) => format!("the agent's helper was not told what to start: {error}"),
+    };
     let _ = shim.write_all(complaint.as_bytes());
     Ok(())
 }
 
-fn become_work(arguments: &[String]) -> String {
-    let [uid, gid, groups, name, directory, _, program, rest @ ..] = arguments else {
-        return "the agent's helper was called with too few arguments".to_owned();
+fn become_work(order: &Order) -> String {
+    let Order {
+        name,
+        directory,
+        environment,
+        ..
+    } = order;
+    let Some((program, arguments)) = order.arguments.split_first() else {
+        return "the agent's helper was given no program".to_owned();
     };
-    let (Ok(uid), Ok(gid)) = (uid.parse(), gid.parse()) else {
-        return "the agent's helper was called without a user".to_owned();
-    };
-    let groups: Vec<Gid> = groups
-        .split(',')
-        .filter_map(|group| group.parse().ok().map(Gid::from_raw))
-        .collect();
-    if let Err(error) = put_on(uid, gid, &groups) {
+    let groups: Vec<Gid> = order.groups.iter().copied().map(Gid::from_raw).collect();
+    if let Err(error) = put_on(order.uid, order.gid, &groups) {
         return format!("it cannot run as user \"{name}\": {}", error.desc());
     }
     if let Err(error) = std::env::set_current_dir(directory) {
@@ -63,13 +98,17 @@ fn become_work(arguments: &[String]) -> String {
             _ => format!("its working directory {directory} cannot be used: {error}"),
         };
     }
-    let error = Command::new(program).args(rest).exec();
+    let error = Command::new(program)
+        .args(arguments)
+        .env_clear()
+        .envs(environment)
+        .exec();
     match (error.kind(), error.raw_os_error().map(Errno::from_raw)) {
         (ErrorKind::NotFound, _) if program.contains('/') => {
             format!("there is no program {program} on the machine, or its interpreter is missing")
         }
         (ErrorKind::NotFound, _) => {
-            let path = std::env::var("PATH").unwrap_or_default();
+            let path = environment.get("PATH").map_or("", String::as_str);
             format!("there is no program \"{program}\" on the machine (looked in {path})")
         }
         (ErrorKind::PermissionDenied, _) => format!("\"{program}\" may not be executed by user \"{name}\""),
@@ -122,7 +161,7 @@ fn put_on_groups(uid: u32, groups: &[Gid]) -> nix::Result<()> {
 
 /// Which user and group a child has.
 pub(super) enum Identity {
-    /// Those of the shim.
+    /// The user and groups of the shim.
     Own,
     /// Another user and group.
     Other(u32, u32),
@@ -148,4 +187,18 @@ pub(super) fn prepare_parent(user: &User) -> Option<Identity> {
     } else {
         Identity::Own
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_helper_is_told_nothing_in_its_arguments_and_nothing_in_its_environment() {
+        let helper = helper();
+        assert_eq!(helper.get_args().collect::<Vec<_>>(), ["exec"]);
+        assert_eq!(helper.get_envs().count(), 0);
+        // What the shim itself was started with does not count either.
+        assert!(format!("{helper:?}").starts_with("env -i "), "{helper:?}");
+    }
 }

@@ -113,9 +113,14 @@ impl RunFolder {
         self.0.join("control")
     }
 
-    /// Encoded output.
+    /// Encoded output; of a long log the beginning.
     pub(crate) fn log(&self) -> PathBuf {
         self.0.join("log")
+    }
+
+    /// The newest part of a long log, in several files.
+    pub(crate) fn log_tail(&self) -> PathBuf {
+        self.0.join("tail")
     }
 
     /// A function's return value.

@@ -29,7 +29,7 @@ pub(crate) struct Entry {
     /// Number of the fact it is; 0 where it is none.
     #[prost(uint64, tag = "1")]
     pub(crate) seq: u64,
-    #[prost(oneof = "Event", tags = "2, 3, 4, 5, 6, 7")]
+    #[prost(oneof = "Event", tags = "2, 3, 4, 5, 6, 7, 8")]
     pub(crate) event: Option<Event>,
 }
 
@@ -53,6 +53,22 @@ pub(crate) enum Event {
     /// The controller has everything of these runs.
     #[prost(message, tag = "7")]
     Forgotten(Forgotten),
+    /// The controller that commands, and the proof of its epoch.
+    #[prost(message, tag = "8")]
+    Commander(Commander),
+}
+
+/// The controller that commands: written before its epoch, so that no epoch is without one.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Commander {
+    /// Id of the installation.
+    #[prost(string, tag = "1")]
+    pub(crate) installation: String,
+    #[prost(uint64, tag = "2")]
+    pub(crate) epoch: u64,
+    /// What only that installation can make of that epoch.
+    #[prost(string, tag = "3")]
+    pub(crate) proof: String,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -106,7 +122,11 @@ pub(crate) struct Journal {
     length: u64,
     /// The file's blocks reach to here.
     allocated: u64,
+    /// The disk may still have another file under our name.
+    unsettled: bool,
     reserve: Reserve,
+    /// Flushes a folder: what its names stand for.
+    settle: fn(&Path) -> io::Result<()>,
 }
 
 impl Journal {
@@ -128,13 +148,15 @@ impl Journal {
         }
         // The rest must be zeros, or a later crash could make an old entry whole again.
         file.set_len(length as u64)?;
-        File::open(folder)?.sync_all()?;
+        sync_folder(folder)?;
         let mut journal = Self {
             folder: folder.into(),
             file,
             length: length as u64,
             allocated: length as u64,
+            unsettled: false,
             reserve,
+            settle: sync_folder,
         };
         journal.allocate_ahead();
         Ok((journal, entries))
@@ -181,12 +203,22 @@ impl Journal {
             return Err(error);
         }
         std::fs::rename(&next, self.folder.join("journal"))?;
-        File::open(&self.folder)?.sync_all()?;
+        // From here on the former file has no name: what went there would be lost.
         self.file = file;
         self.length = bytes.len() as u64;
         self.allocated = self.length;
+        self.unsettled = true;
         self.allocate_ahead();
         self.reserve.restore();
+        self.settle()
+    }
+
+    /// Until this succeeds, a machine that crashes may come back with the former file.
+    fn settle(&mut self) -> io::Result<()> {
+        if self.unsettled {
+            (self.settle)(&self.folder)?;
+            self.unsettled = false;
+        }
         Ok(())
     }
 
@@ -200,6 +232,7 @@ impl Journal {
         self.file.write_all(bytes)?;
         if durable {
             self.file.sync_data()?;
+            self.settle()?;
         }
         Ok(())
     }
@@ -225,6 +258,10 @@ fn open_file(path: &Path, fresh: bool) -> io::Result<File> {
         .truncate(fresh)
         .mode(0o600)
         .open(path)
+}
+
+fn sync_folder(folder: &Path) -> io::Result<()> {
+    File::open(folder)?.sync_all()
 }
 
 fn encode(entries: &[Entry]) -> Vec<u8> {
@@ -322,6 +359,21 @@ mod tests {
         assert!(journal.length() < before / 50);
         journal.append(&[entry(100)], true).unwrap();
         assert_eq!(open(folder.path()).1, [entry(99), entry(100)]);
+    }
+
+    #[test]
+    fn a_compaction_whose_folder_cannot_be_flushed_loses_nothing_and_promises_nothing_until_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut journal, _) = open(folder.path());
+        journal.append(&[entry(1), entry(2)], true).unwrap();
+        journal.settle = |_| Err(io::Error::other("no descriptor left"));
+        journal.compact(&[entry(2)]).unwrap_err();
+        journal.append(&[entry(3)], false).unwrap();
+        assert_eq!(open(folder.path()).1, [entry(2), entry(3)]);
+        journal.append(&[entry(4)], true).unwrap_err();
+        journal.settle = sync_folder;
+        journal.append(&[entry(5)], true).unwrap();
+        assert_eq!(open(folder.path()).1, [entry(2), entry(3), entry(5)]);
     }
 
     #[test]

@@ -2,8 +2,8 @@
 //!
 //! A single thread writes: it takes what waits, numbers it, appends it to the journal in one
 //! write and at most one flush (so many runs share a flush), and only then makes it visible.
-//! Whoever reads the state or watches facts therefore sees nothing that a crash could take
-//! back, and sees facts in the order of their numbers without gaps.
+//! A client that reads the state or watches facts therefore sees nothing that a crash could
+//! take back, and sees facts in the order of their numbers without gaps.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,7 +17,7 @@ use std::{
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::{
-    journal::{Accepted, Entry, Event, Forgotten, Journal, Opened, RunFinished, RunStarted},
+    journal::{Accepted, Commander, Entry, Event, Forgotten, Journal, Opened, RunFinished, RunStarted},
     reserve::Reserve,
 };
 use crate::protocol::{Finished, RunSpec, RunState, Started, run_state::Phase};
@@ -43,6 +43,8 @@ pub(crate) enum LedgerError {
     Io(io::Error),
     #[error("stale epoch: this command is of epoch {given}, the newest seen is {newest}")]
     StaleEpoch { given: u64, newest: u64 },
+    #[error("this machine is of installation \"{own}\", and the controller of \"{given}\"")]
+    Foreign { own: String, given: String },
     #[error("the agent is stopping")]
     Closed,
 }
@@ -98,6 +100,7 @@ pub(crate) struct Counts {
 #[derive(Debug, Default)]
 struct State {
     epoch: u64,
+    commander: Commander,
     next_seq: u64,
     boot_id: String,
     runs: BTreeMap<String, Run>,
@@ -115,6 +118,8 @@ impl State {
                 self.boot_id = boot_id;
             }
             Some(Event::Epoch(epoch)) => self.epoch = self.epoch.max(epoch),
+            Some(Event::Commander(commander)) if commander.epoch < self.commander.epoch => {}
+            Some(Event::Commander(commander)) => self.commander = commander,
             Some(Event::Accepted(Accepted {
                 run_id,
                 spec,
@@ -172,6 +177,7 @@ impl State {
         };
         let mut entries = vec![
             entry(0, Event::Opened(opened)),
+            entry(0, Event::Commander(self.commander.clone())),
             entry(0, Event::Epoch(self.epoch)),
         ];
         for (run_id, run) in &self.runs {
@@ -301,6 +307,50 @@ impl Ledger {
             self.write(Event::Epoch(epoch), true).await?;
         }
         Ok(())
+    }
+
+    /// A leader greets. The newest epoch seen from then on, and what proves it: one above the
+    /// given one means that none of its commands is taken. A leader that names no installation
+    /// is refused then, as one of an older version expects.
+    pub(crate) async fn greet(&self, given: Commander) -> Result<(u64, String), LedgerError> {
+        let newest = self.epoch();
+        let known = self.commander();
+        if !self.is_ours(&given.installation)? && given.epoch < newest {
+            return Err(LedgerError::StaleEpoch {
+                given: given.epoch,
+                newest,
+            });
+        }
+        let news = given.epoch > known.epoch || (known.proof.is_empty() && given.epoch == known.epoch);
+        if !given.installation.is_empty() && given.epoch >= newest && news {
+            self.write(Event::Commander(given.clone()), true).await?;
+        }
+        if given.epoch > newest {
+            self.write(Event::Epoch(given.epoch), true).await?;
+        }
+        let newest = self.epoch();
+        let Commander { epoch, proof, .. } = self.commander();
+        Ok((newest, if epoch == newest { proof } else { String::new() }))
+    }
+
+    /// Whether this id is that of our installation; an error says that it is another one's.
+    /// Before anybody told one, any is.
+    pub(crate) fn is_ours(&self, installation: &str) -> Result<bool, LedgerError> {
+        let own = self.commander().installation;
+        if installation.is_empty() {
+            return Ok(false);
+        }
+        if own.is_empty() || own == installation {
+            return Ok(true);
+        }
+        Err(LedgerError::Foreign {
+            own,
+            given: installation.to_owned(),
+        })
+    }
+
+    fn commander(&self) -> Commander {
+        self.shared.state().commander.clone()
     }
 
     /// The newest epoch seen.
@@ -493,7 +543,7 @@ impl Writer {
                         false
                     }
                     Event::Started(_) | Event::Finished(_) => true,
-                    Event::Opened(_) | Event::Epoch(_) | Event::Forgotten(_) => false,
+                    Event::Opened(_) | Event::Epoch(_) | Event::Commander(_) | Event::Forgotten(_) => false,
                 };
                 let seq = if is_fact { next_seq } else { 0 };
                 next_seq += u64::from(is_fact);
@@ -535,115 +585,4 @@ impl Writer {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn open(folder: &Path, boot_id: &str) -> Ledger {
-        Ledger::open(folder, Reserve::new(folder.join("reserve"), 0), boot_id)
-            .unwrap()
-            .0
-    }
-
-    fn spec(run_id: &str) -> RunSpec {
-        RunSpec {
-            run_id: run_id.into(),
-            ..RunSpec::default()
-        }
-    }
-
-    fn exited(code: i32) -> Finished {
-        Finished {
-            exit_code: code,
-            ..Finished::default()
-        }
-    }
-
-    #[tokio::test]
-    async fn a_run_is_accepted_once_however_often_it_is_asked_for() {
-        let folder = tempfile::tempdir().unwrap();
-        let ledger = open(folder.path(), "b");
-        let answers = futures::future::join_all((0..20).map(|_| ledger.accept(spec("r")))).await;
-        let new = answers
-            .into_iter()
-            .filter(|answer| matches!(answer, Ok(Written::Now)))
-            .count();
-        assert_eq!(new, 1);
-    }
-
-    #[tokio::test]
-    async fn facts_survive_opening_again_until_they_are_forgotten() {
-        let folder = tempfile::tempdir().unwrap();
-        let ledger = open(folder.path(), "b");
-        for run_id in ["a", "b"] {
-            ledger.accept(spec(run_id)).await.unwrap();
-            ledger
-                .started(run_id, Started { at_ms: 5, pid: 7 })
-                .await
-                .unwrap();
-            ledger.finished(run_id, exited(3)).await.unwrap();
-        }
-        drop(ledger);
-        let ledger = open(folder.path(), "b");
-        let seqs: Vec<u64> = ledger.facts(0, 100).iter().map(|fact| fact.seq).collect();
-        assert_eq!(seqs, [1, 2, 3, 4]);
-        assert_eq!(ledger.facts(3, 100).len(), 1);
-        assert_eq!(
-            ledger.forget(vec!["a".into(), "unknown".into()]).await.unwrap(),
-            ["a"]
-        );
-        assert_eq!(
-            ledger
-                .facts(0, 100)
-                .iter()
-                .map(|fact| fact.seq)
-                .collect::<Vec<_>>(),
-            [3, 4]
-        );
-        drop(ledger);
-        let ledger = open(folder.path(), "b");
-        assert_eq!(ledger.facts(0, 100).len(), 2);
-        assert_eq!(*ledger.newest().borrow(), 4);
-        assert_eq!(
-            ledger.counts(),
-            Counts {
-                running: 0,
-                uncollected: 1
-            }
-        );
-    }
-
-    #[tokio::test]
-    async fn numbers_of_facts_never_repeat_after_the_machine_restarted() {
-        let folder = tempfile::tempdir().unwrap();
-        let ledger = open(folder.path(), "first boot");
-        ledger.accept(spec("a")).await.unwrap();
-        ledger.started("a", Started::default()).await.unwrap();
-        let before = *ledger.newest().borrow();
-        drop(ledger);
-        let ledger = open(folder.path(), "second boot");
-        assert!(*ledger.newest().borrow() >= before + SEQ_GAP);
-        assert_eq!(ledger.run("a").unwrap().boot_id, "first boot");
-    }
-
-    #[tokio::test]
-    async fn a_command_of_an_older_epoch_is_refused_also_after_opening_again() {
-        let folder = tempfile::tempdir().unwrap();
-        let ledger = open(folder.path(), "b");
-        ledger.admit(3).await.unwrap();
-        ledger.admit(7).await.unwrap();
-        drop(ledger);
-        let ledger = open(folder.path(), "b");
-        ledger.admit(7).await.unwrap();
-        let refused = ledger.admit(6).await.unwrap_err();
-        assert!(refused.to_string().contains(crate::protocol::STALE_EPOCH));
-    }
-
-    #[tokio::test]
-    async fn a_run_that_has_not_ended_is_not_forgotten() {
-        let folder = tempfile::tempdir().unwrap();
-        let ledger = open(folder.path(), "b");
-        ledger.accept(spec("a")).await.unwrap();
-        assert!(ledger.forget(vec!["a".into()]).await.unwrap().is_empty());
-        assert_eq!(ledger.unfinished(), ["a"]);
-    }
-}
+mod tests;

@@ -13,6 +13,7 @@ use sha2::{Digest, Sha256};
 use tokio::sync::OnceCell;
 
 use super::{home::Home, processes};
+use crate::protocol::{ACCELERATORS, ADDRESSES, NAME_BYTES};
 
 /// How long the machine's own programs may take to answer.
 const PROBE: Duration = Duration::from_secs(5);
@@ -54,6 +55,9 @@ pub(crate) fn addresses() -> HashMap<String, String> {
     let mut addresses = HashMap::new();
     for interface in getifaddrs().into_iter().flatten() {
         let address = interface.address.as_ref().and_then(|a| a.as_sockaddr_in());
+        if addresses.len() == ADDRESSES {
+            break;
+        }
         if let Some(address) = address.filter(|address| !address.ip().is_loopback()) {
             addresses
                 .entry(interface.interface_name)
@@ -80,8 +84,9 @@ impl Probes {
                 .unwrap_or_default();
             answer
                 .lines()
-                .map(|line| line.trim().to_owned())
-                .filter(|line| !line.is_empty())
+                .map(name)
+                .filter(|name| !name.is_empty())
+                .take(ACCELERATORS)
                 .collect()
         };
         self.accelerators.get_or_init(|| ask).await.clone()
@@ -100,14 +105,21 @@ impl Probes {
         let code = "import sys; print('%d.%d.%d' % sys.version_info[:3])";
         let version = ask(&program.to_string_lossy(), &["-c", code])
             .await
-            .unwrap_or_default()
-            .trim()
-            .to_owned();
+            .unwrap_or_default();
+        // What is set up to print more when it starts prints it before.
+        let version = name(version.lines().last().unwrap_or_default());
         if !version.is_empty() {
             *known = Some((program, version.clone()));
         }
         version
     }
+}
+
+/// A line of a program's output as the name of something: short, and without control characters.
+fn name(line: &str) -> String {
+    let mut name: String = line.trim().chars().filter(|c| !c.is_control()).collect();
+    name.truncate(name.floor_char_boundary(NAME_BYTES));
+    name
 }
 
 async fn ask(program: &str, arguments: &[&str]) -> Option<String> {
@@ -122,4 +134,15 @@ async fn ask(program: &str, arguments: &[&str]) -> Option<String> {
         .status
         .success()
         .then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_short_and_harms_no_terminal_whatever_the_program_printed() {
+        assert_eq!(name(" NVIDIA H100\u{1b}[2J\r"), "NVIDIA H100[2J");
+        assert!(name(&"ä".repeat(NAME_BYTES)).len() <= NAME_BYTES);
+    }
 }

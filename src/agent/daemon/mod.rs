@@ -4,7 +4,8 @@
 //! - `supervise` starts the daemon and keeps it running, `server` is the daemon, `service`
 //!   answers the controller;
 //! - `ledger` remembers (on disk through `journal`, `frame` and `reserve`), `runs` drives;
-//! - `shim` watches over one run in a process of its own, `exec` becomes its work;
+//! - `shim` watches over one run in a process of its own, `exec` becomes its work, `remains` is
+//!   what is left of a run whose shim was killed, `memory` says whom the kernel killed first;
 //! - `lease` decides when a forgotten machine stops itself, `reclaim` asks whether its cloud
 //!   takes it back, `trash` deletes forgotten runs.
 //!
@@ -17,10 +18,13 @@ mod home;
 mod journal;
 mod lease;
 mod ledger;
+mod log_files;
 mod machine;
+mod memory;
 mod processes;
 mod python;
 mod reclaim;
+mod remains;
 mod reserve;
 mod runs;
 mod server;
@@ -135,7 +139,7 @@ pub fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     // For each run, so without a parser.
     let result = match arguments.first().map(String::as_str) {
-        Some("exec") => exec::main(&arguments[1..]),
+        Some("exec") => exec::main(),
         Some("shim") => match &arguments[1..] {
             [home, run_id, user] => shim::main(&Home::new(home), run_id, user),
             _ => Err(anyhow::anyhow!("shim is for the agent itself")),
@@ -172,7 +176,7 @@ fn command_line(arguments: &[String]) -> anyhow::Result<()> {
         }
         CliCommand::Supervise(given) => {
             close_inherited();
-            // Where whoever started us looks: `agent.log`, after a reboot the journal of systemd.
+            // Where the starter of this process looks: `agent.log`, after a reboot systemd's journal.
             // That a full disk takes no line must not end us, as complaining there would.
             tracing_subscriber::fmt()
                 .with_ansi(false)
@@ -203,7 +207,7 @@ fn command_line(arguments: &[String]) -> anyhow::Result<()> {
     }
 }
 
-/// Closes what whoever started us left open: it would reach every run.
+/// Closes the descriptors that our parent process left open: every run would inherit them.
 fn close_inherited() {
     let open: Vec<i32> = std::fs::read_dir("/proc/self/fd")
         .into_iter()

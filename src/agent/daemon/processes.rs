@@ -53,6 +53,51 @@ pub(crate) fn of_run(folder: &Path) -> BTreeSet<i32> {
     found
 }
 
+/// The supervisor of this daemon, if it has one: what loses its watcher becomes a child of it.
+pub(crate) fn supervisor() -> Option<i32> {
+    let parent = nix::unistd::getppid().as_raw();
+    is_ours(parent, "supervise").then_some(parent)
+}
+
+/// Processes of that user below the supervisor that no living shim watches.
+pub(crate) fn unwatched(supervisor: i32, uid: u32) -> BTreeSet<i32> {
+    let mut children: BTreeMap<i32, Vec<(i32, char)>> = BTreeMap::new();
+    for pid in all() {
+        if let Some((state, parent)) = state_and_parent(pid) {
+            children.entry(parent).or_default().push((pid, state));
+        }
+    }
+    let mut found = BTreeSet::new();
+    let mut open = vec![supervisor];
+    while let Some(pid) = open.pop() {
+        for (child, state) in children.remove(&pid).unwrap_or_default() {
+            if is_ours(child, "shim") {
+                continue;
+            }
+            if state != 'Z' && user(child) == Some(uid) {
+                found.insert(child);
+            }
+            open.push(child);
+        }
+    }
+    found
+}
+
+/// Whether it is a process of the agent's in that role. Every user chooses the arguments of their
+/// own processes, so its user counts.
+fn is_ours(pid: i32, role: &str) -> bool {
+    let own = nix::unistd::Uid::effective().as_raw();
+    let arguments = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    arguments.split(|byte| *byte == 0).nth(1) == Some(role.as_bytes()) && user(pid) == Some(own)
+}
+
+/// The user that a process belongs to (the real one), whichever user's rights it has for now.
+fn user(pid: i32) -> Option<u32> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let ids = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    ids.split_ascii_whitespace().next()?.parse().ok()
+}
+
 /// Ends processes that were found by name or kinship, and whatever they start meanwhile: all
 /// are stopped before the first is killed, so that none can replace another. `find` is asked
 /// again until it finds nothing, at most a few hundred times.

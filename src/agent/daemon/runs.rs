@@ -33,7 +33,7 @@ use super::{
     frame,
     home::{Home, RunFolder},
     ledger::{Ledger, LedgerError, Written},
-    processes,
+    log_files, remains,
     reserve::free_bytes,
     trash::Trash,
     unix_ms,
@@ -375,27 +375,21 @@ impl Runs {
 
     /// The shim is gone and has not said how the run ended.
     async fn lost(&self, run_id: &str, folder: &RunFolder, boot_id: &str) -> Finished {
-        let mut finished = if boot_id == self.0.boot_id {
-            let marked = folder.path().to_owned();
-            let ended =
-                tokio::task::spawn_blocking(move || processes::kill_all(|| processes::of_run(&marked))).await;
-            if !ended.unwrap_or(false) {
-                tracing::error!(run_id, "processes of a lost run could not be ended");
-            }
-            failed(
-                Ending::ShimLost,
-                "the agent's watcher of this run was killed, so its exit code is unknown; what it left running was ended",
-            )
+        let (ending, message) = if boot_id == self.0.boot_id {
+            let folder = folder.clone();
+            let ended = tokio::task::spawn_blocking(move || remains::end(&folder)).await;
+            ended.unwrap_or_else(|_| (Ending::ShimLost, "the agent is stopping".to_owned()))
         } else {
-            failed(Ending::MachineRestarted, "the machine restarted while it ran")
+            let restarted = "the machine restarted while it ran";
+            (Ending::MachineRestarted, restarted.to_owned())
         };
+        let mut finished = failed(ending, &message);
         if let Some((_, started)) = self.0.ledger.run(run_id).and_then(|run| run.started) {
             finished.started_ms = started.at_ms;
         }
-        if let Ok(log) = File::open(folder.log()) {
-            finished.log_bytes = log.metadata().map_or(0, |metadata| metadata.len());
-            finished.log_tail = tail_of(&log, finished.log_bytes);
-        }
+        finished.log_bytes = log_files::end(folder);
+        // Records have 16 KiB and less.
+        finished.log_tail = log::tail(&log_files::last_bytes(folder, 64 * 1024), TAIL_BYTES);
         finished
     }
 }
@@ -441,16 +435,6 @@ fn failed(ending: Ending, message: &str) -> Finished {
         message: message.to_owned(),
         finished_ms: unix_ms(),
         ..Finished::default()
-    }
-}
-
-/// The end of the output, from the end of the log: records of 16 KiB and less.
-fn tail_of(log: &File, length: u64) -> Vec<u8> {
-    let mut end = vec![0; length.min(64 * 1024) as usize];
-    let from = length - end.len() as u64;
-    match std::os::unix::fs::FileExt::read_exact_at(log, &mut end, from) {
-        Ok(()) => log::tail(&end, TAIL_BYTES),
-        Err(_) => Vec::new(),
     }
 }
 

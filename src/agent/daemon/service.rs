@@ -2,8 +2,7 @@
 
 use std::{
     fs::File,
-    io,
-    os::unix::fs::FileExt,
+    io::{self, Read},
     path::PathBuf,
     pin::Pin,
     sync::{Arc, Mutex, PoisonError},
@@ -19,16 +18,19 @@ use tonic::{Request, Response, Status};
 
 use super::{
     home::Home,
+    journal::Commander,
     lease::{self, Lease, Limits},
     ledger::{Happened, Ledger, LedgerError, What},
+    log_files::{self, LogReader},
     machine::{Probes, addresses},
     runs::{Runs, StopOrder},
     users,
 };
 use crate::protocol::{
-    CHUNK_BYTES, Chunk, Fact, Finished, ForgetReply, ForgetRequest, HelloReply, HelloRequest, INLINE_BYTES,
-    LeaseReply, LeaseRequest, ReadLogRequest, ReadResultRequest, Reclaim, Replayed, RunState, StartRequest,
-    StopRequest, WatchRequest, agent_server::Agent, fact, is_run_id, version,
+    Chunk, Fact, Finished, ForgetReply, ForgetRequest, HelloReply, HelloRequest, ID_BYTES, INLINE_BYTES,
+    LAST_MS, LAST_SIGNAL, LONGEST, LeaseReply, LeaseRequest, MESSAGE_BYTES, ReadLogRequest,
+    ReadResultRequest, Reclaim, Replayed, RunState, StartRequest, StopRequest, TAIL_BYTES, WatchRequest,
+    agent_server::Agent, fact, is_run_id, version,
 };
 
 /// Facts read from the ledger at once.
@@ -75,6 +77,7 @@ impl From<LedgerError> for Status {
         match error {
             LedgerError::NoRoom(_) => Self::resource_exhausted(text),
             LedgerError::StaleEpoch { .. } => Self::failed_precondition(text),
+            LedgerError::Foreign { .. } => Self::permission_denied(text),
             LedgerError::Io(_) | LedgerError::Closed => Self::unavailable(text),
         }
     }
@@ -95,7 +98,14 @@ impl Agent for Service {
             protocol_min,
             protocol_max,
             epoch,
+            epoch_proof,
+            installation,
         } = request.into_inner();
+        if epoch_proof.len() > ID_BYTES || installation.len() > ID_BYTES {
+            return Err(Status::invalid_argument(format!(
+                "the id of an installation and the proof of an epoch have at most {ID_BYTES} bytes"
+            )));
+        }
         let protocol = version::negotiate(protocol_min, protocol_max).ok_or_else(|| {
             Status::unimplemented(format!(
                 "the agent speaks protocol {} to {}, the controller {protocol_min} to {protocol_max}",
@@ -105,9 +115,16 @@ impl Agent for Service {
         })?;
         let own = &self.0;
         // Epochs begin at 1; with 0 asks somebody on the machine who is no leader.
-        if epoch != 0 {
-            own.ledger.admit(epoch).await?;
-        }
+        let (newest_epoch, epoch_proof) = if epoch == 0 {
+            (0, String::new())
+        } else {
+            let given = Commander {
+                installation,
+                epoch,
+                proof: epoch_proof,
+            };
+            own.ledger.greet(given).await?
+        };
         let last_seq = *own.ledger.newest().borrow();
         Ok(Response::new(HelloReply {
             protocol,
@@ -122,6 +139,8 @@ impl Agent for Service {
             user: users::own().name,
             marks_replay: true,
             addresses: addresses(),
+            newest_epoch,
+            epoch_proof,
         }))
     }
 
@@ -154,14 +173,14 @@ impl Agent for Service {
     async fn watch(&self, request: Request<WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
         let mut newest = self.0.ledger.newest();
         let WatchRequest { since, mark_replay } = request.into_inner();
-        // Whoever saw more than there is saw another life of this agent: it gets everything.
+        // A client that saw more than there is saw another life of this agent: it gets everything.
         let since = Some(since)
             .filter(|since| *since <= *newest.borrow())
             .unwrap_or(0);
         let (facts, stream) = mpsc::channel(FACTS);
         let own = self.0.clone();
         let mut reclaim = own.reclaim.clone();
-        // What is known by now is news to whoever comes now.
+        // What is known by now is news to a client that comes now.
         reclaim.mark_changed();
         tokio::spawn(async move {
             let send = async {
@@ -222,13 +241,16 @@ impl Agent for Service {
             run_id,
             offset,
             follow,
+            gaps,
         } = request.into_inner();
         self.0
             .ledger
             .has_finished(&run_id)
             .ok_or_else(|| not_found(&run_id))?;
-        let path = self.0.home.run(&run_id).log();
-        Ok(Response::new(self.send_file(run_id, path, offset, follow)))
+        let own = self.0.clone();
+        Ok(Response::new(self.sending(move |chunks| async move {
+            send_log(&own, &run_id, offset, follow, gaps, &chunks).await
+        })))
     }
 
     async fn read_result(
@@ -241,7 +263,9 @@ impl Agent for Service {
             return Err(Status::failed_precondition(format!("run {run_id} has no result")));
         }
         let path = self.0.home.run(&run_id).result();
-        Ok(Response::new(self.send_file(run_id, path, offset, false)))
+        Ok(Response::new(
+            self.sending(move |chunks| send_file(path, offset, chunks)),
+        ))
     }
 
     async fn forget(&self, request: Request<ForgetRequest>) -> Result<Response<ForgetReply>, Status> {
@@ -256,8 +280,13 @@ impl Agent for Service {
             epoch,
             instance_timeout_ms,
             orphan_timeout_ms,
+            installation,
         } = request.into_inner();
-        self.0.ledger.admit(epoch).await?;
+        // A leader with an older epoch of ours commands nothing here, and cares all the same:
+        // after a restore this machine must not stop itself before a person has decided.
+        if !self.0.ledger.is_ours(&installation)? {
+            self.0.ledger.admit(epoch).await?;
+        }
         let (before, now) = {
             let mut lease = self.0.lease.lock().unwrap_or_else(PoisonError::into_inner);
             let before = lease.limits();
@@ -283,54 +312,60 @@ impl Agent for Service {
 }
 
 impl Service {
-    /// Sends a file from an offset on; with `follow` until its run has ended.
-    fn send_file(&self, run_id: String, path: PathBuf, offset: u64, follow: bool) -> Sending<Chunk> {
+    /// The chunks that `send` sends, until it ends or this daemon does.
+    fn sending<F>(&self, send: impl FnOnce(Chunks) -> F) -> Sending<Chunk>
+    where
+        F: Future<Output = Result<(), Status>> + Send + 'static,
+    {
         let (chunks, stream) = mpsc::channel(CHUNKS);
-        let own = self.0.clone();
+        let (sent, shutdown) = (send(chunks.clone()), self.0.shutdown.clone());
         tokio::spawn(async move {
-            let send = async {
-                if let Err(status) = send_file(&own, &run_id, path, offset, follow, &chunks).await {
-                    let _ = chunks.send(Err(status)).await;
-                }
-            };
-            own.shutdown.run_until_cancelled(send).await;
+            if let Some(Err(status)) = shutdown.run_until_cancelled(sent).await {
+                let _ = shutdown.run_until_cancelled(chunks.send(Err(status))).await;
+            }
         });
         Box::pin(ReceiverStream::new(stream))
     }
 }
 
-async fn send_file(
+type Chunks = mpsc::Sender<Result<Chunk, Status>>;
+
+/// Sends a log from an offset on; with `follow` until its run has ended. A reader that knows no
+/// gaps gets what stands before the first one.
+async fn send_log(
     own: &Inner,
     run_id: &str,
-    path: PathBuf,
     mut offset: u64,
     follow: bool,
-    chunks: &mpsc::Sender<Result<Chunk, Status>>,
+    gaps: bool,
+    chunks: &Chunks,
 ) -> Result<(), Status> {
     let mut newest = own.ledger.newest();
-    let mut file: Option<Arc<File>> = None;
+    let mut reader = LogReader::new(own.home.run(run_id));
     loop {
         newest.mark_unchanged();
         // Asked before reading: what an ended run wrote is there by then.
         let ended = own.ledger.has_finished(run_id).unwrap_or(true);
-        if file.is_none() {
-            file = match File::open(&path) {
-                Ok(open) => Some(Arc::new(open)),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-                Err(error) => return Err(Status::unavailable(format!("the file cannot be read: {error}"))),
+        loop {
+            let (back, read) = off_thread(move || {
+                let read = reader.read(offset);
+                (reader, read)
+            })
+            .await?;
+            reader = back;
+            let Some((at, data)) = read.map_err(|error| unreadable(&error))? else {
+                break;
             };
-        }
-        if let Some(open) = &file {
-            loop {
-                let data = read_chunk(open.clone(), offset).await?;
-                if data.is_empty() {
-                    break;
-                }
-                let length = data.len() as u64;
-                if chunks.send(Ok(Chunk { offset, data })).await.is_err() {
-                    return Ok(());
-                }
-                offset += length;
+            if at > offset && !gaps {
+                return Ok(());
+            }
+            offset = at + data.len() as u64;
+            let chunk = Chunk {
+                offset: at,
+                data: data.into(),
+            };
+            if chunks.send(Ok(chunk)).await.is_err() {
+                return Ok(());
             }
         }
         if ended || !follow {
@@ -344,28 +379,37 @@ async fn send_file(
     }
 }
 
-async fn read_chunk(file: Arc<File>, offset: u64) -> Result<Bytes, Status> {
-    let read = tokio::task::spawn_blocking(move || {
-        let mut data = vec![0; CHUNK_BYTES];
-        let mut filled = 0;
-        while filled < data.len() {
-            match file.read_at(&mut data[filled..], offset + filled as u64)? {
-                0 => break,
-                count => filled += count,
-            }
+/// Sends a file that does not grow, from an offset on.
+async fn send_file(path: PathBuf, mut offset: u64, chunks: Chunks) -> Result<(), Status> {
+    let file = match off_thread(move || File::open(path)).await? {
+        Ok(file) => Arc::new(file),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(unreadable(&error)),
+    };
+    loop {
+        let open = file.clone();
+        let read = off_thread(move || log_files::read_chunk(&open, offset)).await?;
+        let data = Bytes::from(read.map_err(|error| unreadable(&error))?);
+        let length = data.len() as u64;
+        if length == 0 || chunks.send(Ok(Chunk { offset, data })).await.is_err() {
+            return Ok(());
         }
-        data.truncate(filled);
-        io::Result::Ok(Bytes::from(data))
-    });
-    match read.await {
-        Ok(Ok(data)) => Ok(data),
-        Ok(Err(error)) => Err(Status::unavailable(format!("the file cannot be read: {error}"))),
-        Err(_) => Err(Status::unavailable("the agent is stopping")),
+        offset += length;
     }
+}
+
+async fn off_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Status> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|_| Status::unavailable("the agent is stopping"))
+}
+
+fn unreadable(error: &io::Error) -> Status {
+    Status::unavailable(format!("the file cannot be read: {error}"))
 }
 
 /// A state as it is sent: like a fact.
 fn to_state(home: &Home, mut state: RunState) -> RunState {
+    state.started_ms = state.started_ms.min(LAST_MS);
     state.finished = state
         .finished
         .map(|finished| with_small_files(home, &state.run_id, finished));
@@ -376,7 +420,10 @@ fn to_state(home: &Home, mut state: RunState) -> RunState {
 fn to_fact(home: &Home, happened: Happened) -> Fact {
     let Happened { seq, run_id, what } = happened;
     let what = match what {
-        What::Started(started) => fact::Fact::Started(started),
+        What::Started(mut started) => {
+            started.at_ms = started.at_ms.min(LAST_MS);
+            fact::Fact::Started(started)
+        }
         What::Finished(finished) => fact::Fact::Finished(with_small_files(home, &run_id, *finished)),
     };
     Fact {
@@ -388,13 +435,103 @@ fn to_fact(home: &Home, happened: Happened) -> Fact {
 
 fn with_small_files(home: &Home, run_id: &str, mut finished: Finished) -> Finished {
     let folder = home.run(run_id);
-    let small = |path: PathBuf, bytes: u64| {
-        let fits = bytes != 0 && bytes <= INLINE_BYTES as u64;
-        fits.then(|| std::fs::read(path).unwrap_or_default())
-            .filter(|data| data.len() as u64 == bytes)
-            .unwrap_or_default()
-    };
-    finished.log = small(folder.log(), finished.log_bytes);
-    finished.result = small(folder.result(), finished.result_bytes);
+    within_limits(&mut finished);
+    finished.log = small_file(&folder.log(), finished.log_bytes);
+    finished.result = small_file(&folder.result(), finished.result_bytes);
     finished
+}
+
+/// Where work shares the agent's user, it may have written about its end itself, as it liked. A
+/// controller ends a machine that tells what cannot be, so nothing of that is passed on.
+fn within_limits(finished: &mut Finished) {
+    let Finished {
+        ending: _,
+        exit_code: _,
+        signal,
+        message,
+        started_ms,
+        finished_ms,
+        log_bytes,
+        log_dropped_bytes,
+        // Read anew.
+        log: _,
+        log_tail,
+        result_bytes,
+        result: _,
+        has_result,
+    } = finished;
+    *signal = (*signal).clamp(0, LAST_SIGNAL);
+    message.truncate(message.floor_char_boundary(MESSAGE_BYTES + '…'.len_utf8()));
+    let before_tail = log_tail.len().saturating_sub(TAIL_BYTES);
+    log_tail.drain(..before_tail);
+    for time in [started_ms, finished_ms] {
+        *time = (*time).min(LAST_MS);
+    }
+    for bytes in [log_bytes, log_dropped_bytes, &mut *result_bytes] {
+        *bytes = (*bytes).min(LONGEST);
+    }
+    if !*has_result {
+        *result_bytes = 0;
+    }
+}
+
+/// A file that is small and as long as it was when its run ended, else nothing. A process that
+/// outlived the run may still have a result open and make it as long as it likes.
+fn small_file(path: &std::path::Path, bytes: u64) -> Vec<u8> {
+    let mut data = Vec::new();
+    if bytes != 0
+        && bytes <= INLINE_BYTES as u64
+        && let Ok(file) = File::open(path)
+        && file.take(bytes + 1).read_to_end(&mut data).is_ok()
+        && data.len() as u64 == bytes
+    {
+        return data;
+    }
+    Vec::new()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_work_wrote_about_its_own_end_is_told_within_the_limits() {
+        let mut finished = Finished {
+            signal: 100,
+            message: "ä".repeat(10_000),
+            started_ms: LAST_MS + 1,
+            finished_ms: u64::MAX,
+            log_bytes: u64::MAX,
+            log_dropped_bytes: u64::MAX,
+            log_tail: vec![b'x'; 10_000],
+            result_bytes: u64::MAX,
+            has_result: true,
+            ..Finished::default()
+        };
+        within_limits(&mut finished);
+        let times = (finished.started_ms, finished.finished_ms);
+        assert_eq!((finished.signal, times), (LAST_SIGNAL, (LAST_MS, LAST_MS)));
+        assert!(finished.message.len() <= MESSAGE_BYTES + '…'.len_utf8());
+        assert_eq!(finished.log_tail.len(), TAIL_BYTES);
+        let sizes = [
+            finished.log_bytes,
+            finished.log_dropped_bytes,
+            finished.result_bytes,
+        ];
+        assert_eq!(sizes, [LONGEST; 3]);
+        finished.has_result = false;
+        finished.signal = -1;
+        within_limits(&mut finished);
+        assert_eq!((finished.result_bytes, finished.signal), (0, 0));
+    }
+
+    #[test]
+    fn a_result_that_grows_after_its_run_ended_is_not_read_to_its_end() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "1234").unwrap();
+        assert_eq!(small_file(file.path(), 4), b"1234");
+        for (path, bytes) in [(file.path(), 3), (file.path(), 5), ("/dev/zero".as_ref(), 10)] {
+            assert_eq!(small_file(path, bytes), b"");
+        }
+    }
 }

@@ -99,6 +99,7 @@ async fn hello(home: &Home) -> Option<HelloReply> {
             protocol_min: version::PROTOCOL_MIN,
             protocol_max: version::PROTOCOL_MAX,
             epoch: 0,
+            ..HelloRequest::default()
         };
         agent.hello(request).await.ok().map(tonic::Response::into_inner)
     };

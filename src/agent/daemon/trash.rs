@@ -1,27 +1,56 @@
 //! Deletes the folders of forgotten runs, in the background: a task may have left millions
-//! of files, or folders it made read-only. A folder first moves aside, so its name is free at
-//! once, and a half-deleted one is never taken for a run.
+//! of files, folders it made read-only, or folders in folders a hundred thousand deep. A folder
+//! first moves aside, so its name is free at once, and a half-deleted one is never taken for a run.
+//!
+//! What is in such a folder is its user's, who may still have a process that changes it. So
+//! folders are used by their open handles, links are never followed, and what is deep is not
+//! descended into: a folder inside of a folder moves up into the trash, which is ours.
 
 use std::{
     collections::BTreeSet,
-    fs::{self, DirBuilder, Permissions},
+    ffi::OsStr,
+    fs::{self, DirBuilder, File, OpenOptions, Permissions},
     io::{self, ErrorKind},
-    os::unix::fs::{DirBuilderExt, PermissionsExt},
+    os::{
+        fd::AsRawFd,
+        unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
+    },
     path::{Path, PathBuf},
     sync::{
+        Arc,
         atomic::{AtomicU64, Ordering},
         mpsc::{SyncSender, TrySendError, sync_channel},
     },
 };
 
+use nix::{
+    errno::Errno,
+    fcntl::{OFlag, openat, renameat},
+    sys::stat::Mode,
+    unistd::{UnlinkatFlags, unlinkat},
+};
+
 use super::home::Home;
+
+/// Entries of one folder that are looked at before the others have their turn.
+const TURN: usize = 100_000;
 
 /// The way to the thread that deletes; it ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Trash {
     folder: PathBuf,
-    count: AtomicU64,
+    names: Names,
     wake: SyncSender<()>,
+}
+
+/// Names in the trash, each of them once.
+#[derive(Clone, Debug)]
+struct Names(Arc<AtomicU64>);
+
+impl Names {
+    fn next(&self) -> String {
+        self.0.fetch_add(1, Ordering::Relaxed).to_string()
+    }
 }
 
 impl Trash {
@@ -30,19 +59,16 @@ impl Trash {
         let folder = home.trash();
         DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
         let (wake, woken) = sync_channel::<()>(1);
-        let sweep = folder.clone();
+        // Names from before are not taken twice: the count starts at the time.
+        let names = Names(Arc::new(AtomicU64::new(super::unix_ms() << 16)));
+        let (sweep, sweep_names) = (folder.clone(), names.clone());
         std::thread::Builder::new().name("trash".into()).spawn(move || {
-            empty(&sweep);
+            empty(&sweep, &sweep_names);
             while woken.recv().is_ok() {
-                empty(&sweep);
+                empty(&sweep, &sweep_names);
             }
         })?;
-        // Names from before are not taken twice: the count starts at the time.
-        let trash = Self {
-            folder,
-            count: AtomicU64::new(super::unix_ms() << 16),
-            wake,
-        };
+        let trash = Self { folder, names, wake };
         for entry in fs::read_dir(home.runs())? {
             let entry = entry?;
             if !entry
@@ -58,10 +84,7 @@ impl Trash {
 
     /// Moves a folder aside, to be deleted.
     pub(super) fn throw(&self, path: &Path) {
-        let aside = self
-            .folder
-            .join(self.count.fetch_add(1, Ordering::Relaxed).to_string());
-        match fs::rename(path, aside) {
+        match fs::rename(path, self.folder.join(self.names.next())) {
             Ok(()) => match self.wake.try_send(()) {
                 Ok(()) | Err(TrySendError::Full(()) | TrySendError::Disconnected(())) => {}
             },
@@ -73,41 +96,102 @@ impl Trash {
     }
 }
 
-fn empty(folder: &Path) {
-    let Ok(entries) = fs::read_dir(folder) else { return };
-    for path in entries.filter_map(|entry| entry.ok().map(|entry| entry.path())) {
-        if let Err(error) = remove(&path) {
-            tracing::warn!(%error, path = %path.display(), "a forgotten run's folder could not be deleted");
-        }
-    }
-}
-
-fn remove(path: &Path) -> io::Result<()> {
-    match fs::remove_dir_all(path) {
-        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
-            open_up(path);
-            fs::remove_dir_all(path)
-        }
-        Err(error) if error.kind() == ErrorKind::NotADirectory => fs::remove_file(path),
-        other => other,
-    }
-}
-
-/// Makes every folder under `path` writable; links are not followed.
-fn open_up(path: &Path) {
-    let mut open = vec![path.to_owned()];
-    while let Some(folder) = open.pop() {
-        let _ = fs::set_permissions(&folder, Permissions::from_mode(0o700));
-        for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
-            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                open.push(entry.path());
+/// Deletes what can be deleted.
+fn empty(folder: &Path, names: &Names) {
+    loop {
+        match sweep(folder, names) {
+            Ok(Swept { deleted: 0, failed }) => {
+                if let Some(error) = failed {
+                    tracing::warn!(%error, "some files of forgotten runs could not be deleted");
+                }
+                return;
+            }
+            Ok(_) => {}
+            Err(error) => {
+                tracing::warn!(%error, "the folders of forgotten runs cannot be looked at");
+                return;
             }
         }
     }
 }
 
+#[derive(Debug, Default)]
+struct Swept {
+    deleted: u64,
+    failed: Option<Errno>,
+}
+
+impl Swept {
+    fn count(&mut self, result: nix::Result<()>) {
+        match result {
+            Ok(()) => self.deleted += 1,
+            // Somebody else was quicker, or fills it again.
+            Err(Errno::ENOENT | Errno::ENOTEMPTY) => {}
+            Err(error) => self.failed = Some(error),
+        }
+    }
+}
+
+/// Deletes every file in the trash and in its folders, and moves the folders in those up.
+fn sweep(folder: &Path, names: &Names) -> io::Result<Swept> {
+    let trash = OpenOptions::new()
+        .read(true)
+        .custom_flags((OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW).bits())
+        .open(folder)?;
+    let mut swept = Swept::default();
+    for entry in fs::read_dir(folder)?.flatten() {
+        let name = entry.file_name();
+        match unlinkat(&trash, name.as_os_str(), UnlinkatFlags::NoRemoveDir) {
+            Err(Errno::EISDIR | Errno::EPERM) => match open_up(&trash, &name) {
+                Ok(inner) => {
+                    take_apart(&inner, &trash, names, &mut swept);
+                    swept.count(unlinkat(&trash, name.as_os_str(), UnlinkatFlags::RemoveDir));
+                }
+                Err(error) => swept.count(Err(error)),
+            },
+            other => swept.count(other),
+        }
+    }
+    Ok(swept)
+}
+
+fn take_apart(inner: &File, trash: &File, names: &Names, swept: &mut Swept) {
+    let Ok(entries) = fs::read_dir(by_handle(inner)) else {
+        swept.count(Err(Errno::EACCES));
+        return;
+    };
+    for entry in entries.flatten().take(TURN) {
+        let name = entry.file_name();
+        match unlinkat(inner, name.as_os_str(), UnlinkatFlags::NoRemoveDir) {
+            Err(Errno::EISDIR | Errno::EPERM) => {
+                // Moving a folder changes what is above it: it must be writable for that.
+                let moved = open_up(inner, &name)
+                    .and_then(|_| renameat(inner, name.as_os_str(), trash, names.next().as_str()));
+                swept.count(moved);
+            }
+            other => swept.count(other),
+        }
+    }
+}
+
+/// A folder in a folder, writable from now on. A link is none.
+fn open_up(folder: &File, name: &OsStr) -> nix::Result<File> {
+    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    let inner = File::from(openat(folder, name, flags, Mode::empty())?);
+    // Where it cannot be, what is done in it next says so.
+    let _ = fs::set_permissions(by_handle(&inner), Permissions::from_mode(0o700));
+    Ok(inner)
+}
+
+/// Leads to what is open, whatever its name is by now.
+fn by_handle(file: &File) -> PathBuf {
+    format!("/proc/self/fd/{}", file.as_raw_fd()).into()
+}
+
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::{MetadataExt, symlink};
+
     use super::*;
 
     #[test]
@@ -115,10 +199,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let home = Home::new(folder.path());
         for run in ["known", "unknown"] {
-            let deep = home.runs().join(run).join("work/deep");
+            let deep = home.runs().join(run).join("work/deep/deeper");
             fs::create_dir_all(&deep).unwrap();
             fs::write(deep.join("file"), "x").unwrap();
-            fs::set_permissions(&deep, Permissions::from_mode(0o500)).unwrap();
+            for path in [&deep, deep.parent().unwrap()] {
+                fs::set_permissions(path, Permissions::from_mode(0o100)).unwrap();
+            }
         }
         let _trash = Trash::open(&home, &["known".to_owned()].into()).unwrap();
         assert!(home.runs().join("known").exists());
@@ -128,21 +214,48 @@ mod tests {
         }
     }
 
+    fn emptied(trash: &Path) -> bool {
+        empty(trash, &Names(Arc::new(AtomicU64::new(1_000_000))));
+        fs::read_dir(trash).unwrap().next().is_none()
+    }
+
     #[test]
-    fn read_only_folders_are_opened_and_links_are_not_followed() {
+    fn what_links_lead_to_keeps_its_content_its_owner_and_its_mode() {
         let folder = tempfile::tempdir().unwrap();
-        let inside = folder.path().join("run/work");
-        fs::create_dir_all(&inside).unwrap();
-        let outside = folder.path().join("outside");
+        let (trash, outside) = (folder.path().join("trash"), folder.path().join("outside"));
+        fs::create_dir_all(trash.join("run/work")).unwrap();
         fs::create_dir(&outside).unwrap();
-        fs::set_permissions(&outside, Permissions::from_mode(0o500)).unwrap();
-        std::os::unix::fs::symlink(&outside, inside.join("link")).unwrap();
-        fs::set_permissions(&inside, Permissions::from_mode(0o500)).unwrap();
-        open_up(&folder.path().join("run"));
-        assert_eq!(fs::metadata(&inside).unwrap().permissions().mode() & 0o777, 0o700);
-        assert_eq!(
-            fs::metadata(&outside).unwrap().permissions().mode() & 0o777,
-            0o500
-        );
+        fs::write(outside.join("file"), "mine").unwrap();
+        fs::set_permissions(&outside, Permissions::from_mode(0o511)).unwrap();
+        for link in ["run/work/link", "run/link", "link"] {
+            symlink(&outside, trash.join(link)).unwrap();
+        }
+        assert!(emptied(&trash));
+        assert_eq!(fs::metadata(&outside).unwrap().mode() & 0o777, 0o511);
+        assert_eq!(fs::read(outside.join("file")).unwrap(), b"mine");
+        // Also when a folder becomes a link after it was looked at.
+        let open = File::open(folder.path()).unwrap();
+        symlink(&outside, folder.path().join("late")).unwrap();
+        open_up(&open, OsStr::new("late")).unwrap_err();
+    }
+
+    /// Deeper than descriptors and stack reach: code that descends into it does not come back.
+    #[test]
+    fn folders_in_folders_a_hundred_thousand_deep_are_deleted() {
+        let folder = tempfile::tempdir().unwrap();
+        let trash = folder.path().join("trash");
+        fs::create_dir(&trash).unwrap();
+        // As deep as a path may be, and that moved into the next one, again and again.
+        let part: PathBuf = std::iter::repeat_n("d", 1000).collect();
+        let next = trash.join("next");
+        for _ in 0..100 {
+            fs::create_dir_all(next.join(&part)).unwrap();
+            let inner = trash.join("run");
+            if inner.exists() {
+                fs::rename(&inner, next.join(&part).join("run")).unwrap();
+            }
+            fs::rename(&next, inner).unwrap();
+        }
+        assert!(emptied(&trash));
     }
 }

@@ -9,9 +9,6 @@ pub mod version;
 
 pub use generated::*;
 
-/// Text of the status that refuses a command of an older epoch (`FAILED_PRECONDITION`).
-pub const STALE_EPOCH: &str = "stale epoch";
-
 /// Largest message either side accepts: a 1 MiB spec, and facts with an inlined log and
 /// result, with much room.
 pub const MAX_MESSAGE_BYTES: usize = 8 * 1024 * 1024;
@@ -22,8 +19,40 @@ pub const INLINE_BYTES: usize = 64 * 1024;
 /// The end of the output that travels inside the fact that a run finished.
 pub const TAIL_BYTES: usize = 2 * 1024;
 
-/// Bytes of one [`Chunk`].
+/// Longest id of an installation, and longest proof of an epoch.
+pub const ID_BYTES: usize = 128;
+
+/// Bytes of one [`Chunk`], at most.
 pub const CHUNK_BYTES: usize = 256 * 1024;
+
+/// Bytes of one [`Chunk`] as this agent sends them. A reader gives back what it may be sent when
+/// it has a whole one, so several are on their way at the same time.
+pub const PIECE_BYTES: usize = 64 * 1024;
+
+/// The last millisecond of the year 9999: what is later cannot be written as a time.
+pub const LAST_MS: u64 = 253_402_300_799_999;
+
+/// Longest log or result that can be announced: of a log all is counted that a run printed, also
+/// what its machine did not keep, so the honest come far. Sums of two never overflow.
+pub const LONGEST: u64 = 1 << 60;
+
+/// Signals that there are.
+pub const LAST_SIGNAL: i32 = 64;
+
+/// Bytes of the message about the end of a run; one that was cut ends with `…` behind them.
+pub const MESSAGE_BYTES: usize = 1000;
+
+/// Bytes of a name or version that a program of the machine printed.
+pub const NAME_BYTES: usize = 128;
+
+/// Accelerators of one machine.
+pub const ACCELERATORS: usize = 64;
+
+/// Network interfaces of one machine whose address is told.
+pub const ADDRESSES: usize = 256;
+
+/// Runs that a machine has promised and not started yet: as many as it may run at the same time.
+pub const ACCEPTED: usize = 1024;
 
 /// Whether this can be the id of a run. It becomes the name of a directory.
 pub fn is_run_id(text: &str) -> bool {

@@ -1,7 +1,8 @@
 //! Which certificates of our own are made, when; and how they are made.
 //!
-//! One authority signs three leaves: the aggregated API's (the Kubernetes API server trusts
-//! it through the APIService's caBundle), the data endpoint's and that endpoint's client's.
+//! One authority signs four leaves: the aggregated API's (the Kubernetes API server trusts
+//! it through the APIService's caBundle), the data endpoint's, that endpoint's client's, and
+//! that of the metrics. Each process has a Secret with its own leaves and no others.
 //! Authorities last ten years, leaves ninety days. [`plan`] decides from what the Secrets
 //! hold and the time; [`issue`] carries it out. An authority is replaced with overlap: the
 //! next one is trusted everywhere before it signs anything, and the one before stays trusted
@@ -37,6 +38,9 @@ const LEAF_RENEWAL: SignedDuration = SignedDuration::from_hours(24 * 30);
 /// Certificates are valid from a little before: clocks differ.
 const CLOCK_SKEW: SignedDuration = SignedDuration::from_mins(5);
 
+/// Name of the Service through which metrics are read.
+const METRICS_SERVICE: &str = "skyward-controller";
+
 /// Data of a Secret.
 pub(super) type Data = BTreeMap<String, Vec<u8>>;
 
@@ -54,6 +58,27 @@ pub(super) mod authority {
     pub(in super::super) const PREVIOUS_CERTIFICATE: &str = "previous.crt";
 }
 
+/// What the Secrets hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Secrets {
+    /// The authority's, which only the controller reads.
+    pub(super) authority: Data,
+    /// Leaves of the aggregated API.
+    pub(super) apiserver: Data,
+    /// Leaves of the controller.
+    pub(super) controller: Data,
+}
+
+impl Secrets {
+    /// Where a leaf belongs, and where it must not be.
+    fn places(&mut self, leaf: Leaf) -> (&mut Data, &mut Data) {
+        match leaf {
+            Leaf::Api | Leaf::Client => (&mut self.apiserver, &mut self.controller),
+            Leaf::Server | Leaf::Metrics => (&mut self.controller, &mut self.apiserver),
+        }
+    }
+}
+
 /// A leaf: what it is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Leaf {
@@ -61,34 +86,41 @@ pub(super) enum Leaf {
     Api,
     /// Serving certificate of the data endpoint.
     Server,
+    /// Serving certificate of the metrics.
+    Metrics,
     /// The aggregated API's certificate as a client of the data endpoint.
     Client,
 }
 
 impl Leaf {
     /// All of them.
-    pub(super) const ALL: [Self; 3] = [Self::Api, Self::Server, Self::Client];
+    pub(super) const ALL: [Self; 4] = [Self::Api, Self::Server, Self::Metrics, Self::Client];
 
     /// Keys in the Secret: certificate and private key.
     pub(super) const fn keys(self) -> (&'static str, &'static str) {
         match self {
             Self::Api => (key::API_CERTIFICATE, key::API_KEY),
             Self::Server => (key::SERVER_CERTIFICATE, key::SERVER_KEY),
+            Self::Metrics => (key::METRICS_CERTIFICATE, key::METRICS_KEY),
             Self::Client => (key::CLIENT_CERTIFICATE, key::CLIENT_KEY),
         }
     }
 
     /// Names it is valid for.
     pub(super) fn names(self, namespace: &str) -> BTreeSet<String> {
-        match self {
-            Self::Api => [
-                SERVICE.to_owned(),
-                format!("{SERVICE}.{namespace}"),
-                format!("{SERVICE}.{namespace}.svc"),
-                format!("{SERVICE}.{namespace}.svc.cluster.local"),
+        let of_service = |service: &str| {
+            [
+                service.to_owned(),
+                format!("{service}.{namespace}"),
+                format!("{service}.{namespace}.svc"),
+                format!("{service}.{namespace}.svc.cluster.local"),
                 "localhost".to_owned(),
             ]
-            .into(),
+            .into()
+        };
+        match self {
+            Self::Api => of_service(SERVICE),
+            Self::Metrics => of_service(METRICS_SERVICE),
             Self::Server => [DATA_SERVER_NAME.to_owned()].into(),
             Self::Client => BTreeSet::new(),
         }
@@ -102,8 +134,10 @@ pub(super) struct Plan {
     pub(super) authority: Authority,
     /// Leaves to make, with the authority as it is afterwards.
     pub(super) leaves: BTreeSet<Leaf>,
-    /// The list of trusted authorities in the Secret is to be written anew.
+    /// The list of trusted authorities in the Secrets is to be written anew.
     pub(super) bundle: bool,
+    /// A Secret holds a leaf of another process: an earlier version kept all in one.
+    pub(super) tidy: bool,
 }
 
 /// What is done about the authority, at most one step at a time.
@@ -122,9 +156,11 @@ pub(super) enum Authority {
     Forget,
 }
 
-/// Decides. `secrets` is the authority's Secret and that of the leaves.
-pub(super) fn plan(authority_secret: &Data, leaf_secret: &Data, namespace: &str, now: Timestamp) -> Plan {
+/// Decides.
+pub(super) fn plan(secrets: &Secrets, namespace: &str, now: Timestamp) -> Plan {
     use authority::{CERTIFICATE, KEY, NEXT_CERTIFICATE, NEXT_KEY, PREVIOUS_CERTIFICATE};
+    let mut secrets = secrets.clone();
+    let authority_secret = &secrets.authority;
     let current = facts(authority_secret, CERTIFICATE, KEY).filter(|facts| facts.not_after > now);
     let next = facts(authority_secret, NEXT_CERTIFICATE, NEXT_KEY).filter(|facts| facts.not_after > now);
     let step = match (&current, &next) {
@@ -153,11 +189,17 @@ pub(super) fn plan(authority_secret: &Data, leaf_secret: &Data, namespace: &str,
         Authority::Keep => (current, false),
         Authority::Prepare | Authority::Forget => (current, true),
     };
+    let bundled = bundle(authority_secret);
+    let trusted = [&secrets.apiserver, &secrets.controller].map(|data| data.get(key::AUTHORITIES));
+    let bundle = changes || trusted != [Some(&bundled); 2];
+    let mut tidy = false;
     let leaves = Leaf::ALL
         .into_iter()
         .filter(|leaf| {
             let (certificate, private_key) = leaf.keys();
-            let good = facts(leaf_secret, certificate, private_key).is_some_and(|facts| {
+            let (own, other) = secrets.places(*leaf);
+            tidy |= other.contains_key(certificate) || other.contains_key(private_key);
+            let good = facts(own, certificate, private_key).is_some_and(|facts| {
                 signer
                     .as_ref()
                     .is_some_and(|signer| facts.authority_id == signer.key_id)
@@ -167,12 +209,11 @@ pub(super) fn plan(authority_secret: &Data, leaf_secret: &Data, namespace: &str,
             !good
         })
         .collect();
-    let trusted = leaf_secret.get(key::AUTHORITIES);
-    let bundle = changes || trusted != Some(&bundle(authority_secret));
     Plan {
         authority: step,
         leaves,
         bundle,
+        tidy,
     }
 }
 
@@ -251,12 +292,12 @@ fn facts(data: &Data, certificate: &str, private_key: &str) -> Option<Facts> {
 /// Carries a plan out on the Secrets' data; the caller writes them, the authority's first.
 pub(super) fn issue(
     plan: &Plan,
-    authority_secret: &mut Data,
-    leaf_secret: &mut Data,
+    secrets: &mut Secrets,
     namespace: &str,
     now: Timestamp,
 ) -> Result<(), rcgen::Error> {
     use authority::{CERTIFICATE, KEY, NEXT_CERTIFICATE, NEXT_KEY, PREVIOUS_CERTIFICATE};
+    let authority_secret = &mut secrets.authority;
     match plan.authority {
         Authority::Keep => {}
         Authority::Create => {
@@ -293,11 +334,21 @@ pub(super) fn issue(
     for leaf in &plan.leaves {
         let (certificate, private_key) = new_leaf(*leaf, &issuer, namespace, now)?;
         let keys = leaf.keys();
-        leaf_secret.insert(keys.0.to_owned(), certificate);
-        leaf_secret.insert(keys.1.to_owned(), private_key);
+        let (own, _) = secrets.places(*leaf);
+        own.insert(keys.0.to_owned(), certificate);
+        own.insert(keys.1.to_owned(), private_key);
+    }
+    for leaf in Leaf::ALL.into_iter().filter(|_| plan.tidy) {
+        let (certificate, private_key) = leaf.keys();
+        let (_, other) = secrets.places(leaf);
+        other.remove(certificate);
+        other.remove(private_key);
     }
     if plan.bundle {
-        leaf_secret.insert(key::AUTHORITIES.to_owned(), bundle(authority_secret));
+        let bundle = bundle(&secrets.authority);
+        for data in [&mut secrets.apiserver, &mut secrets.controller] {
+            data.insert(key::AUTHORITIES.to_owned(), bundle.clone());
+        }
     }
     Ok(())
 }
@@ -344,6 +395,7 @@ fn new_leaf(
     let (name, purpose) = match leaf {
         Leaf::Api => (SERVICE, ExtendedKeyUsagePurpose::ServerAuth),
         Leaf::Server => (DATA_SERVER_NAME, ExtendedKeyUsagePurpose::ServerAuth),
+        Leaf::Metrics => (METRICS_SERVICE, ExtendedKeyUsagePurpose::ServerAuth),
         Leaf::Client => ("skyward-subresources-client", ExtendedKeyUsagePurpose::ClientAuth),
     };
     let mut params = named(name, now, LEAF_LIFE);
@@ -360,273 +412,5 @@ fn new_leaf(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The world of the certificates, with its clock.
-    struct World {
-        authority: Data,
-        leaves: Data,
-        now: Timestamp,
-    }
-
-    impl World {
-        fn new() -> Self {
-            Self {
-                authority: Data::new(),
-                leaves: Data::new(),
-                now: Timestamp::from_second(1_800_000_000).unwrap(),
-            }
-        }
-
-        fn plan(&self) -> Plan {
-            plan(&self.authority, &self.leaves, "skyward-system", self.now)
-        }
-
-        fn step(&mut self) -> Plan {
-            let plan = self.plan();
-            issue(
-                &plan,
-                &mut self.authority,
-                &mut self.leaves,
-                "skyward-system",
-                self.now,
-            )
-            .unwrap();
-            plan
-        }
-
-        fn after(&mut self, time: SignedDuration) -> &mut Self {
-            self.now += time;
-            self
-        }
-
-        fn authorities(&self) -> usize {
-            let text = String::from_utf8(self.leaves[key::AUTHORITIES].clone()).unwrap();
-            text.matches("BEGIN CERTIFICATE").count()
-        }
-    }
-
-    fn nothing() -> Plan {
-        Plan::default()
-    }
-
-    #[test]
-    fn the_first_leader_makes_everything_and_then_nothing() {
-        let mut world = World::new();
-        let first = world.step();
-        assert_eq!(first.authority, Authority::Create);
-        assert_eq!(first.leaves, Leaf::ALL.into());
-        assert_eq!(world.plan(), nothing());
-        assert_eq!(world.after(DAY * 59).plan(), nothing());
-    }
-
-    #[test]
-    fn leaves_are_renewed_a_month_before_they_expire() {
-        let mut world = World::new();
-        world.step();
-        let plan = world.after(DAY * 61).step();
-        assert_eq!(
-            plan,
-            Plan {
-                authority: Authority::Keep,
-                leaves: Leaf::ALL.into(),
-                bundle: false
-            }
-        );
-        assert_eq!(world.plan(), nothing());
-    }
-
-    #[test]
-    fn one_damaged_leaf_is_made_anew_alone() {
-        for damage in ["missing", "rubbish", "key of another"] {
-            let mut world = World::new();
-            world.step();
-            match damage {
-                "missing" => drop(world.leaves.remove(key::SERVER_CERTIFICATE)),
-                "rubbish" => drop(
-                    world
-                        .leaves
-                        .insert(key::SERVER_CERTIFICATE.into(), b"rubbish".to_vec()),
-                ),
-                _ => {
-                    let other = world.leaves[key::CLIENT_KEY].clone();
-                    world.leaves.insert(key::SERVER_KEY.into(), other);
-                }
-            }
-            let plan = world.step();
-            assert_eq!(
-                plan,
-                Plan {
-                    leaves: [Leaf::Server].into(),
-                    ..nothing()
-                },
-                "{damage}"
-            );
-            assert_eq!(world.plan(), nothing());
-        }
-    }
-
-    #[test]
-    fn another_namespace_needs_other_names() {
-        let mut world = World::new();
-        world.step();
-        let plan = plan(&world.authority, &world.leaves, "elsewhere", world.now);
-        assert_eq!(
-            plan,
-            Plan {
-                leaves: [Leaf::Api].into(),
-                ..nothing()
-            }
-        );
-    }
-
-    #[test]
-    fn a_lost_authority_is_replaced_with_all_it_signed() {
-        let mut world = World::new();
-        world.step();
-        world.authority.clear();
-        let plan = world.step();
-        assert_eq!(
-            plan,
-            Plan {
-                authority: Authority::Create,
-                leaves: Leaf::ALL.into(),
-                bundle: true
-            }
-        );
-        assert_eq!(world.plan(), nothing());
-    }
-
-    #[test]
-    fn a_lost_bundle_is_written_again() {
-        let mut world = World::new();
-        world.step();
-        world.leaves.remove(key::AUTHORITIES);
-        assert_eq!(
-            world.step(),
-            Plan {
-                bundle: true,
-                ..nothing()
-            }
-        );
-        assert_eq!(world.plan(), nothing());
-    }
-
-    #[test]
-    fn an_authority_is_replaced_with_overlap() {
-        let mut world = World::new();
-        world.step();
-        world.after(DAY * (3650 - 364));
-        world.leaves.clear();
-        // Trusted first …
-        assert_eq!(world.step().authority, Authority::Prepare);
-        assert_eq!(world.authorities(), 2);
-        let signed_by_the_old = world.leaves[key::API_CERTIFICATE].clone();
-        assert_eq!(world.after(HOUR / 2).plan(), nothing());
-        // … then it signs …
-        let plan = world.after(HOUR).step();
-        assert_eq!(
-            plan,
-            Plan {
-                authority: Authority::Promote,
-                leaves: Leaf::ALL.into(),
-                bundle: true
-            }
-        );
-        assert_ne!(world.leaves[key::API_CERTIFICATE], signed_by_the_old);
-        assert_eq!(
-            world.authorities(),
-            2,
-            "what the old one signed may still be in use"
-        );
-        assert_eq!(world.after(HOUR).plan(), nothing());
-        // … then the old one goes.
-        assert_eq!(
-            world.after(DAY * 2).step(),
-            Plan {
-                authority: Authority::Forget,
-                bundle: true,
-                ..nothing()
-            }
-        );
-        assert_eq!(world.authorities(), 1);
-        assert_eq!(world.plan(), nothing());
-    }
-
-    #[test]
-    fn a_crash_between_the_two_writes_is_made_good() {
-        // Only the authority's Secret was written, at each step of its life.
-        let mut world = World::new();
-        let mut never_written = Data::new();
-        let plan = world.plan();
-        issue(
-            &plan,
-            &mut world.authority,
-            &mut never_written,
-            "skyward-system",
-            world.now,
-        )
-        .unwrap();
-        let plan = world.step();
-        assert_eq!(
-            plan,
-            Plan {
-                authority: Authority::Keep,
-                leaves: Leaf::ALL.into(),
-                bundle: true
-            }
-        );
-        world.after(DAY * (3650 - 364)).step();
-        world.after(HOUR * 2);
-        let mut never_written = world.leaves.clone();
-        let plan = world.plan();
-        assert_eq!(plan.authority, Authority::Promote);
-        issue(
-            &plan,
-            &mut world.authority,
-            &mut never_written,
-            "skyward-system",
-            world.now,
-        )
-        .unwrap();
-        assert_eq!(
-            world.step(),
-            Plan {
-                authority: Authority::Keep,
-                leaves: Leaf::ALL.into(),
-                bundle: true
-            }
-        );
-        assert_eq!(world.plan(), nothing());
-    }
-
-    #[test]
-    fn what_is_made_works_in_tls() {
-        use skyward_subresources::tls::{self, Clients};
-        let mut world = World::new();
-        world.now = Timestamp::now();
-        world.step();
-        let get = |key: &str| world.leaves[key].as_slice();
-        tls::server(
-            get(key::SERVER_CERTIFICATE),
-            get(key::SERVER_KEY),
-            Some(get(key::AUTHORITIES)),
-            Clients::Required,
-        )
-        .unwrap();
-        tls::server(
-            get(key::API_CERTIFICATE),
-            get(key::API_KEY),
-            Some(get(key::AUTHORITIES)),
-            Clients::Optional,
-        )
-        .unwrap();
-        tls::client(
-            get(key::CLIENT_CERTIFICATE),
-            get(key::CLIENT_KEY),
-            get(key::AUTHORITIES),
-        )
-        .unwrap();
-    }
-}
+#[path = "certs_tests.rs"]
+mod tests;

@@ -3,8 +3,10 @@
 //! Only the leader serves it, because only the leader holds connections to machines and the
 //! result store; its address stands in the leader Lease. [`certs`] decides which
 //! certificates are made, [`trust`] puts them into the cluster, [`source`] joins what the
-//! store has and what the machine has. The contract is in `skyward-subresources::data`.
+//! store has and what the machine has, [`bootstraps`] what Machines printed before they took runs.
+//! The contract is in `skyward-subresources::data`.
 
+mod bootstraps;
 mod certs;
 mod source;
 #[cfg(test)]
@@ -24,11 +26,14 @@ use axum::{
 use futures::{StreamExt, TryStreamExt, stream::BoxStream};
 use jiff::Timestamp;
 use rustls::ServerConfig;
+use skyward_remote::MachineKey;
 use skyward_store::Store;
 use skyward_subresources::{
+    connections::Limits,
     data::{KEEP_ALIVE, Run, Runs, parse_run_id},
+    records::Mark,
     reload::key,
-    serve,
+    serve::{self, Transport},
     tls::{self, Clients},
 };
 use tokio::{
@@ -38,14 +43,19 @@ use tokio::{
 
 use crate::{
     context::Context,
+    logs::bootstraps::{Bootstraps, Known},
     logs::source::{Fleet, JUST_BEGUN, Machines, Source, Whereabouts},
     task::live::Live,
 };
 
 /// Most logs and results read at once.
 const STREAMS: usize = 1024;
-/// Most connections at once: one for each stream, and some.
-const CONNECTIONS: usize = STREAMS + 128;
+/// Most connections at once: one for each stream, and some. Connections whose client is not known
+/// yet are in their handshake: many, when all clients that follow a log find a new leader.
+const CONNECTIONS: Limits = Limits {
+    known: STREAMS + 128,
+    anonymous: 256,
+};
 /// How often certificates are looked at.
 const LOOK: Duration = Duration::from_mins(1);
 /// After a failure.
@@ -64,7 +74,7 @@ async fn keep_certificates(context: &Context, ready: watch::Sender<Option<Arc<Se
         let mut pause = LOOK;
         match trust::refresh(&context.client, namespace, Timestamp::now()).await {
             Err(error) => {
-                tracing::warn!(%error, "certificates of the logs API could not be looked after; trying again");
+                tracing::warn!(%error, "our certificates could not be looked after; trying again");
                 pause = RETRY;
             }
             Ok(data) => {
@@ -86,6 +96,10 @@ async fn keep_certificates(context: &Context, ready: watch::Sender<Option<Arc<Se
                 }
                 if let Err(error) = trust::register(&context.client, namespace, get(key::AUTHORITIES)).await {
                     tracing::warn!(%error, "the aggregated API could not be registered; trying again");
+                    pause = RETRY;
+                }
+                if let Err(error) = trust::publish(&context.client, namespace, get(key::AUTHORITIES)).await {
+                    tracing::warn!(%error, "the authority of our certificates could not be published; trying again");
                     pause = RETRY;
                 }
             }
@@ -124,6 +138,10 @@ async fn listen(context: &Context, mut ready: watch::Receiver<Option<Arc<ServerC
             live: context.live.clone(),
             sessions: context.sessions.clone(),
         }),
+        bootstraps: Arc::new(Known {
+            sessions: context.sessions.clone(),
+            pools: context.caches.pools.clone(),
+        }),
         live: context.live.clone(),
         store: context.store.clone(),
         streams: Arc::new(Semaphore::new(STREAMS)),
@@ -139,7 +157,7 @@ async fn listen(context: &Context, mut ready: watch::Receiver<Option<Arc<ServerC
     };
     let serving = serve::serve(
         listener,
-        tls,
+        Transport::Tls(tls),
         router(shared),
         CONNECTIONS,
         context.shutdown.clone(),
@@ -156,6 +174,7 @@ async fn listen(context: &Context, mut ready: watch::Receiver<Option<Arc<ServerC
 #[derive(Clone)]
 struct Shared {
     machines: Arc<dyn Machines>,
+    bootstraps: Arc<dyn Bootstraps>,
     live: Arc<Live>,
     store: Arc<Store>,
     streams: Arc<Semaphore>,
@@ -166,6 +185,7 @@ fn router(shared: Shared) -> Router {
         .route("/v1/tasks/{namespace}/{uid}/runs", get(runs))
         .route("/v1/tasks/{namespace}/{uid}/log", get(log))
         .route("/v1/tasks/{namespace}/{uid}/result", get(result))
+        .route("/v1/machines/{namespace}/{name}/log", get(machine_log))
         .with_state(shared)
 }
 
@@ -184,7 +204,7 @@ fn just_begun() -> (StatusCode, String) {
 }
 
 fn not_found() -> (StatusCode, String) {
-    (StatusCode::NOT_FOUND, "nothing is known of that run".to_owned())
+    (StatusCode::NOT_FOUND, "nothing is known of it".to_owned())
 }
 
 type Task = Path<(String, String)>;
@@ -229,6 +249,8 @@ struct LogQuery {
     offset: u64,
     #[serde(default)]
     follow: bool,
+    #[serde(default)]
+    gaps: String,
 }
 
 async fn log(
@@ -236,7 +258,12 @@ async fn log(
     Path((_namespace, uid)): Task,
     Query(query): Query<LogQuery>,
 ) -> Answer {
-    let LogQuery { run, offset, follow } = query;
+    let LogQuery {
+        run,
+        offset,
+        follow,
+        gaps,
+    } = query;
     parse_run_id(&uid, &run).ok_or_else(not_found)?;
     let permit = room(&shared)?;
     match shared.machines.place_of(&uid, &run) {
@@ -252,6 +279,7 @@ async fn log(
         task_uid: uid,
         run,
         follow,
+        gaps: Mark::parse(&gaps),
     };
     Ok(body(kept_alive(source.stream(offset)), permit))
 }
@@ -277,6 +305,18 @@ async fn result(
         .map_err(broken)?
         .ok_or_else(not_found)?;
     Ok(body(stored.bytes.map_err(io::Error::other).boxed(), permit))
+}
+
+async fn machine_log(
+    State(shared): State<Shared>,
+    Path((namespace, name)): Path<(String, String)>,
+) -> Answer {
+    let permit = room(&shared)?;
+    let machine = MachineKey::new(namespace, name);
+    let read = bootstraps::read(shared.bootstraps.as_ref(), &shared.store, &machine).await;
+    let text = read.map_err(broken)?.ok_or_else(not_found)?;
+    let whole = futures::stream::once(async { Ok(Bytes::from(text)) });
+    Ok(body(whole.boxed(), permit))
 }
 
 type Permit = tokio::sync::OwnedSemaphorePermit;

@@ -5,6 +5,8 @@
 //! machine is asked *before* how far the store goes. A run that left its machine before the
 //! first look has its whole log in the store by the second; the other way round, its last
 //! lines could arrive in between and be missed.
+//!
+//! Of a long log neither may have all: a reader is told where it goes on.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -13,10 +15,11 @@ use axum::body::Bytes;
 use futures::{StreamExt, stream::BoxStream};
 use skyward_remote::{
     MachineKey,
-    agent::{AgentApi, AgentError},
+    agent::{RunReader, AgentError},
     sessions::Sessions,
 };
-use skyward_store::Store;
+use skyward_store::{Gap, Missing, Piece, Store};
+use skyward_subresources::records::Mark;
 use tokio::{
     sync::{mpsc, watch},
     task::JoinSet,
@@ -31,6 +34,11 @@ pub(super) const JUST_BEGUN: &str =
 
 /// How long a machine that does not answer is waited for, when not following.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// What waits for a reader: so many pieces of so many bytes.
+const WAITING: usize = 4;
+const PIECE: usize = 32 * 1024;
+/// How long a stream of a machine is held for a reader that takes nothing.
+const SLOW: Duration = Duration::from_secs(1);
 /// Between two looks when nothing tells of a change.
 const AGAIN: Duration = Duration::from_millis(250);
 
@@ -40,7 +48,7 @@ pub(super) trait Machines: Send + Sync {
     /// Where that run is.
     fn place_of(&self, task_uid: &str, run: &str) -> Whereabouts;
     /// The connection to that machine, if there is one.
-    fn agent(&self, machine: &MachineKey) -> Option<Arc<dyn AgentApi>>;
+    fn agent(&self, machine: &MachineKey) -> Option<Arc<dyn RunReader>>;
     /// Woken when a connection changes.
     fn changes(&self) -> watch::Receiver<u64>;
 }
@@ -67,10 +75,10 @@ impl Machines for Fleet {
         place_in(&self.live, task_uid, run)
     }
 
-    fn agent(&self, machine: &MachineKey) -> Option<Arc<dyn AgentApi>> {
+    fn agent(&self, machine: &MachineKey) -> Option<Arc<dyn RunReader>> {
         self.sessions
             .agent(machine)
-            .map(|agent| Arc::new(agent) as Arc<dyn AgentApi>)
+            .map(|agent| Arc::new(agent) as Arc<dyn RunReader>)
     }
 
     fn changes(&self) -> watch::Receiver<u64> {
@@ -95,6 +103,8 @@ pub(super) struct Source {
     pub(super) task_uid: String,
     pub(super) run: String,
     pub(super) follow: bool,
+    /// How the reader is told of a gap; one without gets the log up to the first.
+    pub(super) gaps: Option<Mark>,
 }
 
 type Chunk = io::Result<Bytes>;
@@ -102,7 +112,7 @@ type Chunk = io::Result<Bytes>;
 impl Source {
     /// The encoded log from an offset. It ends in order only when all of it was sent.
     pub(super) fn stream(self, offset: u64) -> BoxStream<'static, Chunk> {
-        let (send, receive) = mpsc::channel(8);
+        let (send, receive) = mpsc::channel(WAITING);
         let mut pump = JoinSet::new();
         pump.spawn(async move {
             if let Err(Stop::Broken(why)) = self.pump(offset, &send).await {
@@ -162,10 +172,33 @@ impl Source {
         let mut pieces = self.store.read_log(&self.task_uid, &self.run, begin);
         while let Some(piece) = pieces.next().await {
             let piece = piece.map_err(|error| Stop::Broken(format!("the result store: {error}")))?;
-            *offset += piece.len() as u64;
-            send.send(Ok(piece)).await.map_err(|_| Stop::Left)?;
+            match piece {
+                Piece::Bytes(bytes) => {
+                    *offset += bytes.len() as u64;
+                    send.send(Ok(bytes)).await.map_err(|_| Stop::Left)?;
+                }
+                Piece::Gap(gap) => self.pass_over(gap, offset, send).await?,
+            }
         }
         Ok(*offset > begin)
+    }
+
+    /// Goes on behind a gap.
+    async fn pass_over(&self, gap: Gap, offset: &mut u64, send: &mpsc::Sender<Chunk>) -> Result<(), Stop> {
+        let Some(mark) = &self.gaps else {
+            let why = "the log has a gap, and the reader did not ask for what is behind it";
+            return Err(Stop::Broken(why.to_owned()));
+        };
+        let line = mark.line(gap.start, gap.end, gap.why.as_str());
+        send.send(Ok(line)).await.map_err(|_| Stop::Left)?;
+        *offset = gap.end;
+        Ok(())
+    }
+
+    /// Whether the store has what the machine does not keep any more: it was copied meanwhile.
+    async fn has_more(&self, offset: u64) -> bool {
+        let end = self.store.log_end(&self.task_uid, &self.run).await;
+        end.is_ok_and(|end| end > offset)
     }
 
     async fn on_machine(
@@ -207,21 +240,59 @@ impl Source {
                 }
                 Some(Ok(chunk)) => {
                     let data = chunk.data;
-                    // Bytes that were sent already are left out; a gap is never passed over.
-                    let Some(known) = offset.checked_sub(chunk.offset) else {
-                        return Ok(progress(*offset));
-                    };
+                    if data.is_empty() {
+                        continue;
+                    }
+                    let end = chunk.offset.checked_add(data.len() as u64);
+                    if end.is_none_or(|end| end > i64::MAX as u64) {
+                        return Err(Stop::Broken(
+                            "the machine sent an offset that no log has".to_owned(),
+                        ));
+                    }
+                    if chunk.offset > *offset {
+                        if self.has_more(*offset).await {
+                            return Ok(Progress::Some);
+                        }
+                        let gap = Gap {
+                            start: *offset,
+                            end: chunk.offset,
+                            why: Missing::OverLimit,
+                        };
+                        self.pass_over(gap, offset, send).await?;
+                    }
+                    // Bytes that were sent already are left out.
+                    let known = offset.saturating_sub(chunk.offset);
                     let known = usize::try_from(known).unwrap_or(usize::MAX).min(data.len());
                     let data = data.slice(known..);
                     if data.is_empty() {
                         continue;
                     }
-                    *offset += data.len() as u64;
-                    send.send(Ok(data)).await.map_err(|_| Stop::Left)?;
+                    if !hand_on(data, offset, send).await? {
+                        // What the machine sends meanwhile would be held for it.
+                        drop(chunks);
+                        send.reserve().await.map_err(|_| Stop::Left)?;
+                        return Ok(Progress::Some);
+                    }
                 }
             }
         }
     }
+}
+
+/// Hands bytes of a machine on in pieces of their own, so that none keeps a larger one; whether
+/// the reader took all of them in time.
+async fn hand_on(data: Bytes, offset: &mut u64, send: &mpsc::Sender<Chunk>) -> Result<bool, Stop> {
+    for piece in data.chunks(PIECE) {
+        match timeout(SLOW, send.reserve()).await {
+            Ok(Ok(place)) => {
+                place.send(Ok(Bytes::copy_from_slice(piece)));
+                *offset += piece.len() as u64;
+            }
+            Ok(Err(_)) => return Err(Stop::Left),
+            Err(_) => return Ok(false),
+        }
+    }
+    Ok(true)
 }
 
 /// Why a stream ends early.

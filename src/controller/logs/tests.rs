@@ -2,16 +2,24 @@
 
 use std::{
     collections::VecDeque,
-    sync::{Mutex, atomic::AtomicBool, atomic::Ordering},
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
 };
 
 use async_trait::async_trait;
 use skyward_remote::{
     AgentError, MachineKey,
-    agent::{AgentApi, AgentStream},
+    agent::{RunReader, AgentStream},
     protocol::{Chunk, Fact, RunSpec, RunState},
 };
-use skyward_subresources::{data, reload::key};
+use skyward_store::{Gap, Missing};
+use skyward_subresources::{
+    data,
+    records::{Decoder, Item},
+    reload::key,
+};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -39,6 +47,26 @@ struct Machine {
     store: Arc<Store>,
     run: String,
     changes: watch::Sender<u64>,
+    /// Bytes of the log that it does not keep.
+    hole: std::ops::Range<usize>,
+    /// Streams of its log that are open.
+    open: AtomicUsize,
+}
+
+/// Is open.
+struct Open(Arc<Machine>);
+
+impl Open {
+    fn of(machine: &Arc<Machine>) -> Self {
+        machine.open.fetch_add(1, Ordering::SeqCst);
+        Self(machine.clone())
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 impl Machines for Arc<Machine> {
@@ -50,7 +78,7 @@ impl Machines for Arc<Machine> {
         }
     }
 
-    fn agent(&self, _: &MachineKey) -> Option<Arc<dyn AgentApi>> {
+    fn agent(&self, _: &MachineKey) -> Option<Arc<dyn RunReader>> {
         Some(Arc::new(Agent(Arc::clone(self))))
     }
 
@@ -59,61 +87,73 @@ impl Machines for Arc<Machine> {
     }
 }
 
+impl Machine {
+    /// Stores a part of the log.
+    async fn copy(&self, part: std::ops::Range<usize>) {
+        let (start, bytes) = (part.start as u64, self.log[part].to_vec());
+        self.store
+            .put_log_segment(UID, &self.run, start, bytes.into())
+            .await
+            .unwrap();
+    }
+}
+
 struct Agent(Arc<Machine>);
 
 #[async_trait]
-impl AgentApi for Agent {
-    fn connection(&self) -> u64 {
-        1
-    }
-    async fn start(&self, _: RunSpec) -> Result<RunState, AgentError> {
-        Err(AgentError::NotFound)
-    }
-    async fn stop(&self, _: &str, _: Duration, _: &str) -> Result<RunState, AgentError> {
-        Err(AgentError::NotFound)
-    }
-    async fn watch(&self, _: u64) -> Result<AgentStream<Fact>, AgentError> {
-        Err(AgentError::NotFound)
-    }
+impl RunReader for Agent {
     async fn read_log(&self, _: &str, offset: u64, _: bool) -> Result<AgentStream<Chunk>, AgentError> {
         let machine = &self.0;
-        let begin = usize::try_from(offset).unwrap().min(machine.log.len());
+        let mut begin = usize::try_from(offset).unwrap().min(machine.log.len());
+        if machine.hole.contains(&begin) {
+            begin = machine.hole.end;
+        }
         let call = machine.calls.lock().unwrap().pop_front().unwrap_or(Call::Ends);
         let (bytes, end) = match call {
             Call::Breaks(bytes) => (bytes, Some(Err(AgentError::Disconnected("broken".into())))),
             Call::Ends => (usize::MAX, None),
             Call::Forgotten => {
                 let stored = machine.store.log_end(UID, &machine.run).await.unwrap();
-                let rest = machine.log[usize::try_from(stored).unwrap()..].to_vec();
-                machine
-                    .store
-                    .put_log_segment(UID, &machine.run, stored, rest.into())
-                    .await
-                    .unwrap();
+                let mut at = usize::try_from(stored).unwrap();
+                if at < machine.hole.start {
+                    machine.copy(at..machine.hole.start).await;
+                    at = machine.hole.start;
+                }
+                if machine.hole.contains(&at) {
+                    let gap = Gap {
+                        start: at as u64,
+                        end: machine.hole.end as u64,
+                        why: Missing::OverLimit,
+                    };
+                    machine.store.put_log_gap(UID, &machine.run, gap).await.unwrap();
+                    at = machine.hole.end;
+                }
+                machine.copy(at..machine.log.len()).await;
                 machine.present.store(false, Ordering::SeqCst);
                 return Err(AgentError::NotFound);
             }
         };
         let until = begin.saturating_add(bytes).min(machine.log.len());
-        let mut chunks: Vec<Result<Chunk, AgentError>> = machine.log[begin..until]
-            .chunks(7)
-            .scan(offset, |at, data| {
-                let chunk = Chunk {
-                    offset: *at,
-                    data: data.to_vec().into(),
-                };
-                *at += data.len() as u64;
-                Some(Ok(chunk))
+        let mut chunks: Vec<Result<Chunk, AgentError>> = (begin..until)
+            .filter(|at| !machine.hole.contains(at))
+            .collect::<Vec<_>>()
+            .chunk_by(|at, next| at / 7 == next / 7 && at + 1 == *next)
+            .map(|bytes| {
+                Ok(Chunk {
+                    offset: bytes[0] as u64,
+                    data: bytes.iter().map(|at| machine.log[*at]).collect(),
+                })
             })
             .collect();
         chunks.extend(end);
-        Ok(futures::stream::iter(chunks).boxed())
+        let open = Open::of(machine);
+        let chunks = futures::stream::iter(chunks).inspect(move |_| {
+            let _ = &open;
+        });
+        Ok(chunks.boxed())
     }
     async fn read_result(&self, _: &str, _: u64) -> Result<AgentStream<Chunk>, AgentError> {
         Err(AgentError::NotFound)
-    }
-    async fn forget(&self, _: Vec<String>) -> Result<(), AgentError> {
-        Ok(())
     }
 }
 
@@ -130,8 +170,13 @@ struct World {
 }
 
 async fn world(stored: usize, calls: &[Call]) -> World {
+    sparse_world(stored, calls, 0..0).await
+}
+
+/// The machine does not keep that part of its log.
+async fn sparse_world(stored: usize, calls: &[Call], hole: std::ops::Range<usize>) -> World {
     let folder = tempfile::tempdir().unwrap();
-    let store = Arc::new(Store::local(folder.path()).unwrap());
+    let store = Arc::new(Store::local(folder.path()).unwrap().unmeasured());
     let log = log_of(50);
     let run = data::run_id(UID, 1, 0);
     if stored > 0 {
@@ -147,6 +192,8 @@ async fn world(stored: usize, calls: &[Call]) -> World {
         store: store.clone(),
         run,
         changes: watch::Sender::new(0),
+        hole,
+        open: AtomicUsize::new(0),
     });
     World {
         machine,
@@ -163,6 +210,7 @@ impl World {
             task_uid: UID.into(),
             run: self.machine.run.clone(),
             follow,
+            gaps: None,
         }
     }
 }
@@ -200,6 +248,98 @@ async fn no_byte_is_lost_or_doubled_at_the_seam() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn behind_a_gap_the_log_goes_on_wherever_it_is_and_whatever_breaks() {
+    let lines: Vec<usize> = {
+        let log = log_of(50);
+        (0..log.len())
+            .filter(|at| *at == 0 || log[at - 1] == b'\n')
+            .collect()
+    };
+    let hole = lines[10]..lines[30];
+    let cases: &[&[Call]] = &[
+        &[],
+        &[Call::Breaks(0), Call::Breaks(33), Call::Breaks(900)],
+        &[Call::Breaks(10), Call::Forgotten],
+        &[Call::Forgotten],
+    ];
+    // Nothing is stored; part of the beginning; what the machine has dropped since, cut within a
+    // record; some of the newest.
+    for stored in [0, lines[5] + 3, lines[12] + 3, lines[40]] {
+        for calls in cases {
+            for from in [0, lines[5], lines[20], lines[45]] {
+                for follow in [false, true] {
+                    let world = sparse_world(stored, calls, hole.clone()).await;
+                    let mark = Mark::random();
+                    let source = Source {
+                        gaps: Some(mark.clone()),
+                        ..world.source(follow)
+                    };
+                    let mut decoder = Decoder::at(from as u64).with(mark);
+                    decoder.push(&read(source, from as u64).await);
+                    let mut got = Vec::new();
+                    let mut missing = 0;
+                    while let Some(item) = decoder.next_item() {
+                        match item {
+                            Item::Record(record) => got.push(usize::try_from(record.end).unwrap()),
+                            Item::Gap(gap) => missing += gap.end - gap.start,
+                        }
+                    }
+                    let is_there = |end: usize| end <= stored.max(hole.start) || end > hole.end;
+                    let ends: Vec<usize> = lines[1..]
+                        .iter()
+                        .copied()
+                        .chain([world.machine.log.len()])
+                        .collect();
+                    let want: Vec<usize> = ends
+                        .iter()
+                        .copied()
+                        .filter(|end| *end > from && is_there(*end))
+                        .collect();
+                    let context = format!("stored {stored}, {calls:?}, from {from}, follow {follow}");
+                    assert_eq!(got, want, "{context}");
+                    let lost = ends
+                        .windows(2)
+                        .filter(|pair| pair[1] > from && !is_there(pair[1]))
+                        .map(|pair| pair[1] - pair[0])
+                        .sum::<usize>();
+                    assert_eq!(missing, lost as u64, "{context}");
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_reader_that_knows_no_gaps_is_cut_off_at_the_first() {
+    let hole = 200..400;
+    for stored in [0, 100] {
+        let world = sparse_world(stored, &[], hole.clone()).await;
+        let chunks: Vec<_> = world.source(false).stream(0).collect().await;
+        let (last, rest) = chunks.split_last().unwrap();
+        assert!(last.is_err(), "it would take what comes for the next bytes");
+        let bytes: Vec<u8> = rest
+            .iter()
+            .flat_map(|chunk| chunk.as_ref().unwrap().to_vec())
+            .collect();
+        assert_eq!(bytes, world.machine.log[..200]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn for_a_reader_that_takes_nothing_no_stream_of_a_machine_is_held_and_no_byte_is_lost() {
+    for follow in [false, true] {
+        let world = world(0, &[]).await;
+        let mut stream = world.source(follow).stream(0);
+        let first = stream.next().await.unwrap().unwrap();
+        assert_eq!(world.machine.open.load(Ordering::SeqCst), 1, "it is being read");
+        sleep(Duration::from_secs(5)).await;
+        assert_eq!(world.machine.open.load(Ordering::SeqCst), 0, "nobody takes it");
+        let rest: Vec<u8> = stream.map(|chunk| chunk.unwrap().to_vec()).concat().await;
+        assert_eq!([&first[..], &rest].concat(), world.machine.log);
+    }
+}
+
 #[tokio::test]
 async fn a_run_that_is_on_no_machine_is_read_from_the_store() {
     let world = world(200, &[]).await;
@@ -215,6 +355,7 @@ async fn a_leader_that_does_not_know_yet_what_runs_calls_no_log_complete() {
     let fleet = Arc::new(LiveMachine(live.clone(), world.machine.clone()));
     let shared = Shared {
         machines: fleet,
+        bootstraps: Arc::new(bootstraps::tests::OnePool),
         live: live.clone(),
         store: world.store.clone(),
         streams: Arc::new(Semaphore::new(8)),
@@ -226,6 +367,7 @@ async fn a_leader_that_does_not_know_yet_what_runs_calls_no_log_complete() {
             run: run.clone(),
             offset: 0,
             follow,
+            gaps: String::new(),
         });
         log(State(shared.clone()), task, query)
     };
@@ -266,7 +408,7 @@ impl Machines for LiveMachine {
         source::place_in(&self.0, task_uid, run)
     }
 
-    fn agent(&self, machine: &MachineKey) -> Option<Arc<dyn AgentApi>> {
+    fn agent(&self, machine: &MachineKey) -> Option<Arc<dyn RunReader>> {
         self.1.agent(machine)
     }
 
@@ -279,16 +421,16 @@ impl Machines for LiveMachine {
 #[tokio::test]
 async fn the_endpoint_serves_who_has_our_certificate_and_nobody_else() {
     use skyward_subresources::data::Data as _;
-    let mut leaves = certs::Data::new();
-    let mut authority = certs::Data::new();
+    let mut secrets = certs::Secrets::default();
     let now = Timestamp::now();
-    let plan = certs::plan(&authority, &leaves, "ns", now);
-    certs::issue(&plan, &mut authority, &mut leaves, "ns", now).unwrap();
-    let get = |key: &str| leaves[key].as_slice();
+    let plan = certs::plan(&secrets, "ns", now);
+    certs::issue(&plan, &mut secrets, "ns", now).unwrap();
+    let own = |key: &str| secrets.controller[key].as_slice();
+    let get = |key: &str| secrets.apiserver[key].as_slice();
     let server = tls::server(
-        get(key::SERVER_CERTIFICATE),
-        get(key::SERVER_KEY),
-        Some(get(key::AUTHORITIES)),
+        own(key::SERVER_CERTIFICATE),
+        own(key::SERVER_KEY),
+        Some(own(key::AUTHORITIES)),
         Clients::Required,
     )
     .unwrap();
@@ -306,6 +448,7 @@ async fn the_endpoint_serves_who_has_our_certificate_and_nobody_else() {
     known.listed([]);
     let shared = Shared {
         machines: Arc::new(world.machine.clone()),
+        bootstraps: Arc::new(bootstraps::tests::OnePool),
         live: known,
         store: world.store.clone(),
         streams: streams.clone(),
@@ -314,9 +457,9 @@ async fn the_endpoint_serves_who_has_our_certificate_and_nobody_else() {
     let (_keep, config) = watch::channel(server);
     let serving = tokio::spawn(serve::serve(
         listener,
-        config,
+        Transport::Tls(config),
         router(shared),
-        8,
+        CONNECTIONS,
         shutdown.clone(),
     ));
 
@@ -339,11 +482,12 @@ async fn the_endpoint_serves_who_has_our_certificate_and_nobody_else() {
             stored: 100
         }]
     );
+    let mark = Mark::random();
     let room = streams.try_acquire().unwrap();
-    let busy = leader.log("n", UID, run, 0, true).await.err().unwrap();
+    let busy = leader.log("n", UID, run, 0, true, &mark).await.err().unwrap();
     assert!(matches!(busy, data::DataError::Unavailable(_)), "{busy:?}");
     drop(room);
-    let log = leader.log("n", UID, run, 17, true).await.unwrap();
+    let log = leader.log("n", UID, run, 17, true, &mark).await.unwrap();
     let log = log.map(|chunk| chunk.unwrap().to_vec()).concat().await;
     assert_eq!(&log[..], &world.machine.log[17..]);
     let result = loop {
@@ -355,10 +499,32 @@ async fn the_endpoint_serves_who_has_our_certificate_and_nobody_else() {
     };
     assert_eq!(&result[..], b"a\":1}");
     let unknown = leader
-        .log("n", UID, &data::run_id(UID, 9, 9), 0, false)
+        .log("n", UID, &data::run_id(UID, 9, 9), 0, false, &mark)
         .await
         .err();
     assert_eq!(unknown, Some(data::DataError::NotFound));
+
+    // What a machine printed that never took runs, of which only its Pool is left.
+    let (pool, machine) = (bootstraps::tests::POOL, "train-5b9d2-0-1");
+    let printed = Bytes::from_static(b"E: Unable to locate package nope\n");
+    let put = world.store.put_bootstrap_log("n", pool, machine, printed.clone());
+    put.await.unwrap();
+    let log = loop {
+        if let Ok(chunks) = leader.machine_log("n", machine).await {
+            break chunks.map(|chunk| chunk.unwrap().to_vec()).concat().await;
+        }
+        tokio::task::yield_now().await;
+    };
+    assert_eq!(log, printed);
+    for (namespace, name) in [("other", machine), ("n", "train-5b9d2-0-2"), ("n", "..%2F..%2Fx")] {
+        let error = loop {
+            match leader.machine_log(namespace, name).await.err() {
+                Some(data::DataError::Unavailable(_)) => tokio::task::yield_now().await,
+                error => break error,
+            }
+        };
+        assert_eq!(error, Some(data::DataError::NotFound), "{namespace}/{name}");
+    }
 
     // A serving certificate of the same authority is no client's certificate.
     let wrong = tls::client(

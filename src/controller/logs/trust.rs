@@ -5,7 +5,9 @@ use std::{collections::BTreeMap, time::Duration};
 
 use jiff::Timestamp;
 use k8s_openapi::{
-    ByteString, api::core::v1::Secret, kube_aggregator::pkg::apis::apiregistration::v1::APIService,
+    ByteString,
+    api::core::v1::{ConfigMap, Secret},
+    kube_aggregator::pkg::apis::apiregistration::v1::APIService,
 };
 use kube::{
     Api, Client,
@@ -13,10 +15,13 @@ use kube::{
 };
 use serde_json::json;
 use skyward_api::labels;
-use skyward_subresources::{GROUP, SERVICE, VERSION, reload::CERTS_SECRET};
+use skyward_subresources::{
+    GROUP, SERVICE, VERSION,
+    reload::{AUTHORITIES_CONFIG_MAP, CERTS_SECRET, CONTROLLER_CERTS_SECRET, key},
+};
 use tokio::time::timeout;
 
-use super::certs::{self, Data};
+use super::certs::{self, Data, Secrets};
 
 /// Secret with the authority's key; only the controller reads it.
 const AUTHORITY_SECRET: &str = "skyward-authority";
@@ -57,24 +62,85 @@ async fn call<T>(
     }
 }
 
-/// Makes and renews what is due; answers the leaves' Secret as it is now.
+/// Makes and renews what is due; answers the controller's own leaves as they are now.
 pub(super) async fn refresh(client: &Client, namespace: &str, now: Timestamp) -> Result<Data, Error> {
     let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
-    let (authority_object, mut authority) = read(&api, AUTHORITY_SECRET).await?;
-    let (leaf_object, mut leaves) = read(&api, CERTS_SECRET).await?;
-    let plan = certs::plan(&authority, &leaves, namespace, now);
+    let (authority_object, authority) = read(&api, AUTHORITY_SECRET).await?;
+    let (apiserver_object, apiserver) = read(&api, CERTS_SECRET).await?;
+    let (controller_object, controller) = read(&api, CONTROLLER_CERTS_SECRET).await?;
+    let mut secrets = Secrets {
+        authority,
+        apiserver,
+        controller,
+    };
+    let plan = certs::plan(&secrets, namespace, now);
     if plan == certs::Plan::default() {
-        return Ok(leaves);
+        return Ok(secrets.controller);
     }
-    tracing::info!(?plan, "certificates of the aggregated API are made or renewed");
-    certs::issue(&plan, &mut authority, &mut leaves, namespace, now)?;
+    tracing::info!(?plan, "certificates are made or renewed");
+    let before = secrets.clone();
+    certs::issue(&plan, &mut secrets, namespace, now)?;
     // The authority first: leaves of an authority that nobody has are worth nothing, while
     // missing leaves are seen and made by the next plan.
-    if plan.authority != certs::Authority::Keep {
-        write(&api, AUTHORITY_SECRET, authority_object, authority).await?;
+    for (name, object, old, new) in [
+        (
+            AUTHORITY_SECRET,
+            authority_object,
+            before.authority,
+            secrets.authority,
+        ),
+        (
+            CERTS_SECRET,
+            apiserver_object,
+            before.apiserver,
+            secrets.apiserver,
+        ),
+        (
+            CONTROLLER_CERTS_SECRET,
+            controller_object,
+            before.controller,
+            secrets.controller.clone(),
+        ),
+    ] {
+        if old != new {
+            write(&api, name, object, new).await?;
+        }
     }
-    write(&api, CERTS_SECRET, leaf_object, leaves.clone()).await?;
-    Ok(leaves)
+    Ok(secrets.controller)
+}
+
+/// Publishes the authorities for clients that read metrics and may not read our Secrets.
+pub(super) async fn publish(client: &Client, namespace: &str, bundle: &[u8]) -> Result<(), Error> {
+    let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
+    let name = AUTHORITIES_CONFIG_MAP;
+    let existing = call(format!("reading the ConfigMap {name:?}"), api.get_opt(name)).await?;
+    let text = String::from_utf8_lossy(bundle).into_owned();
+    let data: BTreeMap<String, String> = [(key::AUTHORITIES.to_owned(), text)].into();
+    if existing
+        .as_ref()
+        .is_some_and(|map| map.data.as_ref() == Some(&data))
+    {
+        return Ok(());
+    }
+    let metadata = existing.as_ref().map_or_else(
+        || new_object(name),
+        |old| ObjectMeta {
+            managed_fields: None,
+            ..old.metadata.clone()
+        },
+    );
+    let wanted = ConfigMap {
+        metadata,
+        data: Some(data),
+        ..ConfigMap::default()
+    };
+    let what = format!("writing the ConfigMap {name:?}");
+    if existing.is_some() {
+        call(what, api.replace(name, &PostParams::default(), &wanted)).await?;
+    } else {
+        call(what, api.create(&PostParams::default(), &wanted)).await?;
+    }
+    Ok(())
 }
 
 async fn read(api: &Api<Secret>, name: &str) -> Result<(Option<Secret>, Data), Error> {
@@ -89,7 +155,7 @@ async fn read(api: &Api<Secret>, name: &str) -> Result<(Option<Secret>, Data), E
     ))
 }
 
-/// Writes over exactly what was read: whoever was faster wins, and the next plan sees it.
+/// Writes over exactly what was read: the faster writer wins, and the next plan sees it.
 async fn write(api: &Api<Secret>, name: &str, old: Option<Secret>, data: Data) -> Result<(), Error> {
     let data = data
         .into_iter()
@@ -109,11 +175,7 @@ async fn write(api: &Api<Secret>, name: &str, old: Option<Secret>, data: Data) -
         call(what, api.replace(name, &PostParams::default(), &secret)).await?;
     } else {
         let secret = Secret {
-            metadata: ObjectMeta {
-                name: Some(name.to_owned()),
-                labels: Some(ours()),
-                ..ObjectMeta::default()
-            },
+            metadata: new_object(name),
             data: Some(data),
             type_: Some("Opaque".to_owned()),
             ..Secret::default()
@@ -123,8 +185,12 @@ async fn write(api: &Api<Secret>, name: &str, old: Option<Secret>, data: Data) -
     Ok(())
 }
 
-fn ours() -> BTreeMap<String, String> {
-    [(labels::MANAGED_BY.to_owned(), labels::MANAGER.to_owned())].into()
+fn new_object(name: &str) -> ObjectMeta {
+    ObjectMeta {
+        name: Some(name.to_owned()),
+        labels: Some([(labels::MANAGED_BY.to_owned(), labels::MANAGER.to_owned())].into()),
+        ..ObjectMeta::default()
+    }
 }
 
 /// What to do about the APIService. The chart creates and removes it together with the

@@ -4,20 +4,20 @@
 use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
     Api, Resource, ResourceExt,
     api::{Patch, PatchParams, PostParams},
     runtime::reflector::ObjectRef,
 };
-use skyward_api::{Machine, MachinePhase, MachineStatus, Pool, Provider as ProviderObject, labels};
+use skyward_api::{Machine, MachinePhase, MachineStatus, Provider as ProviderObject, labels, pool::Image};
 use skyward_core::{Deletion, ErrorKind, ProviderError};
 use tokio::time::timeout;
 
 use super::{
-    observe::{Memory, Observed, Outcomes, SessionWish},
+    materials,
+    observe::{Memory, Observed, Outcomes, SessionWish, Terms},
     order::{OrderParts, SessionParts, order, session},
-    plan::{Action, Plan},
+    plan::{Action, Plan, terms},
 };
 use crate::{
     context::Context,
@@ -67,7 +67,7 @@ const DEADLINE: Duration = Duration::from_secs(15);
 /// Longest wait for one answer of a provider.
 const PROVIDER_DEADLINE: Duration = Duration::from_mins(1);
 
-/// What acting led to.
+/// The outcome of acting.
 #[derive(Default)]
 pub struct Acted {
     /// The Machine as last written.
@@ -85,11 +85,25 @@ pub async fn act(
     plan: &Plan,
 ) -> Result<Acted, Error> {
     let mut acted = Acted::default();
+    let claim = seen
+        .session
+        .as_ref()
+        .and_then(|session| session.newer_epoch.as_ref());
+    // Only what a controller of ours can have made counts: a machine says what it likes.
+    let proved = claim.filter(|claim| context.seal.proves(claim.epoch, &claim.proof));
+    context.holds.epoch_of(
+        &seen.machine.spec.provider,
+        &seen.machine.name,
+        proved.map(|claim| claim.epoch),
+    );
     memory.order_not_before = plan.order_not_before;
     if let Some((what, why)) = &plan.shortage {
         context
             .shortages
             .remember(what.clone(), why.clone(), Timestamp::now());
+    }
+    if plan.keep_log {
+        keep_log(context, seen).await;
     }
     if let Some(status) = &plan.status {
         let fresh = write_status(context, machine, status).await?;
@@ -101,7 +115,7 @@ pub async fn act(
     for action in &plan.actions {
         match action {
             Action::Order => {
-                let answer = place_order(context, memory, seen).await?;
+                let answer = place_order(context, machine, memory, seen).await?;
                 if let Some(answer) = &answer {
                     memory.ordered(answer, Timestamp::now());
                 }
@@ -123,9 +137,10 @@ pub async fn act(
                 context.sessions.remove(&seen.machine.session_key());
                 memory.session = None;
             }
-            Action::Abdicate => context
-                .superseded
-                .notice(format!("the agent of Machine \"{}\"", seen.machine.name)),
+            Action::DoubtLeadership => context.superseded.doubt(format!(
+                "the agent of Machine \"{}/{}\"",
+                seen.machine.namespace, seen.machine.name
+            )),
             Action::Delete => acted.outcomes.deletion = delete(context, seen).await?,
             Action::RemoveFinalizer => {
                 let newest = acted.written.clone().unwrap_or_else(|| machine.clone());
@@ -142,8 +157,10 @@ pub async fn act(
 fn publish(context: &Context, machine: &Machine, seen: &Observed, plan: &Plan) {
     let about = machine.object_ref(&());
     for event in &plan.events {
-        // Trouble of a machine is what people look for at its Pool.
+        // Trouble of a machine is what people look for at its Pool. How a bootstrap failed, the
+        // Pool's condition says once for all of its machines.
         if event.kind == crate::events::EventKind::Warning
+            && event.reason != crate::events::reason::BOOTSTRAP_FAILED
             && let Some(pool) = &seen.pool
         {
             context
@@ -151,6 +168,36 @@ fn publish(context: &Context, machine: &Machine, seen: &Observed, plan: &Plan) {
                 .publish(&pool.object_ref(&()), event.clone().about(about.clone()));
         }
         context.events.publish(&about, event.clone());
+    }
+}
+
+/// Stores what the bootstrap of a machine printed that is given up. Without it the machine is
+/// given up all the same.
+async fn keep_log(context: &Context, seen: &Observed) {
+    let (machine, namespace) = (&seen.machine.name, &seen.machine.namespace);
+    let Some(transcript) = context.sessions.transcript(&seen.machine.session_key()) else {
+        return;
+    };
+    let keep = async {
+        let text = tokio::task::spawn_blocking(move || transcript.text()).await?;
+        let pool = &seen.machine.spec.pool_uid;
+        let stored = context
+            .store
+            .put_bootstrap_log(namespace, pool, machine, text.into());
+        anyhow::Ok(stored.await?)
+    };
+    match timeout(DEADLINE, keep).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => {
+            tracing::warn!(namespace, machine, %error, "what the machine's bootstrap printed is not stored");
+        }
+        Err(_) => {
+            tracing::warn!(
+                namespace,
+                machine,
+                "what the machine's bootstrap printed is not stored: the store takes too long"
+            );
+        }
     }
 }
 
@@ -217,6 +264,7 @@ async fn pool_key(context: &Context, memory: &mut Memory, seen: &Observed) -> Re
 
 async fn place_order(
     context: &Context,
+    machine: &Machine,
     memory: &mut Memory,
     seen: &Observed,
 ) -> Result<Option<Result<String, ProviderError>>, Error> {
@@ -237,6 +285,11 @@ async fn place_order(
         memory.waits_for_its_turn(None, Timestamp::now());
         return Err(Error::NoTurn);
     };
+    // The key and the turn took a while: the next plan says what became of its terms.
+    let terms = Terms::read(context, machine, Some(pool));
+    if !terms::hold(&terms, &seen.machine.namespace, spec) {
+        return Ok(None);
+    }
     let answer = match timeout(PROVIDER_DEADLINE, account.provider.create(&order)).await {
         Ok(answer) => answer.map(|accepted| accepted.id),
         Err(_) => Err(ProviderError::new(
@@ -264,7 +317,28 @@ async fn connect(
         }
     }
     let key = pool_key(context, memory, seen).await?;
-    let ca_bundle = ca_bundle(context, pool).await?;
+    let namespace = pool.namespace().unwrap_or_default();
+    let empty = Image::default();
+    let image = pool.spec.image.as_ref().unwrap_or(&empty);
+    let materials = match materials::gather(&context.references, &namespace, image).await {
+        Ok(materials) => Some(materials),
+        // It was prepared with objects that are missing now, and its runs need their controller.
+        Err(missing) if seen.machine.status.ready_at.is_some() => {
+            tracing::warn!(
+                namespace,
+                machine = seen.machine.name,
+                missing,
+                "a machine that was ready is connected as it is"
+            );
+            None
+        }
+        // The next plan tells people; the log alone would let them pay for a machine that waits.
+        Err(missing) => {
+            memory.missing = Some(missing.clone());
+            return Err(Error::Missing(missing));
+        }
+    };
+    memory.missing = None;
     let provider = context
         .caches
         .providers
@@ -276,7 +350,7 @@ async fn connect(
         .map(|account| account.provider.capabilities())
         // Before its account answers, too.
         .or_else(|| (context.capabilities)(kind?.0));
-    // Without them its agent would be told to show its work what is hidden.
+    // Without capabilities its agent would not be told which variables to hide from its work.
     if capabilities.is_none() {
         return Ok(());
     }
@@ -284,45 +358,18 @@ async fn connect(
         endpoint: wish.endpoint.clone(),
         host_key: wish.host_key.clone(),
         key: &key,
-        ca_bundle,
+        materials,
         provider: provider.as_deref().map(|provider| &provider.spec),
         capabilities,
         epoch: context.epoch,
+        epoch_proof: context.seal.prove(context.epoch),
+        installation: &context.cluster,
         current: seen.current,
     };
     let spec = session(&seen.machine, pool, seen.waits, parts);
     context.sessions.ensure(spec.clone());
     memory.session = Some((wish, spec));
     Ok(())
-}
-
-async fn ca_bundle(context: &Context, pool: &Pool) -> Result<Option<String>, Error> {
-    let Some(reference) = pool
-        .spec
-        .image
-        .as_ref()
-        .and_then(|image| image.ca_bundle_ref.as_ref())
-    else {
-        return Ok(None);
-    };
-    let namespace = pool.namespace().unwrap_or_default();
-    let maps: Api<ConfigMap> = Api::namespaced(context.client.clone(), &namespace);
-    let map = call(
-        "read the ConfigMap with certificates",
-        maps.get_opt(&reference.name),
-    )
-    .await?;
-    let bundle = map
-        .and_then(|map| map.data)
-        .and_then(|mut data| data.remove("ca.crt"));
-    match bundle {
-        Some(bundle) => Ok(Some(bundle)),
-        None if reference.optional => Ok(None),
-        None => Err(Error::Missing(format!(
-            "ConfigMap \"{}\" of namespace \"{namespace}\" has no key ca.crt; add it, or remove image.caBundleRef",
-            reference.name
-        ))),
-    }
 }
 
 async fn delete(
@@ -343,6 +390,20 @@ async fn delete(
         )),
     };
     Ok(Some(answer))
+}
+
+/// A record of another installation: its machine is that one's, and nothing is done with it. A
+/// record that is deleted goes, and the machine stays.
+pub async fn let_foreign_go(
+    context: &Context,
+    machine: &Machine,
+) -> Result<kube::runtime::controller::Action, Error> {
+    if machine.metadata.deletion_timestamp.is_some()
+        && machine.finalizers().iter().any(|name| name == labels::FINALIZER)
+    {
+        remove_finalizer(context, machine).await?;
+    }
+    Ok(kube::runtime::controller::Action::await_change())
 }
 
 async fn remove_finalizer(context: &Context, machine: &Machine) -> Result<(), Error> {

@@ -7,6 +7,7 @@
 
 pub mod act;
 pub mod connector;
+pub mod materials;
 pub mod observe;
 pub mod order;
 pub mod plan;
@@ -23,10 +24,13 @@ use std::{
 
 use futures::StreamExt;
 use jiff::Timestamp;
-use kube::runtime::{
-    applier,
-    controller::{self, Action},
-    reflector::ObjectRef,
+use kube::{
+    Resource as _,
+    runtime::{
+        applier,
+        controller::{self, Action},
+        reflector::ObjectRef,
+    },
 };
 use skyward_api::Machine;
 use skyward_remote::{MachineKey, sessions::Stage};
@@ -49,7 +53,7 @@ use crate::{
 };
 
 /// A Machine waits for its cloud most of the time: this many for each Pool that is reconciled,
-/// or those of a cloud that does not answer would hold up everybody's.
+/// or Machines of a cloud that does not answer would hold up all others.
 const PER_POOL: u16 = 16;
 /// Most plans in a row for one Machine before others get their turn.
 const ROUNDS: usize = 6;
@@ -63,7 +67,7 @@ struct Shared {
     newest: Newest<Machine>,
     memory: Mutex<HashMap<Key, (String, Memory)>>,
     failures: Failures<Key>,
-    /// UIDs of those that were there when this process began to lead.
+    /// UIDs of the Machines that were there when this process began to lead.
     inherited: HashSet<String>,
     leads_since: Timestamp,
 }
@@ -170,7 +174,7 @@ async fn route(context: &Context) {
                 }
                 Changed::Offers(_) => {}
             },
-            // Machines become idle with every run; only those that drain wait for that.
+            // Machines become idle with every run; only draining Machines wait for that.
             pool = idle.next() => of_pool(&pool, true),
         }
     }
@@ -213,7 +217,7 @@ async fn listen(context: &Context) {
             if listeners.contains_key(&name) {
                 continue;
             }
-            // Whatever happened while nobody listened.
+            // Changes that happened before this loop listened.
             for machine in context
                 .caches
                 .machines
@@ -256,13 +260,28 @@ impl Shared {
     async fn reconcile(&self, cached: Arc<Machine>) -> Result<Action, act::Error> {
         let started = Instant::now();
         let key = key_of(cached.as_ref());
+        if !self.context.is_ours(&cached.spec) {
+            return act::let_foreign_go(&self.context, &cached).await;
+        }
         let uid = cached.metadata.uid.clone().unwrap_or_default();
-        let mut memory = self.recall(&key, &uid);
-        let result = self.rounds(&key, cached, &mut memory).await;
-        self.memory
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(key.clone(), (uid, memory));
+        let about = cached.object_ref(&());
+        let turn = async {
+            let mut memory = self.recall(&key, &uid);
+            let result = self.rounds(&key, cached, &mut memory).await;
+            self.remember(&key, &uid, memory);
+            result
+        };
+        let result = match self.context.panics.turn("machine", &about, turn).await {
+            Ok(result) => result,
+            Err(broken) => {
+                if broken.panicked {
+                    self.newest.forget(&key);
+                    // Treated as a predecessor's: it is not known what was ordered last.
+                    self.remember(&key, &uid, Memory::inherited(Timestamp::now()));
+                }
+                return Ok(Action::requeue(broken.rest));
+            }
+        };
         let error = result.as_ref().err();
         self.context
             .metrics
@@ -299,6 +318,13 @@ impl Shared {
             }
         }
         Ok(Action::requeue(AFTER_CONFLICT))
+    }
+
+    fn remember(&self, key: &Key, uid: &str, memory: Memory) {
+        self.memory
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(key.clone(), (uid.to_owned(), memory));
     }
 
     fn recall(&self, key: &Key, uid: &str) -> Memory {
@@ -345,6 +371,7 @@ pub const fn stage_name(stage: &Stage) -> &'static str {
         Stage::Dialing { .. } => "dialing",
         Stage::Bootstrapping { .. } => "bootstrapping",
         Stage::Ready => "ready",
+        Stage::EpochAhead => "epoch_ahead",
         Stage::Reconnecting { .. } => "reconnecting",
         Stage::Failed(_) => "failed",
     }

@@ -25,7 +25,12 @@ use crate::{
     context::Context,
     keys::PoolKey,
     money,
-    pool::{plan::after, template::template_hashes},
+    pool::{
+        fleet::beyond,
+        observe::{NamespaceFacts, ProviderFacts, namespace_facts, provider_facts},
+        plan::{after, cost::of_budget},
+        template::template_hashes,
+    },
     runtime::key_of,
     task::model::off,
 };
@@ -57,6 +62,8 @@ pub struct Observed {
     pub deletion: Option<Result<Deletion, ProviderError>>,
     /// Its session.
     pub session: Option<SessionState>,
+    /// What its preparation needs and was not there when it was last to be connected.
+    pub missing: Option<String>,
     /// Since when it is tried to connect to a machine that took runs before.
     pub disconnected_since: Option<Timestamp>,
     /// Since when its Pool is off: suspended, without machines by its spec, or with its
@@ -82,6 +89,43 @@ pub struct Observed {
     pub knows_token: bool,
     /// Waits of the Pool.
     pub waits: Waits,
+    /// What an order of it must be admitted by, read for this look; `None` where none is thought
+    /// of.
+    pub terms: Option<Terms>,
+}
+
+/// What a machine must be admitted by before it is ordered, as it is now.
+#[derive(Clone, Debug)]
+pub struct Terms {
+    /// Its namespace.
+    pub namespace: NamespaceFacts,
+    /// Its Provider: what that admits, and how much of it is used, with this machine.
+    pub provider: ProviderFacts,
+    /// Whether its Provider is being deleted.
+    pub provider_goes: bool,
+    /// What it may come to cost per hour beyond what it counts with there.
+    pub beyond: Decimal,
+    /// The budget of its Pool and what is spent of it.
+    pub budget: Option<(Decimal, Decimal)>,
+}
+
+impl Terms {
+    /// As they are now.
+    pub(crate) fn read(context: &Context, machine: &Machine, pool: Option<&Pool>) -> Self {
+        let (spec, namespace) = (&machine.spec, machine.namespace().unwrap_or_default());
+        let provider = context
+            .caches
+            .providers
+            .get(&ObjectRef::<ProviderObject>::new(&spec.provider));
+        let (machines, _) = context.fleet.of_pool(&spec.pool_uid);
+        Self {
+            namespace: namespace_facts(context, &namespace),
+            provider: provider_facts(context, &namespace, &spec.provider),
+            provider_goes: provider.is_some_and(|provider| provider.metadata.deletion_timestamp.is_some()),
+            beyond: beyond(machine),
+            budget: pool.and_then(|pool| of_budget(pool, &machines, Timestamp::now())),
+        }
+    }
 }
 
 /// The Machine itself.
@@ -151,14 +195,16 @@ pub struct Waits {
 }
 
 impl Waits {
-    /// Those of a Pool; defaults where it is gone.
-    pub fn of(pool: Option<&Pool>) -> Self {
+    /// The timeouts of a Pool; defaults where the Pool is gone. `bootstrap` is the default of that
+    /// timeout for the kind of Provider.
+    pub fn of(pool: Option<&Pool>, bootstrap: Duration) -> Self {
         let timeouts = pool.and_then(|pool| pool.spec.timeouts.as_ref());
         let or = |value: Option<&Lasting>, seconds| Lasting::or(value, Duration::from_secs(seconds));
+        let given = timeouts.and_then(|t| t.bootstrap.as_ref());
         Self {
             provision: or(timeouts.and_then(|t| t.provision.as_ref()), 300),
             ssh: or(timeouts.and_then(|t| t.ssh.as_ref()), 300),
-            bootstrap: or(timeouts.and_then(|t| t.bootstrap.as_ref()), 300),
+            bootstrap: Lasting::or(given, bootstrap),
             shutdown: or(timeouts.and_then(|t| t.shutdown.as_ref()), 120),
             orphan: or(pool.and_then(|pool| pool.spec.orphan_timeout.as_ref()), 24 * 3600),
         }
@@ -186,6 +232,7 @@ impl MachineFacts {
             id: Some(self.status.id.clone()).filter(|id| !id.is_empty()),
             mark: self.mark(cluster),
             region: self.spec.region.clone(),
+            started: self.status.ready_at.is_some(),
         }
     }
 
@@ -212,6 +259,8 @@ pub struct Memory {
     pub starting_at: Option<Timestamp>,
     /// When an order was last sent that may have been accepted.
     pub sent_at: Option<Timestamp>,
+    /// What its preparation needs and was not there when it was last to be connected.
+    pub missing: Option<String>,
     /// The Pool's key, once read.
     pub key: Option<PoolKey>,
     /// The session as last asked for.
@@ -326,7 +375,12 @@ pub async fn observe(
         },
     };
     let pool_key = Key::new(facts.namespace.clone(), facts.spec.pool.clone());
+    let kind = provider.as_deref().and_then(|provider| provider.spec.account());
     let looked = Looked {
+        terms: facts
+            .may_be_ordered()
+            .then(|| Terms::read(context, machine, pool.as_deref())),
+        kind: kind.and_then(|(kind, _)| (context.capabilities)(kind)),
         current: pool
             .as_ref()
             .is_some_and(|pool| template_hashes(&pool.spec).contains(&facts.spec.template_hash)),
@@ -364,6 +418,9 @@ pub(crate) struct Looked<'a> {
     pub(crate) provider: Option<&'a ProviderObject>,
     /// Of its provider; `None` = no account is connected.
     pub(crate) capabilities: Option<&'a Capabilities>,
+    /// Of the kind of its Provider, which is known before an account is connected.
+    pub(crate) kind: Option<&'a Capabilities>,
+    pub(crate) terms: Option<Terms>,
     pub(crate) tells_changes: bool,
     pub(crate) answer: Answer,
     /// When that was asked for.
@@ -420,7 +477,11 @@ impl Looked<'_> {
             }),
             billed_so_far: money::so_far(self.machine, now).total(),
             unseen_until: facts.unseen_until(memory, settle_time),
-            waits: Waits::of(self.pool.as_deref()),
+            waits: Waits::of(
+                self.pool.as_deref(),
+                bootstrap_default(capabilities.or(self.kind), &facts.status),
+            ),
+            terms: self.terms,
             runs: self.runs,
             machine: facts,
             pool: self.pool,
@@ -432,6 +493,7 @@ impl Looked<'_> {
             queued: memory.queued,
             deletion: outcomes.deletion,
             session,
+            missing: memory.missing.clone(),
             disconnected_since: memory.disconnected_since,
             off_since: memory.off_since,
             last_write: memory.last_write,
@@ -442,6 +504,16 @@ impl Looked<'_> {
             billed_time: capabilities.map_or(BilledTime::Existing, |c| c.billed_time),
             starting_at: memory.starting_at,
         }
+    }
+}
+
+/// The default of `timeouts.bootstrap` of a machine; where nobody can say which kind it is of,
+/// what it had until now.
+fn bootstrap_default(capabilities: Option<&Capabilities>, status: &MachineStatus) -> Duration {
+    let recorded = status.bootstrap_timeout.as_ref();
+    match capabilities {
+        Some(capabilities) => capabilities.bootstrap_timeout,
+        None => Lasting::or(recorded, Capabilities::of("").bootstrap_timeout),
     }
 }
 
@@ -498,6 +570,12 @@ impl MachineFacts {
     pub fn is_asked_about(&self) -> bool {
         let is_unknown = self.deleting_since.is_some() && self.status.id.is_empty();
         self.finalizer && self.status.gone_at.is_none() && (!self.has_failed() || is_unknown)
+    }
+
+    /// Whether an order of it may be thought of.
+    pub fn may_be_ordered(&self) -> bool {
+        let is_new = self.status.id.is_empty() && self.status.gone_at.is_none();
+        is_new && self.deleting_since.is_none() && !self.has_failed()
     }
 
     /// Until when an order of it may show up that its provider does not show yet.

@@ -20,7 +20,10 @@ use skyward_remote::{
     sessions::Lease,
 };
 
-use super::observe::{MachineFacts, Waits};
+use super::{
+    materials::Materials,
+    observe::{MachineFacts, Waits},
+};
 use crate::keys::PoolKey;
 
 /// Default of `shmSize`.
@@ -105,27 +108,8 @@ fn boot_script(capabilities: &Capabilities, waits: Waits) -> String {
 fn shm_bytes(pool: &PoolSpec, memory_gb: Option<f64>) -> u64 {
     pool.shm_size
         .as_ref()
-        .and_then(bytes)
+        .and_then(Size::bytes)
         .unwrap_or_else(|| memory_gb.map_or(SHM_BYTES, |gb| SHM_BYTES.min((gb * 1e9 / 2.0) as u64)))
-}
-
-/// An amount as Kubernetes writes it, in bytes.
-fn bytes(size: &Size) -> Option<u64> {
-    let text = size.0.as_str();
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let factor: u64 = match text.get(digits.len()..)? {
-        "" => 1,
-        "k" => 1_000,
-        "M" => 1_000_000,
-        "G" => 1_000_000_000,
-        "T" => 1_000_000_000_000,
-        "Ki" => 1 << 10,
-        "Mi" => 1 << 20,
-        "Gi" => 1 << 30,
-        "Ti" => 1 << 40,
-        _ => return None,
-    };
-    digits.parse::<u64>().ok()?.checked_mul(factor)
 }
 
 /// What a session is made from, besides the machine.
@@ -136,14 +120,19 @@ pub struct SessionParts<'a> {
     pub host_key: Option<String>,
     /// The Pool's key.
     pub key: &'a PoolKey,
-    /// Certificates to trust, from `image.caBundleRef`.
-    pub ca_bundle: Option<String>,
+    /// What stands in Secrets and ConfigMaps; `None` where that is missing for a machine that
+    /// was prepared with it.
+    pub materials: Option<Materials>,
     /// The Provider, for its `instanceTimeout`.
     pub provider: Option<&'a ProviderSpec>,
     /// What its provider can do, once that is known.
     pub capabilities: Option<&'a Capabilities>,
     /// The leader's epoch.
     pub epoch: u64,
+    /// What proves it.
+    pub epoch_proof: String,
+    /// The installation.
+    pub installation: &'a str,
     /// Whether the Pool still asks for what this machine was ordered by.
     pub current: bool,
 }
@@ -154,21 +143,22 @@ pub fn session(machine: &MachineFacts, pool: &Pool, waits: Waits, parts: Session
         endpoint,
         host_key,
         key,
-        ca_bundle,
+        materials,
         provider,
         capabilities,
         epoch,
+        epoch_proof,
+        installation,
         current,
     } = parts;
     let empty = Image::default();
     // A machine of an older spec that works on is not prepared by the newer one: that
     // would change it under its runs. It is only connected.
-    let wanted = pool
-        .spec
-        .image
-        .as_ref()
-        .filter(|_| current || machine.status.ready_at.is_none());
-    let image = wanted.unwrap_or(&empty);
+    // Nor is one whose Secrets and ConfigMaps are missing by now.
+    let prepared = machine.status.ready_at.is_some() && !(current && materials.is_some());
+    let image = pool.spec.image.as_ref().filter(|_| !prepared).unwrap_or(&empty);
+    let materials = materials.filter(|_| !prepared).unwrap_or_default();
+    let credentials = materials.credentials.into_iter().chain(std::iter::repeat(None));
     let user = pool
         .spec
         .worker
@@ -187,9 +177,11 @@ pub fn session(machine: &MachineFacts, pool: &Pool, waits: Waits, parts: Session
             pip_indexes: image
                 .pip_indexes
                 .iter()
-                .map(|index| PipIndex {
+                .zip(credentials)
+                .map(|(index, credentials)| PipIndex {
                     url: index.url.clone(),
                     packages: index.packages.clone(),
+                    credentials,
                 })
                 .collect(),
             apt: image.apt.clone(),
@@ -198,9 +190,11 @@ pub fn session(machine: &MachineFacts, pool: &Pool, waits: Waits, parts: Session
                 .iter()
                 .map(|var| (var.name.clone(), var.value.clone()))
                 .collect(),
-            masked: Vec::new(),
+            secret_env_for_steps: materials.steps_env,
+            masked: materials.masked,
             shell_vars: image.shell_vars.clone(),
-            ca_bundle,
+            ca_bundle: materials.ca_bundle,
+            prepared,
             worker_user: Some(user.to_owned()).filter(|user| user != "root"),
             authorized_key: key.public.clone(),
             home: None,
@@ -223,6 +217,8 @@ pub fn session(machine: &MachineFacts, pool: &Pool, waits: Waits, parts: Session
         },
         retry_interval: Lasting::or(pool.spec.ssh_retry_interval.as_ref(), SSH_RETRY),
         epoch,
+        epoch_proof,
+        installation: installation.to_owned(),
         ready_at: machine.status.ready_at.as_ref().map(|time| time.0),
     }
 }
@@ -233,19 +229,7 @@ pub const FINISH_RUNS: &str = "skyward.dev/finish-runs";
 
 #[cfg(test)]
 mod tests {
-    use rstest::rstest;
-
     use super::*;
-
-    #[rstest]
-    #[case("512Mi", Some(536_870_912))]
-    #[case("1G", Some(1_000_000_000))]
-    #[case("7", Some(7))]
-    #[case("7X", None)]
-    #[case("99999999999999999999Ti", None)]
-    fn sizes(#[case] text: &str, #[case] expected: Option<u64>) {
-        assert_eq!(bytes(&Size(text.to_owned())), expected);
-    }
 
     #[test]
     fn shared_memory_is_at_most_half_of_a_small_machine() {
@@ -257,21 +241,69 @@ mod tests {
         assert_eq!(shm_bytes(&sized, Some(1.0)), 64 << 20);
     }
 
+    #[test]
+    fn a_machine_that_was_ready_is_connected_as_it_is_when_what_it_was_prepared_with_is_gone() {
+        let image = serde_json::json!({ "pip": ["torch"], "caBundleRef": { "name": "ca" } });
+        let mut pool = (*crate::machine::tests::pool()).clone();
+        pool.spec.image = serde_json::from_value(image).unwrap();
+        let bootstrap = |ready: bool, materials: Option<Materials>, current: bool| {
+            let mut machine = crate::machine::tests::world().machine;
+            machine.status.ready_at = ready.then(|| {
+                k8s_openapi::apimachinery::pkg::apis::meta::v1::Time("2026-01-02T03:04:05Z".parse().unwrap())
+            });
+            let parts = SessionParts {
+                materials,
+                current,
+                ..parts(None)
+            };
+            session(&machine, &pool, crate::machine::tests::waits(), parts).bootstrap
+        };
+        let whole = || {
+            Some(Materials {
+                ca_bundle: Some("certificates".into()),
+                ..Materials::default()
+            })
+        };
+        for (ready, materials, current, prepared) in [
+            (false, whole(), true, false),
+            (false, whole(), false, false),
+            (true, whole(), true, false),
+            (true, whole(), false, true),
+            (true, None, true, true),
+        ] {
+            let spec = bootstrap(ready, materials, current);
+            assert_eq!(spec.prepared, prepared);
+            assert_eq!(spec.pip.is_empty(), prepared);
+            assert_eq!(spec.ca_bundle.is_none(), prepared);
+        }
+    }
+
     fn session_of(machine: &MachineFacts, capabilities: Option<&Capabilities>) -> SessionSpec {
-        let parts = SessionParts {
+        session(
+            machine,
+            &crate::machine::tests::pool(),
+            crate::machine::tests::waits(),
+            parts(capabilities),
+        )
+    }
+
+    fn parts(capabilities: Option<&Capabilities>) -> SessionParts<'_> {
+        static KEY: std::sync::LazyLock<PoolKey> = std::sync::LazyLock::new(|| PoolKey {
+            private: skyward_core::Secret::new("private"),
+            public: "public".into(),
+        });
+        SessionParts {
             endpoint: crate::machine::tests::endpoint(),
             host_key: None,
-            key: &PoolKey {
-                private: skyward_core::Secret::new("private"),
-                public: "public".into(),
-            },
-            ca_bundle: None,
+            key: &KEY,
+            materials: Some(Materials::default()),
             provider: None,
             capabilities,
             epoch: 1,
+            epoch_proof: String::new(),
+            installation: "here",
             current: true,
-        };
-        session(machine, &crate::machine::tests::pool(), Waits::of(None), parts)
+        }
     }
 
     #[test]
@@ -306,7 +338,7 @@ mod tests {
 
     #[test]
     fn a_machine_counts_down_longer_than_we_would_wait_for_it() {
-        let waits = Waits::of(None);
+        let waits = crate::machine::tests::waits();
         let mut capabilities = Capabilities::of("x");
         assert_eq!(boot_script(&capabilities, waits), "");
         capabilities.boot_script = true;

@@ -4,16 +4,18 @@
 //! is given up. [`liveness`] alone gives up a machine by time; [`status`] alone makes
 //! conditions. What the provider did not answer changes nothing.
 
+pub(crate) mod bootstrap;
 pub mod deletion;
 pub mod liveness;
 pub mod progress;
 pub mod rental;
 pub mod status;
+pub(crate) mod terms;
 
 use std::time::Duration;
 
 use jiff::Timestamp;
-use skyward_api::MachineStatus;
+use skyward_api::{MachineStatus, machine::BootstrapFailure};
 use skyward_core::machine::{Endpoint, Rental};
 
 use super::observe::Observed;
@@ -33,9 +35,11 @@ pub struct Plan {
     pub next: Next,
     /// Not to be ordered again before.
     pub order_not_before: Option<Timestamp>,
-    /// What cannot be had now, and what the provider said; remembered before the status is
-    /// written, so that the Pool's next plan knows it.
+    /// An Offer or Provider that has no capacity now, and what the provider said; remembered before
+    /// the status is written, so that the Pool's next plan knows it.
     pub shortage: Option<(Scarce, String)>,
+    /// What its bootstrap printed is to be kept, before the status is written: it is given up.
+    pub keep_log: bool,
     /// Why.
     pub reasons: Vec<String>,
 }
@@ -58,8 +62,8 @@ pub enum Action {
     Delete,
     /// Lets the record go.
     RemoveFinalizer,
-    /// Its agent takes orders from a newer leader: this process must end.
-    Abdicate,
+    /// Its agent refuses our epoch: whether we lead still is to be asked.
+    DoubtLeadership,
 }
 
 /// What the steps found: the facts that a status is made of.
@@ -77,8 +81,12 @@ pub(crate) struct Found {
     pub(crate) rental: Rental,
     /// It is beyond repair.
     pub(crate) failure: Option<(&'static str, String)>,
+    /// Which step of its bootstrap failed.
+    pub(crate) bootstrap: Option<BootstrapFailure>,
     /// It cannot be reached although it took runs.
     pub(crate) lost_connection: Option<String>,
+    /// Its agent answers and refuses our epoch.
+    pub(crate) epoch_ahead: bool,
 }
 
 /// Decides.
@@ -87,12 +95,6 @@ pub fn plan(seen: &Observed, now: Timestamp) -> Plan {
         return deletion::plan(seen, now);
     }
     let mut plan = Plan::default();
-    if liveness::is_superseded(seen) {
-        plan.reasons
-            .push("its agent takes orders from a newer leader".to_owned());
-        plan.actions.push(Action::Abdicate);
-        return plan;
-    }
     if seen.machine.has_failed() {
         plan.reasons.push("it failed; its Pool gives it up".to_owned());
         if seen.session.is_some() {
@@ -105,9 +107,16 @@ pub fn plan(seen: &Observed, now: Timestamp) -> Plan {
         // A try comes before any verdict, and what it meets is part of the first write.
         return plan;
     }
+    if liveness::is_epoch_ahead(seen) {
+        plan.reasons.push("its agent refuses our epoch".to_owned());
+        found.epoch_ahead = true;
+    }
     liveness::judge(seen, now, &mut found, &mut plan);
     if found.failure.is_some() {
         plan.actions = vec![Action::Disconnect];
+    }
+    if found.epoch_ahead {
+        plan.actions.push(Action::DoubtLeadership);
     }
     status::write(seen, now, &found, &mut plan);
     plan

@@ -1,5 +1,5 @@
-//! What is being spent, live: settled costs from the statuses, and those of machines that
-//! exist up to this moment. Statuses tell them as of their last transition only.
+//! What is being spent, live: settled costs from the statuses, and the costs up to this moment of
+//! machines that exist. Statuses tell these as of their last transition only.
 
 use std::{collections::BTreeMap, sync::atomic::AtomicU64};
 

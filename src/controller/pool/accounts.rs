@@ -1,4 +1,4 @@
-//! Keeps something going for each account, and each by itself: one that does not answer must
+//! Keeps a task running for each account, and each by itself: an account that does not answer must
 //! not hold up the others, whose orphans cost money meanwhile.
 
 use std::{collections::BTreeSet, time::Duration};
@@ -8,20 +8,34 @@ use tokio::{sync::watch, time::sleep};
 
 use crate::context::{Accounts, Context, Origin};
 
-/// Keeps it going for each account that there is, until shutdown.
-pub(super) async fn each_until_shutdown<F>(context: &Context, keep: impl Fn(String) -> F)
+/// Keeps the task running for each account that there is, until shutdown.
+pub(super) async fn each_until_shutdown<F>(context: &Context, what: &'static str, keep: impl Fn(String) -> F)
 where
     F: Future<Output = String>,
 {
     let names = || context.providers.all().into_keys().collect();
+    // A task that panics begins anew by itself, and remembers nothing.
+    let keep = |name: String| {
+        let kept = keep(name.clone());
+        async move {
+            let about = context.provider_reference(&name);
+            match context.panics.turn(what, &about, kept).await {
+                Ok(gone) => gone,
+                Err(broken) => {
+                    sleep(broken.rest).await;
+                    name
+                }
+            }
+        }
+    };
     tokio::select! {
         () = each(names, context.providers.subscribe(), keep) => {}
         () = context.shutdown.cancelled() => {}
     }
 }
 
-/// Keeps it going for as long as somebody polls. What is kept answers with its name when its
-/// account is gone, and begins anew if one of that name comes back; others do not touch it.
+/// Keeps the tasks running for as long as this is polled. A task returns its account's name when
+/// the account is gone, and begins anew if an account of that name comes back; the others go on.
 async fn each<F>(
     names: impl Fn() -> BTreeSet<String>,
     mut changed: watch::Receiver<u64>,

@@ -67,7 +67,7 @@ impl Error {
 /// Machines created or deleted at the same time, for one Pool.
 const CONCURRENT: usize = 16;
 /// The same for all Pools, however many have machines to order at once: the API server turns
-/// away who asks for too much.
+/// away a client that asks for too much.
 static WRITES: Semaphore = Semaphore::const_new(512);
 /// Longest wait for one answer.
 const DEADLINE: Duration = Duration::from_secs(15);
@@ -106,7 +106,9 @@ pub async fn act(
             return Err(Error::LimitRace);
         }
     }
-    if differs(&plan.status, &seen.pool.status) && !plan.actions.contains(&Action::AddFinalizer) {
+    let key = Key::new(&seen.pool.namespace, &seen.pool.name);
+    let outdated = context.board.outdates(&key, numbers(&seen.pool.status));
+    if differs(&plan.status, &seen.pool.status, outdated) && !plan.actions.contains(&Action::AddFinalizer) {
         match write_status(context, pool, &plan.status).await {
             Ok(fresh) => written = Some(Arc::new(fresh)),
             Err(error) => {
@@ -151,11 +153,18 @@ fn reservations(seen: &Observed, orders: &Orders<'_>) -> Vec<(String, Reserved)>
         .collect()
 }
 
-/// The number of running Tasks and what is being spent alone are not worth a write: they
-/// are as of the last one.
-fn differs(new: &PoolStatus, old: &PoolStatus) -> bool {
+/// How many Tasks run and wait, as a status says it.
+pub(super) const fn numbers(status: &PoolStatus) -> (u32, u32) {
+    (status.running_tasks, status.waiting_tasks)
+}
+
+/// Spending alone is not worth a write: the status has it as of the last write. Other numbers of
+/// Tasks are worth one when the numbers on record have been outdated for a while.
+fn differs(new: &PoolStatus, old: &PoolStatus, outdated: bool) -> bool {
     let mut old = old.clone();
-    old.running_tasks = new.running_tasks;
+    if !outdated {
+        (old.running_tasks, old.waiting_tasks) = numbers(new);
+    }
     if let (Some(old), Some(new)) = (&mut old.cost, &new.cost) {
         old.spent.clone_from(&new.spent);
     }
@@ -227,6 +236,13 @@ async fn actions(
                     }
                 }
             }
+            Action::DeleteLogs => {
+                // What stays is found by the sweep.
+                let deleted = timeout(DEADLINE, context.store.delete_pool(&seen.pool.uid)).await;
+                if let Ok(Err(error)) = deleted {
+                    tracing::warn!(pool = seen.pool.name, %error, "logs of its machines stay for now");
+                }
+            }
             Action::ReleaseKey => {
                 keys::delete(&context.client, &context.config.namespace, &seen.pool.uid).await?;
             }
@@ -252,15 +268,15 @@ async fn actions(
     }
 }
 
-/// Does it when its turn among those of all Pools has come.
+/// Runs an effect when its turn among the effects of all Pools has come.
 async fn in_turn<T>(effect: impl Future<Output = T>) -> T {
     // Never closed, so there is no error.
     let _turn = WRITES.acquire().await;
     effect.await
 }
 
-/// Returns what the machines of a Pool shared at a provider. What is still in use is an
-/// error: the Pool stays until a later try finds nothing.
+/// Returns the things that the machines of a Pool shared at a provider. A thing that is still in
+/// use is an error: the Pool stays until a later try finds nothing.
 async fn release(context: &Context, provider: &str, scope: &PoolScope) -> Result<(), Error> {
     let Some(account) = context.providers.get(provider) else {
         return Ok(());
@@ -274,7 +290,7 @@ async fn release(context: &Context, provider: &str, scope: &PoolScope) -> Result
     };
     match timeout(DEADLINE, account.provider.release(scope)).await {
         Ok(Ok(Deletion::Gone)) => Ok(()),
-        Ok(Ok(Deletion::InProgress)) => Err(Error::Provider(ProviderError::new(
+        Ok(Ok(Deletion::InProgress | Deletion::Foreign)) => Err(Error::Provider(ProviderError::new(
             ErrorKind::Transient,
             "return what the machines shared",
             "it is still in use; it is tried again",
@@ -322,6 +338,10 @@ async fn create_machine(
 }
 
 fn record(pool: &Pool, seen: &Observed, name: &str, spec: &MachineSpec) -> Machine {
+    let spec = &MachineSpec {
+        installation: Some(seen.cluster.clone()),
+        ..spec.clone()
+    };
     let mut machine = Machine::new(name, spec.clone());
     let label = |text: &str| {
         let end = text.len().min(63);
@@ -442,5 +462,26 @@ async fn call<T>(what: &'static str, call: impl Future<Output = Result<T, kube::
         Ok(Err(kube::Error::Api(status))) if status.code == 409 => Err(Error::Stale),
         Ok(Err(error)) => Err(Error::Api(what, error)),
         Err(_) => Err(Error::Late(what)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_tasks_are_written_when_those_on_record_are_outdated_and_not_before() {
+        let with = |running_tasks, waiting_tasks| PoolStatus {
+            running_tasks,
+            waiting_tasks,
+            ..PoolStatus::default()
+        };
+        assert!(
+            !differs(&with(0, 3), &with(7, 4), false),
+            "they change with every Task"
+        );
+        assert!(differs(&with(0, 4), &with(7, 4), true));
+        assert!(differs(&with(7, 3), &with(7, 4), true));
+        assert!(!differs(&with(7, 4), &with(7, 4), true), "they are written once");
     }
 }

@@ -7,7 +7,7 @@
 //! then on. After a restart the watch's first list is complete, so nothing is lost.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet, VecDeque},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -20,12 +20,16 @@ use skyward_api::{
 };
 use tokio::time::Instant;
 
-use super::{observe::is_refused, template};
-use crate::{board::Key, money};
+use super::{limits::Entry, observe::is_refused, template};
+use crate::{board::Key, context::is_of, money};
 
 /// The Machines of all Pools.
 #[derive(Default)]
-pub struct Fleet(Mutex<Inner>);
+pub struct Fleet {
+    inner: Mutex<Inner>,
+    /// This installation, and the one of records that name none; `None` = all are ours.
+    installation: Option<(String, String)>,
+}
 
 #[derive(Default)]
 struct Inner {
@@ -33,6 +37,34 @@ struct Inner {
     pools: HashMap<String, BTreeMap<String, Arc<Machine>>>,
     // Created or about to be, not shown by the watch yet.
     reserved: HashMap<Key, Reserved>,
+    recorded: Recorded,
+}
+
+/// UIDs of Machines that were on record at any time: a machine of one of them lost its record and
+/// is no machine that this cluster has forgotten.
+#[derive(Default)]
+struct Recorded {
+    known: HashSet<String>,
+    in_order: VecDeque<String>,
+}
+
+/// So many UIDs are remembered; UIDs of Machines that went long ago are dropped first.
+const RECORDED: usize = 50_000;
+
+impl Recorded {
+    fn note(&mut self, machine: &Machine) {
+        let Some(uid) = &machine.metadata.uid else { return };
+        if self.known.contains(uid) {
+            return;
+        }
+        self.known.insert(uid.clone());
+        self.in_order.push_back(uid.clone());
+        if self.in_order.len() > RECORDED
+            && let Some(oldest) = self.in_order.pop_front()
+        {
+            self.known.remove(&oldest);
+        }
+    }
 }
 
 /// A Machine that the watch has not shown yet.
@@ -77,16 +109,30 @@ impl Reserved {
     }
 }
 
-/// What a Machine may come to cost per hour before its provider says what it costs: who
-/// counted its price alone would find a limit passed when a dearer one was had.
+/// Most that a Machine may come to cost per hour before its provider tells the price: if its
+/// recorded price alone counted, a dearer machine would pass a limit unnoticed.
 fn most_hourly(spec: &MachineSpec) -> Decimal {
     let usd = |text: &str| money::usd(text).unwrap_or_default();
     let ceiling = spec.price_ceiling.as_deref().map(usd).unwrap_or_default();
     ceiling.max(usd(&spec.hourly_price))
 }
 
-/// Whether its order may still be taken, at a price that nobody knows yet. One that was
-/// refused, or is given up, holds no more room than it did: its place is needed at once.
+/// How much a Machine may come to cost per hour beyond the amount that counts in [`Used`].
+pub fn beyond(machine: &Machine) -> Decimal {
+    (most_hourly(&machine.spec) - counted(machine)).max(Decimal::ZERO)
+}
+
+/// The amount per hour that counts for a Machine.
+fn counted(machine: &Machine) -> Decimal {
+    if is_open(machine) {
+        most_hourly(&machine.spec)
+    } else {
+        money::usd(money::hourly_price(machine)).unwrap_or_default()
+    }
+}
+
+/// Whether its order may still be accepted, at a price that nobody knows yet. A Machine that was
+/// refused, or is given up, holds no more room than its price: its place is needed at once.
 fn is_open(machine: &Machine) -> bool {
     let waits = |status: &MachineStatus| {
         status.accepted_at.is_none()
@@ -108,6 +154,8 @@ pub struct Limits {
     pub hourly: Option<Decimal>,
     /// USD per hour of a Provider in one namespace.
     pub hourly_in_namespace: Option<Decimal>,
+    /// The entry of `limits.namespaces` that decides for the namespace.
+    pub entry: Option<Entry>,
 }
 
 impl Limits {
@@ -161,12 +209,36 @@ impl Used {
 pub const DOUBTFUL: Duration = Duration::from_secs(15);
 
 impl Fleet {
+    /// The Machines of that installation: Machines of another one, as in a copy of a cluster, are
+    /// nobody's here.
+    pub fn of(cluster: &str, unnamed: &str) -> Self {
+        Self {
+            installation: Some((cluster.to_owned(), unnamed.to_owned())),
+            ..Self::default()
+        }
+    }
+
+    fn is_ours(&self, machine: &Machine) -> bool {
+        let is_of = |(cluster, unnamed): &(String, String)| is_of(&machine.spec, cluster, unnamed);
+        self.installation.as_ref().is_none_or(is_of)
+    }
+
+    /// Whether a Machine of that UID was on record since this process began to lead.
+    pub fn was_recorded(&self, uid: &str) -> bool {
+        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.recorded.known.contains(uid)
+    }
+
     /// The watch shows a Machine.
     pub fn apply(&self, machine: &Arc<Machine>) {
+        if !self.is_ours(machine) {
+            return;
+        }
         let (Some(namespace), Some(name)) = (&machine.metadata.namespace, &machine.metadata.name) else {
             return;
         };
-        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.recorded.note(machine);
         inner.reserved.remove(&Key::new(namespace, name));
         inner
             .pools
@@ -180,7 +252,7 @@ impl Fleet {
         let (Some(namespace), Some(name)) = (&machine.metadata.namespace, &machine.metadata.name) else {
             return;
         };
-        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         inner.reserved.remove(&Key::new(namespace, name));
         if let Some(pool) = inner.pools.get_mut(&machine.spec.pool_uid) {
             pool.remove(name);
@@ -190,12 +262,13 @@ impl Fleet {
         }
     }
 
-    /// The watch began anew with this complete list, which appears at once: who saw half of
-    /// it would order the other half again. Reservations stay: they may be younger.
+    /// The watch began anew with this complete list, which appears at once: a plan that saw half
+    /// of it would order the other half again. Reservations stay: they may be younger.
     pub fn replace(&self, machines: &[Arc<Machine>]) {
         let mut pools: HashMap<String, BTreeMap<String, Arc<Machine>>> = HashMap::new();
-        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        for machine in machines {
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        for machine in machines.iter().filter(|machine| self.is_ours(machine)) {
+            inner.recorded.note(machine);
             let (Some(namespace), Some(name)) = (&machine.metadata.namespace, &machine.metadata.name) else {
                 continue;
             };
@@ -208,9 +281,9 @@ impl Fleet {
         inner.pools = pools;
     }
 
-    /// The Machines of a Pool: those shown, and those reserved.
+    /// The Machines of a Pool: the ones that the watch shows, and the reserved ones.
     pub fn of_pool(&self, pool_uid: &str) -> (Vec<Arc<Machine>>, Vec<(Key, Reserved)>) {
-        let inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         let shown = inner
             .pools
             .get(pool_uid)
@@ -228,7 +301,7 @@ impl Fleet {
 
     /// The Machines of a Pool of that name, and of earlier ones of that name.
     pub fn named(&self, pool: &Key) -> Vec<Arc<Machine>> {
-        let inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         let is_meant = |machine: &&Arc<Machine>| {
             machine.spec.pool == pool.name
                 && machine.metadata.namespace.as_deref() == Some(pool.namespace.as_str())
@@ -245,7 +318,7 @@ impl Fleet {
 
     /// The Machines of a Provider that the watch shows.
     pub fn of_provider(&self, provider: &str) -> Vec<Arc<Machine>> {
-        let inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         let all = inner.pools.values().flat_map(BTreeMap::values);
         all.filter(|machine| machine.spec.provider == provider)
             .cloned()
@@ -255,22 +328,22 @@ impl Fleet {
     /// Machines of a Provider.
     pub fn used(&self, provider: &str, namespace: &str) -> Used {
         used(
-            &self.0.lock().unwrap_or_else(PoisonError::into_inner),
+            &self.inner.lock().unwrap_or_else(PoisonError::into_inner),
             provider,
             namespace,
         )
     }
 
     /// Reserves Machines that are about to be created; `false`, and nothing is reserved,
-    /// when that would pass a limit: somebody else was faster since it was planned.
-    /// `limits` are those of each Provider, by name.
+    /// when that would pass a limit: another plan was faster since it was planned.
+    /// `limits` are the limits of each Provider, by name.
     pub fn reserve(
         &self,
         namespace: &str,
         limits: &BTreeMap<String, Limits>,
         machines: Vec<(String, Reserved)>,
     ) -> bool {
-        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         let mut wanted: BTreeMap<&str, (u32, Decimal)> = BTreeMap::new();
         for (_, reserved) in &machines {
             let of_provider = wanted.entry(&reserved.place.provider).or_default();
@@ -291,7 +364,7 @@ impl Fleet {
 
     /// It is certain that a reserved Machine was not created.
     pub fn cancel(&self, machine: &Key) {
-        self.0
+        self.inner
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .reserved
@@ -303,12 +376,10 @@ fn used(inner: &Inner, provider: &str, namespace: &str) -> Used {
     let mut used = Used::default();
     for machine in inner.pools.values().flat_map(BTreeMap::values) {
         if machine.spec.provider == provider {
-            let hourly = if is_open(machine) {
-                most_hourly(&machine.spec)
-            } else {
-                money::usd(money::hourly_price(machine)).unwrap_or_default()
-            };
-            used.add(hourly, machine.metadata.namespace.as_deref() == Some(namespace));
+            used.add(
+                counted(machine),
+                machine.metadata.namespace.as_deref() == Some(namespace),
+            );
         }
     }
     for (key, reserved) in &inner.reserved {
@@ -374,6 +445,37 @@ mod tests {
         let mut machine = Machine::new(name, spec);
         machine.metadata.namespace = Some("team".into());
         Arc::new(machine)
+    }
+
+    #[test]
+    fn a_machine_that_another_installation_recorded_is_nobody_s_here() {
+        let recorded_by = |name: &str, installation: Option<&str>| {
+            let mut machine = (*machine(name)).clone();
+            machine.spec.installation = installation.map(str::to_owned);
+            Arc::new(machine)
+        };
+        let all = [
+            recorded_by("old", None),
+            recorded_by("production", Some("kube-system-uid")),
+            recorded_by("staging", Some("staging")),
+        ];
+        let names = |fleet: &Fleet| -> Vec<String> {
+            let (shown, _) = fleet.of_pool("uid");
+            shown
+                .iter()
+                .filter_map(|machine| machine.metadata.name.clone())
+                .collect()
+        };
+        let production = Fleet::of("kube-system-uid", "kube-system-uid");
+        production.replace(&all);
+        assert_eq!(names(&production), ["old", "production"]);
+        // A copy of that cluster, with an id of its own.
+        let staging = Fleet::of("staging", "kube-system-uid");
+        for machine in &all {
+            staging.apply(machine);
+        }
+        assert_eq!(names(&staging), ["staging"]);
+        assert_eq!(staging.used("local", "team").total, 1);
     }
 
     #[test]

@@ -3,7 +3,9 @@
 //!
 //! The Secrets are listed first and the Pools afterwards, so that a Pool whose key was just
 //! made is known. A Secret is deleted when it was seen twice, a settle time apart, without
-//! a Pool or a Machine of that UID; never while the list of Pools is not known.
+//! a Pool or a Machine of that UID; never while the list of Pools is not known. A key is the
+//! trace that this cluster had its Pool: it stays until each account was listed since and shows
+//! no machine of it, for which an account that does not answer has two minutes.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -37,10 +39,13 @@ pub(crate) struct Key {
     pub(crate) uid: String,
 }
 
+/// How long an account may not answer.
+const PATIENCE: Duration = Duration::from_mins(2);
+
 /// When each key without Pool was first seen.
 pub(crate) type Sightings = BTreeMap<Key, Timestamp>;
 
-/// Keys to delete now, and those to look at again.
+/// Keys to delete now, and keys to look at again.
 pub(crate) fn plan(
     found: &[Key],
     wanted: &BTreeSet<String>,
@@ -120,11 +125,14 @@ async fn sweep(context: &Context, sightings: &mut Sightings) -> Result<(), Strin
     }
     let now = Timestamp::now();
     let (delete, watch) = plan(&found, &wanted, sightings, now);
-    sightings.retain(|key, _| watch.contains(key));
+    sightings.retain(|key, _| watch.contains(key) || delete.contains(key));
     for key in watch {
         sightings.entry(key).or_insert(now);
     }
     for key in delete {
+        if is_needed(context, &key, sightings, now) {
+            continue;
+        }
         let name = keys::secret_name(&key.pool_uid);
         let params = DeleteParams {
             preconditions: Some(Preconditions {
@@ -135,7 +143,11 @@ async fn sweep(context: &Context, sightings: &mut Sightings) -> Result<(), Strin
         };
         context.metrics.api_write("Secret");
         match in_time(secrets.delete(&name, &params)).await {
-            Ok(_) => tracing::info!(secret = name, "the key of a Pool that is gone was deleted"),
+            Ok(_) => {
+                context.holds.had(&key.pool_uid);
+                sightings.remove(&key);
+                tracing::info!(secret = name, "the key of a Pool that is gone was deleted");
+            }
             Err(problem) => {
                 tracing::warn!(
                     secret = name,
@@ -146,6 +158,21 @@ async fn sweep(context: &Context, sightings: &mut Sightings) -> Result<(), Strin
         }
     }
     Ok(())
+}
+
+/// Whether a machine of its Pool may still be there, so that the key is its only trace.
+fn is_needed(context: &Context, key: &Key, sightings: &Sightings, now: Timestamp) -> bool {
+    if context.holds.any() {
+        return true;
+    }
+    let Some(first) = sightings.get(key) else {
+        return false;
+    };
+    let seen_for = elapsed(*first, now);
+    let since = tokio::time::Instant::now().checked_sub(seen_for);
+    let accounts = context.provider_names();
+    let is_free = since.is_none_or(|since| context.holds.is_free_of(&key.pool_uid, since, accounts.iter()));
+    !is_free && (seen_for < PATIENCE || context.holds.shows(&key.pool_uid))
 }
 
 async fn in_time<T>(call: impl Future<Output = Result<T, kube::Error>>) -> Result<T, String> {

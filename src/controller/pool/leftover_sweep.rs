@@ -4,7 +4,8 @@
 //!
 //! The cloud is listed first and the Pools afterwards, so that a Pool that was just made is
 //! known. Things are returned when they were seen twice, a settle time apart, without a
-//! Pool or a Machine of that UID. A list that failed says nothing.
+//! Pool or a Machine of that UID. A list that failed says nothing. Of a Pool that this cluster
+//! has no trace of they stay for a day: it may have forgotten it ([`crate::restore`]).
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,25 +18,30 @@ use skyward_core::{Leftover, PoolScope, Scope};
 use tokio::time::timeout;
 
 use super::{accounts, plan::elapsed};
-use crate::context::{Account, Context};
+use crate::{
+    context::{Account, Context},
+    keys,
+};
 
 /// Time between two looks; an account's lists of keys and groups change rarely.
 const EVERY: Duration = Duration::from_mins(10);
 /// Shortest time between two sightings.
 const LEAST_SETTLE: Duration = Duration::from_secs(30);
+/// How long things of a Pool without a trace stay; they cost little.
+const STRANGE: Duration = Duration::from_hours(24);
 /// Longest wait for a provider.
 const DEADLINE: Duration = Duration::from_mins(1);
 
 /// When things of each Pool were first seen without it, by its UID.
 pub(crate) type Sightings = BTreeMap<String, Timestamp>;
 
-/// Pools whose things are returned now, with the regions these are in, and those to look
+/// Pools whose shared things are returned now, with the regions these are in, and Pools to look
 /// at again.
 pub(crate) fn plan(
     found: &[Leftover],
     wanted: &BTreeSet<String>,
     sightings: &Sightings,
-    settle: Duration,
+    settle: impl Fn(&str) -> Duration,
     now: Timestamp,
 ) -> (BTreeMap<String, BTreeSet<String>>, BTreeSet<String>) {
     let mut regions: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
@@ -51,7 +57,7 @@ pub(crate) fn plan(
     let is_due = |uid: &String| {
         sightings
             .get(uid)
-            .is_some_and(|first| elapsed(*first, now) >= settle)
+            .is_some_and(|first| elapsed(*first, now) >= settle(uid))
     };
     let (due, watch): (BTreeMap<_, _>, BTreeMap<_, _>) =
         regions.into_iter().partition(|(uid, _)| is_due(uid));
@@ -60,7 +66,7 @@ pub(crate) fn plan(
 
 /// Sweeps until shutdown.
 pub(super) async fn run(context: Context) {
-    accounts::each_until_shutdown(&context, |name| keep_swept(&context, name)).await;
+    accounts::each_until_shutdown(&context, "leftover_sweep", |name| keep_swept(&context, name)).await;
 }
 
 /// Sweeps one account until it is gone.
@@ -76,6 +82,19 @@ async fn keep_swept(context: &Context, name: String) -> String {
         };
     }
     name
+}
+
+/// Whether this cluster had that Pool: it is remembered, or its key is there.
+async fn was_here(context: &Context, pool_uid: &str) -> bool {
+    if context.holds.remembers(pool_uid) {
+        return true;
+    }
+    let key = keys::get(&context.client, &context.config.namespace, pool_uid).await;
+    let there = matches!(key, Ok(Some(_)) | Err(keys::Error::Damaged(..)));
+    if there {
+        context.holds.had(pool_uid);
+    }
+    there
 }
 
 /// Regions of a Provider in which Pools that exist have ordered.
@@ -95,6 +114,7 @@ async fn sweep(context: &Context, name: &str, account: &Account, sightings: &mut
     let scope = Scope {
         cluster: context.cluster.clone(),
         pool_uid: None,
+        namespace: None,
         regions: regions(context, name).into_iter().collect(),
     };
     let found = match timeout(DEADLINE, account.provider.leftovers(&scope)).await {
@@ -115,7 +135,18 @@ async fn sweep(context: &Context, name: &str, account: &Account, sightings: &mut
         .collect();
     let settle = account.provider.capabilities().settle_time.max(LEAST_SETTLE);
     let now = Timestamp::now();
-    let (due, watch) = plan(&found, &wanted, sightings, settle, now);
+    let mut had = BTreeSet::new();
+    for leftover in found
+        .iter()
+        .filter(|leftover| !wanted.contains(&leftover.pool_uid))
+    {
+        let uid = &leftover.pool_uid;
+        if !had.contains(uid) && was_here(context, uid).await {
+            had.insert(uid.clone());
+        }
+    }
+    let wait = |uid: &str| if had.contains(uid) { settle } else { STRANGE };
+    let (due, watch) = plan(&found, &wanted, sightings, wait, now);
     sightings.retain(|uid, _| watch.contains(uid));
     for uid in &watch {
         sightings.entry(uid.clone()).or_insert(now);
@@ -140,7 +171,7 @@ async fn sweep(context: &Context, name: &str, account: &Account, sightings: &mut
             Err(_) => {}
         }
     }
-    if watch.is_empty() {
+    if watch.iter().all(|uid| !had.contains(uid)) {
         EVERY
     } else {
         settle + Duration::from_secs(1)
@@ -168,7 +199,7 @@ mod tests {
     fn what_a_pool_left_behind_is_returned_after_a_second_look_in_all_its_regions() {
         let found = [group("gone", "eu"), group("gone", "us"), group("there", "eu")];
         let wanted = BTreeSet::from(["there".to_owned()]);
-        let settle = Duration::from_secs(30);
+        let settle = |_: &str| Duration::from_secs(30);
         let (due, watch) = plan(&found, &wanted, &Sightings::new(), settle, at(0));
         assert!(due.is_empty() && watch.contains("gone") && !watch.contains("there"));
         let seen = Sightings::from([("gone".to_owned(), at(0))]);

@@ -3,7 +3,7 @@
 //! Begin reading at [`plan`]: what should happen next, as a pure function. [`observe`]
 //! gathers what it may know, [`act`] carries it out, [`fleet`] makes sure that a lagging
 //! cache never orders a machine twice, [`sweep`] finds machines that belong to nothing and
-//! [`key_sweep`] keys of Pools that are gone.
+//! [`key_sweep`] keys of Pools that are gone; [`log_sweep`] logs of their bootstraps.
 //! This file only says when a Pool is looked at.
 
 mod accounts;
@@ -12,6 +12,9 @@ pub mod choice;
 pub mod fleet;
 pub mod key_sweep;
 pub(crate) mod leftover_sweep;
+pub mod limits;
+mod listing;
+mod log_sweep;
 pub mod observe;
 pub mod plan;
 pub mod references;
@@ -32,12 +35,12 @@ use futures::StreamExt;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{
-    Api, ResourceExt,
+    Api, Resource, ResourceExt,
     core::PartialObjectMeta,
     runtime::{
         WatchStreamExt, applier,
         controller::{self, Action},
-        reflector::{ObjectRef, Store as Cache, store},
+        reflector::{ObjectRef, Store as Cache, store::Writer},
         watcher::{self, watcher},
     },
 };
@@ -45,7 +48,7 @@ use skyward_api::{
     Pool,
     condition::{RECONCILING, is_true},
 };
-use tokio::time::Instant;
+use tokio::time::{Instant, MissedTickBehavior};
 
 use self::{
     observe::{Refusal, observe},
@@ -53,18 +56,20 @@ use self::{
     references::ReferenceCheck,
 };
 use crate::{
-    board::Key,
+    board::{Board, Key},
     context::Context,
     newest::Newest,
     runtime::key_of,
     wake::{Changed, Failures, Wakeups},
 };
 
-/// A Pool that goes waits for its clouds, up to minutes where one does not answer: this many for
-/// each that is reconciled, or those that go would hold up the others.
+/// A Pool that is deleted waits for its clouds, up to minutes where one does not answer: this many
+/// such Pools for each that is reconciled, or deleted Pools would hold up the others.
 const PER_SLOT: u16 = 4;
 /// Most plans in a row for one Pool before others get their turn.
 const ROUNDS: usize = 6;
+/// How often it is looked whether a Pool's status says outdated numbers of Tasks.
+const LOOK: Duration = Duration::from_secs(1);
 /// The next look after a plan that no plan should be like.
 const AFTER_VIOLATION: Duration = Duration::from_secs(10);
 /// The next look after a plan that was made from an old view.
@@ -76,7 +81,6 @@ const MAX_REFUSED_FACTOR: u32 = 12;
 
 struct Shared {
     context: Context,
-    namespaces: Cache<PartialObjectMeta<Namespace>>,
     newest: Newest<Pool>,
     memory: Mutex<HashMap<Key, Memory>>,
     failures: Failures<Key>,
@@ -89,8 +93,8 @@ struct Memory {
     refused: Option<Refused>,
 }
 
-/// The API server refused a Machine. What the try wrote into the Pool's status wakes the Pool
-/// at once, so that the wait must be known to the plan.
+/// The API server refused a Machine. The try has changed the Pool's status, which wakes the Pool
+/// at once, so the plan must know that it has to wait.
 struct Refused {
     /// Of the Pool: a changed one may be tried at once.
     generation: Option<i64>,
@@ -119,9 +123,8 @@ impl Refused {
 }
 
 /// Runs until shutdown.
-pub async fn run(context: Context) {
+pub async fn run(context: Context, namespaces: Arc<Mutex<Writer<PartialObjectMeta<Namespace>>>>) {
     let wakeups = Wakeups::new();
-    let (namespaces, mut namespaces_writer) = store::<PartialObjectMeta<Namespace>>();
     let watch_namespaces = {
         let (wakeups, pools) = (wakeups.clone(), context.caches.pools.clone());
         let api: Api<PartialObjectMeta<Namespace>> = Api::all(context.client.clone());
@@ -131,7 +134,10 @@ pub async fn run(context: Context) {
             while let Some(event) = events.next().await {
                 match event {
                     Ok(event) => {
-                        namespaces_writer.apply_watcher_event(&event);
+                        namespaces
+                            .lock()
+                            .unwrap_or_else(PoisonError::into_inner)
+                            .apply_watcher_event(&event);
                         if let watcher::Event::Apply(object) | watcher::Event::Delete(object) = &event {
                             let name = object.name_any();
                             wake_where(&pools, &wakeups, |pool| {
@@ -151,7 +157,6 @@ pub async fn run(context: Context) {
     let shutdown = context.shutdown.clone();
     let shared = Arc::new(Shared {
         context: context.clone(),
-        namespaces,
         newest: Newest::default(),
         memory: Mutex::default(),
         failures: Failures::default(),
@@ -180,13 +185,15 @@ pub async fn run(context: Context) {
         }
         futures::future::ready(())
     });
+    let panics = &context.panics;
     let background = async {
         tokio::join!(
             watch_namespaces,
             route(&context, &wakeups),
-            sweep::run(context.clone()),
-            leftover_sweep::run(context.clone()),
-            key_sweep::run(context.clone())
+            panics.keep("sweep", || sweep::run(context.clone())),
+            panics.keep("leftover_sweep", || leftover_sweep::run(context.clone())),
+            panics.keep("key_sweep", || key_sweep::run(context.clone())),
+            panics.keep("log_sweep", || log_sweep::run(context.clone())),
         );
     };
     tokio::select! {
@@ -219,7 +226,9 @@ async fn route(context: &Context, wakeups: &Wakeups<Key>) {
     let feed = context.feed.subscribe();
     let idle = context.board.subscribe_idle();
     let mut accounts = context.providers.subscribe();
-    // Those that were there before we listened.
+    let mut rest = tokio::time::interval(LOOK);
+    rest.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    // The Pools that were there before we listened.
     wake_where(&context.caches.pools, wakeups, |_| true);
     loop {
         tokio::select! {
@@ -237,6 +246,9 @@ async fn route(context: &Context, wakeups: &Wakeups<Key>) {
                     wakeups.wake(pool);
                 }
             }
+            _ = rest.tick() => {
+                wake_where(&context.caches.pools, wakeups, |pool| is_stale(pool, &context.board));
+            }
             changed = accounts.changed() => {
                 if changed.is_err() {
                     return;
@@ -245,6 +257,12 @@ async fn route(context: &Context, wakeups: &Wakeups<Key>) {
             }
         }
     }
+}
+
+/// Whether its status has said other numbers of Tasks than the true ones for a while.
+fn is_stale(pool: &Pool, board: &Board) -> bool {
+    let told = pool.status.as_ref().map(act::numbers);
+    told.is_some_and(|told| board.outdates(&key_of(pool), told))
 }
 
 fn waits_for_idle(pool: &Pool) -> bool {
@@ -256,7 +274,21 @@ fn waits_for_idle(pool: &Pool) -> bool {
 impl Shared {
     async fn reconcile(&self, cached: Arc<Pool>) -> Result<Action, act::Error> {
         let started = Instant::now();
-        let result = self.rounds(cached).await;
+        let (key, about) = (key_of(cached.as_ref()), cached.object_ref(&()));
+        let result = match self
+            .context
+            .panics
+            .turn("pool", &about, self.rounds(cached))
+            .await
+        {
+            Ok(result) => result,
+            Err(broken) => {
+                if broken.panicked {
+                    self.forget(&key);
+                }
+                return Ok(Action::requeue(broken.rest));
+            }
+        };
         let error = result.as_ref().err().map(act::Error::category);
         self.context.metrics.reconciled("Pool", started.elapsed(), error);
         result
@@ -268,7 +300,7 @@ impl Shared {
         for _ in 0..ROUNDS {
             self.resolve_doubts(&pool).await;
             let mut references = self.with_memory(&key, |memory| memory.references.take());
-            let mut seen = observe(&self.context, &self.namespaces, &mut references, &pool).await;
+            let mut seen = observe(&self.context, &mut references, &pool).await;
             let generation = pool.metadata.generation;
             seen.refusal = self.with_memory(&key, |memory| {
                 memory.references = references;
@@ -383,5 +415,33 @@ mod refusals {
         }
         assert_eq!(waits, [5, 10, 20, 40, 60, 60]);
         assert_eq!(wait(&next(Some(refused), 2)), 5, "another spec");
+    }
+}
+
+#[cfg(test)]
+mod rest {
+    use super::*;
+    use crate::board::{NUMBERS, PoolLoad};
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pool_that_says_outdated_numbers_of_tasks_is_looked_at_again() {
+        let pool = |running: u32, waiting: u32| -> Pool {
+            serde_json::from_value(serde_json::json!({
+                "apiVersion": "skyward.dev/v1alpha1", "kind": "Pool",
+                "metadata": { "name": "train", "namespace": "team" },
+                "spec": { "provider": "a", "nodes": { "desired": 1 } },
+                "status": { "runningTasks": running, "waitingTasks": waiting }
+            }))
+            .unwrap()
+        };
+        let board = Board::default();
+        assert!(!is_stale(&pool(4, 0), &board), "nothing is known yet");
+        board.publish(&Key::new("team", "train"), PoolLoad::default());
+        for outdated in [pool(4, 0), pool(0, 4)] {
+            assert!(!is_stale(&outdated, &board));
+            tokio::time::advance(NUMBERS).await;
+            assert!(is_stale(&outdated, &board));
+            assert!(!is_stale(&pool(0, 0), &board));
+        }
     }
 }

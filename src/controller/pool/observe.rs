@@ -10,17 +10,17 @@ use std::{
 };
 
 use jiff::Timestamp;
-use k8s_openapi::{api::core::v1::Namespace, apimachinery::pkg::apis::meta::v1::LabelSelector};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::{
     Api, Resource, ResourceExt,
-    core::{PartialObjectMeta, Selector, SelectorExt},
-    runtime::reflector::{ObjectRef, Store as Cache},
+    core::{Selector, SelectorExt},
+    runtime::reflector::ObjectRef,
 };
 use rust_decimal::Decimal;
 use skyward_api::{
     Machine, MachinePhase, Pool, Provider as ProviderObject,
     condition::{self, find, is_true},
-    machine::{MachineStatus, Market},
+    machine::{BootstrapFailure, MachineStatus, Market},
     offer::Architecture,
     pool::{Place, PoolSpec, PoolStatus},
 };
@@ -30,12 +30,15 @@ use tokio::time::timeout;
 use super::{
     choice::Catalogue,
     fleet::{Limits, Reserved, Used},
-    references::{ReferenceCheck, missing_references, named_references},
+    limits::standing,
+    plan,
+    references::{ReferenceCheck, Unusable, all_references, unusable_references},
     template::{self, template_hashes},
 };
 use crate::{
     board::{Key, PoolLoad},
     context::Context,
+    guard::Unread,
     money::{self, Cost, Tariff},
     provider::{cost::spent_this_month, shortage::Shortages},
     runtime::key_of,
@@ -48,7 +51,7 @@ pub struct Observed {
     pub cluster: String,
     /// The Pool.
     pub pool: PoolFacts,
-    /// Its Machines, by slot and attempt, with those just created.
+    /// Its Machines, by slot and attempt, including Machines created just now.
     pub machines: Vec<MachineFacts>,
     /// What its dispatcher knows; `None` = nothing yet.
     pub load: Option<PoolLoad>,
@@ -58,11 +61,15 @@ pub struct Observed {
     pub namespace: NamespaceFacts,
     /// Secrets and ConfigMaps that it names and that do not exist; `Err` = not known.
     pub missing_references: Result<Vec<String>, String>,
-    /// Whether it names any.
+    /// Set when the existing Secrets and ConfigMaps that it names for its steps are too large: why.
+    pub too_large_references: Option<String>,
+    /// Digest of what its machines are prepared with; `None` = not known now.
+    pub tried_with: Option<String>,
+    /// Whether it names any Secret or ConfigMap.
     pub has_references: bool,
-    /// Offers of those Providers.
+    /// Offers of these Providers.
     pub offers: Catalogue,
-    /// What could not be had lately.
+    /// Offers and Providers that had no capacity lately.
     pub shortages: Arc<Shortages>,
     /// Architectures for whose machines there is an agent.
     pub architectures: Arc<[Architecture]>,
@@ -70,6 +77,10 @@ pub struct Observed {
     pub leftovers: Leftovers,
     /// The API server refused the record of a machine of this Pool, as it is now.
     pub refusal: Option<Refusal>,
+    /// Machines of this Pool whose records cannot be read, and which none above stands for.
+    pub unread: Vec<Unread>,
+    /// A number that no other look has: makes tokens that are never given twice.
+    pub nonce: u64,
 }
 
 /// What the API server refused: a quota of the namespace, a policy, or what it is asked for.
@@ -86,6 +97,8 @@ pub struct Refusal {
 pub struct ProviderFacts {
     /// Its account.
     pub account: AccountFacts,
+    /// Which that is, as its cloud names it.
+    pub account_id: String,
     /// Whether it admits the Pool's namespace; if not, the labels it asks for.
     pub admits: Result<(), String>,
     /// Its machines stand on nodes of a cluster, which have the architecture they have.
@@ -188,6 +201,8 @@ pub struct Failure {
     pub reason: String,
     /// Message.
     pub message: String,
+    /// Which step of its bootstrap failed, if one did.
+    pub bootstrap: Option<BootstrapFailure>,
 }
 
 /// How a machine is billed.
@@ -214,8 +229,9 @@ impl MachineFacts {
         !self.deleting && self.failure.is_none()
     }
 
-    /// Takes its slot: a failed machine does not, nor one that the cloud takes back, nor one
-    /// that was given up before anything of it existed; one that drains does until it is gone.
+    /// Whether it takes its slot: a failed machine does not, nor a machine that the cloud takes
+    /// back, nor one that was given up before anything of it existed; a draining machine does
+    /// until it is gone.
     pub fn occupies(&self) -> bool {
         self.failure.is_none() && !self.reclaimed && !(self.refused && self.deleting)
     }
@@ -244,6 +260,8 @@ pub enum NamespaceFacts {
     Active,
     /// It is being deleted: nothing can be created in it.
     Terminating,
+    /// The operator was installed for other namespaces.
+    NotServed,
     /// Not seen yet.
     Unknown,
 }
@@ -265,12 +283,7 @@ pub enum Leftovers {
 const DEADLINE: Duration = Duration::from_secs(10);
 
 /// Gathers.
-pub async fn observe(
-    context: &Context,
-    namespaces: &Cache<PartialObjectMeta<Namespace>>,
-    references: &mut Option<ReferenceCheck>,
-    pool: &Pool,
-) -> Observed {
+pub async fn observe(context: &Context, references: &mut Option<ReferenceCheck>, pool: &Pool) -> Observed {
     let facts = pool_facts(pool);
     let key = Key::new(facts.namespace.clone(), facts.name.clone());
     let load = context.board.load(&key);
@@ -286,19 +299,16 @@ pub async fn observe(
             .map(|(key, reserved)| reserved_facts(key.name, reserved)),
     );
     machines.sort_by_key(|machine| (machine.slot, machine.attempt));
+    let mut unread = context.caches.unreadable.of_pool(&facts.uid);
+    unread.retain(|unread| !machines.iter().any(|machine| machine.name == unread.name));
 
     let providers = facts
         .spec
         .providers()
         .into_iter()
-        .map(|name| {
-            (
-                name.to_owned(),
-                provider_facts(context, namespaces, &facts.namespace, name),
-            )
-        })
+        .map(|name| (name.to_owned(), provider_facts(context, &facts.namespace, name)))
         .collect();
-    let namespace = namespace_facts(namespaces, &facts.namespace);
+    let namespace = namespace_facts(context, &facts.namespace);
     let offers = facts
         .spec
         .providers()
@@ -311,11 +321,22 @@ pub async fn observe(
     } else {
         Leftovers::NotAsked
     };
-    let has_references = !named_references(&facts.spec).is_empty();
-    let missing_references = if facts.deleting_since.is_some() || !has_references {
-        Ok(Vec::new())
+    let has_references = !all_references(&facts.spec).is_empty();
+    // Where nothing may be read, a look would only be refused.
+    let may_look = facts.deleting_since.is_none() && namespace != NamespaceFacts::NotServed;
+    let unusable = if !may_look || !has_references {
+        Ok(Unusable::default())
     } else {
-        missing_references(context, &facts, references).await
+        unusable_references(context, &facts, references).await
+    };
+    let versions = unusable.as_ref().ok().map(|found| found.versions.as_str());
+    let versions = versions.filter(|_| may_look || !has_references);
+    let tried_with = plan::bootstraps::tried_with(&facts.spec, versions, &generations(context, &facts.spec));
+    let (missing_references, too_large_references) = match unusable {
+        Ok(Unusable {
+            missing, too_large, ..
+        }) => (Ok(missing), too_large),
+        Err(why) => (Err(why), None),
     };
     Observed {
         cluster: context.cluster.clone(),
@@ -325,13 +346,27 @@ pub async fn observe(
         providers,
         namespace,
         missing_references,
+        too_large_references,
+        tried_with,
         has_references,
         offers,
         shortages: context.shortages.now(),
         architectures: context.architectures.clone(),
         leftovers,
         refusal: None,
+        unread,
+        nonce: rand::random(),
     }
+}
+
+/// Generations of the Providers that a Pool names; `None` of one that does not exist.
+fn generations(context: &Context, spec: &PoolSpec) -> BTreeMap<String, Option<i64>> {
+    let generation = |name: &str| {
+        let provider = context.caches.providers.get(&ObjectRef::new(name))?;
+        provider.metadata.generation
+    };
+    let names = spec.providers().into_iter();
+    names.map(|name| (name.to_owned(), generation(name))).collect()
 }
 
 /// Whether the order of a machine was refused as it is. Its deletion leaves that condition as
@@ -406,6 +441,7 @@ pub fn machine_facts(machine: &Machine, hashes: &[String], load: Option<&PoolLoa
                 |c| c.reason.clone(),
             ),
             message: stalled.map(|c| c.message.clone()).unwrap_or_default(),
+            bootstrap: status.bootstrap_failure.clone(),
         }
     });
     MachineFacts {
@@ -459,12 +495,22 @@ fn account_facts(context: &Context, name: &str, provider: Option<&ProviderObject
     if provider.metadata.deletion_timestamp.is_some() {
         return AccountFacts::NotReady(format!("Provider \"{name}\" is being deleted"));
     }
+    if context.holds.is_held(name) {
+        return AccountFacts::NotReady(format!(
+            "Provider \"{name}\" is held: this cluster remembers less than its machines (condition RestoreDetected)"
+        ));
+    }
     let conditions = provider
         .status
         .as_ref()
         .map(|status| status.conditions.as_slice())
         .unwrap_or_default();
+    let is_known = context.holds.is_settled(std::iter::once(&name.to_owned()));
     match find(conditions, condition::READY) {
+        // Before that, a restored Pool could count attempts that it has forgotten.
+        Some(ready) if ready.status == "True" && !is_known => AccountFacts::NotReady(format!(
+            "Provider \"{name}\" has not listed its machines yet since the controller started"
+        )),
         Some(ready) if ready.status == "True" && context.providers.get(name).is_some() => AccountFacts::Ready,
         Some(ready) if ready.status == "True" => AccountFacts::NotReady(format!(
             "Provider \"{name}\" was not checked yet since the controller started"
@@ -474,16 +520,16 @@ fn account_facts(context: &Context, name: &str, provider: Option<&ProviderObject
     }
 }
 
-fn provider_facts(
-    context: &Context,
-    namespaces: &Cache<PartialObjectMeta<Namespace>>,
-    namespace: &str,
-    name: &str,
-) -> ProviderFacts {
+pub(crate) fn provider_facts(context: &Context, namespace: &str, name: &str) -> ProviderFacts {
     let provider = context.caches.providers.get(&ObjectRef::new(name));
     let spec = provider.as_ref().map(|provider| &provider.spec);
-    let labels = namespaces.get(&ObjectRef::new(namespace));
+    let labels = context.caches.namespaces.get(&ObjectRef::new(namespace));
     let client = context.providers.get(name);
+    let limits = spec.and_then(|spec| spec.limits.as_ref());
+    let standing = standing(limits, labels.as_ref().map(|namespace| namespace.labels()));
+    let month = |limit: Option<Decimal>, namespace: Option<&str>| {
+        Some((limit?, spent(context, provider.as_deref()?, namespace)))
+    };
     let seconds = |time: fn(&Capabilities) -> Duration| {
         client.as_ref().map_or(0, |client| {
             u32::try_from(time(client.provider.capabilities()).as_secs()).unwrap_or(u32::MAX)
@@ -496,6 +542,11 @@ fn provider_facts(
             .as_ref()
             .is_some_and(|client| client.provider.capabilities().marketplace),
         account: account_facts(context, name, provider.as_deref()),
+        account_id: provider
+            .as_ref()
+            .and_then(|provider| provider.status.as_ref())
+            .map(|status| status.account.clone())
+            .unwrap_or_default(),
         admits: match (spec, &labels) {
             (Some(spec), Some(namespace)) => match Selector::try_from(spec.allowed_namespaces.clone()) {
                 Ok(selector) if selector.matches(namespace.labels()) => Ok(()),
@@ -507,41 +558,23 @@ fn provider_facts(
         overridable: spec
             .map(|spec| spec.overridable.iter().cloned().collect())
             .unwrap_or_default(),
-        limits: spec
-            .and_then(|spec| spec.limits.as_ref())
-            .map_or_else(Limits::default, |limits| Limits {
-                total: limits.machines,
-                in_namespace: limits.machines_per_namespace,
-                hourly: limits.hourly_cost.as_deref().and_then(money::usd),
-                hourly_in_namespace: limits.hourly_cost_per_namespace.as_deref().and_then(money::usd),
-            }),
+        limits: standing.limits,
         used: context.fleet.used(name, namespace),
-        month: month(context, provider.as_deref(), None),
-        month_in_namespace: month(context, provider.as_deref(), Some(namespace)),
+        month: month(standing.monthly, None),
+        month_in_namespace: month(standing.monthly_in_namespace, Some(namespace)),
     }
 }
 
-/// The limit for a month, of a Provider or of one namespace at it, and what is spent of it.
-fn month(
-    context: &Context,
-    provider: Option<&ProviderObject>,
-    namespace: Option<&str>,
-) -> Option<(Decimal, Decimal)> {
-    let provider = provider?;
-    let limits = provider.spec.limits.as_ref()?;
-    let limit = match namespace {
-        None => limits.monthly_cost.as_ref(),
-        Some(_) => limits.monthly_cost_per_namespace.as_ref(),
-    };
-    let limit = money::usd(limit?)?;
+/// What is spent in this month at a Provider, or for one namespace at it.
+fn spent(context: &Context, provider: &ProviderObject, namespace: Option<&str>) -> Decimal {
     let cost = provider.status.as_ref().and_then(|status| status.cost.as_ref());
     let machines = context.fleet.of_provider(&provider.name_any());
-    let spent = spent_this_month(cost, &machines, namespace, Timestamp::now());
-    Some((limit, spent))
+    spent_this_month(cost, &machines, namespace, Timestamp::now())
 }
 
-fn namespace_facts(namespaces: &Cache<PartialObjectMeta<Namespace>>, name: &str) -> NamespaceFacts {
-    match namespaces.get(&ObjectRef::new(name)) {
+pub(crate) fn namespace_facts(context: &Context, name: &str) -> NamespaceFacts {
+    match context.caches.namespaces.get(&ObjectRef::new(name)) {
+        _ if !context.config.serves(name) => NamespaceFacts::NotServed,
         None => NamespaceFacts::Unknown,
         Some(namespace) if namespace.metadata.deletion_timestamp.is_some() => NamespaceFacts::Terminating,
         Some(_) => NamespaceFacts::Active,
@@ -554,23 +587,23 @@ fn describe_selector(selector: &LabelSelector) -> String {
         .map_or_else(|error| format!("(not a selector: {error})"), |s| s.to_string())
 }
 
-/// Providers that the Pool may have machines at: those it names, and those it ordered from.
+/// Providers that the Pool may have machines at: Providers it names, and Providers it ordered from.
 pub fn providers_of(pool: &PoolFacts) -> BTreeSet<String> {
     let named = pool.spec.providers().into_iter().map(str::to_owned);
     let used = pool.status.places.iter().map(|place| place.provider.clone());
     named.chain(used).collect()
 }
 
-/// Those it ordered from: that is on record before an order is. One that is only named is asked
-/// as well, for a status can be edited, but it may not hold a Pool that goes.
+/// Providers it ordered from: that is on record before an order is made. A Provider that is only
+/// named is asked as well, for a status can be edited, but it may not hold a Pool that goes.
 pub fn ordered_from(pool: &PoolFacts, provider: &str) -> bool {
     let mut places = pool.status.places.iter();
     places.any(|place| place.provider == provider)
 }
 
-/// Longest wait for a list where it ordered.
+/// Longest wait for the list of a Provider that the Pool ordered from.
 const ORDERED: Duration = Duration::from_secs(30);
-/// Longest wait for one that is asked only to be sure: others of the Pool's clouds wait behind
+/// Longest wait for a Provider that is asked only to be sure: the Pool's other clouds wait behind
 /// it, in each look.
 const NAMED: Duration = Duration::from_secs(5);
 
@@ -608,6 +641,7 @@ async fn listed(
     let scope = Scope {
         cluster: context.cluster.clone(),
         pool_uid: Some(pool.uid.clone()),
+        namespace: Some(pool.namespace.clone()),
         regions: regions_at(pool, name),
     };
     let deadline = if ordered_from(pool, name) { ORDERED } else { NAMED };
@@ -622,6 +656,7 @@ async fn listed(
                 id: Some(machine.id),
                 mark: machine.mark,
                 region: machine.rental.region.unwrap_or_default(),
+                started: false,
             };
             (name.to_owned(), reference)
         })

@@ -6,7 +6,8 @@
 //!
 //! 1. [`cleanup`]: the Pool is being deleted; nothing else happens then.
 //! 2. [`admission`]: may machines be created at all? If not, why, and what would help.
-//! 3. [`failures`]: failed machines are given up and counted; how long to wait.
+//! 3. [`failures`]: failed machines are given up and counted; how long to wait, and with
+//!    [`bootstraps`] whether to stop.
 //! 4. [`cost`]: machines that are gone are settled; a spent budget ends the others.
 //! 5. [`drift`]: machines of an older spec are replaced when idle.
 //! 6. [`scale`]: too many or too few machines; [`super::choice`] says which to order.
@@ -16,6 +17,7 @@
 
 pub mod admission;
 pub mod audit;
+pub mod bootstraps;
 pub mod cleanup;
 pub mod cost;
 pub mod drift;
@@ -86,6 +88,8 @@ pub enum Action {
         /// Whose it is, and where.
         scope: PoolScope,
     },
+    /// Deletes what is stored of its machines' bootstraps.
+    DeleteLogs,
     /// Deletes the Pool's SSH key.
     ReleaseKey,
     /// Lets the Pool go.
@@ -105,8 +109,10 @@ pub enum Why {
     Duplicate,
     /// The Pool is suspended.
     Suspended,
-    /// The others that it must reach cannot be had where it is.
+    /// The machines that it must reach are not available where it is.
     Moved,
+    /// Its terms hold no longer, so it was not ordered.
+    Withdrawn,
     /// Its order was refused as it is, and something else fits.
     Refused,
     /// The cloud takes it back.
@@ -126,7 +132,8 @@ impl Why {
             Self::Outdated => "the Pool asks for another kind of machine now",
             Self::Duplicate => "another machine has its slot",
             Self::Suspended => "the Pool is suspended",
-            Self::Moved => "the others that it must reach cannot be had where it is; all of them move",
+            Self::Moved => "the machines that it must reach are not available where it is; all of them move",
+            Self::Withdrawn => "its terms hold no longer, so it was not ordered",
             Self::Refused => "its order was refused, and another offer fits",
             Self::Reclaimed => "the cloud takes it back",
             Self::BudgetSpent => "the Pool has spent its budget",
@@ -226,7 +233,7 @@ impl<'a> Draft<'a> {
             .filter(|machine| machine.is_live() && !self.given_up.contains(&machine.name))
     }
 
-    /// Machines that take their slot. Those that this plan gives up still do, unless nothing
+    /// Machines that take their slot. Machines that this plan gives up still do, unless nothing
     /// of them exists.
     pub(crate) fn holding(&self) -> impl Iterator<Item = &'a MachineFacts> + use<'a, '_> {
         self.seen.machines.iter().filter(|machine| {
@@ -336,11 +343,9 @@ pub fn plan(seen: &Observed, now: Timestamp) -> Plan {
     scale::plan(&mut draft);
     if seen.has_references {
         draft.look_again(
-            if draft
-                .block
-                .as_ref()
-                .is_some_and(|block| block.reason == reason::REFERENCE_NOT_FOUND)
-            {
+            if draft.block.as_ref().is_some_and(|block| {
+                [reason::REFERENCE_NOT_FOUND, reason::REFERENCE_TOO_LARGE].contains(&block.reason)
+            }) {
                 super::references::MISSING_EVERY
             } else {
                 super::references::REFERENCES_EVERY

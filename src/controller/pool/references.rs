@@ -1,15 +1,21 @@
-//! What a Pool names in its namespace and cannot do without: Secrets and ConfigMaps. They are
-//! looked up at most every some seconds.
+//! Looks up the Secrets and ConfigMaps that a Pool names in its namespace and cannot do without,
+//! at most once in some seconds.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::{Api, Resource};
-use skyward_api::pool::PoolSpec;
+use kube::{Api, Client, Resource};
+use skyward_api::{condition::reason, pool::PoolSpec};
 use tokio::time::{Instant, timeout};
 
 use super::observe::PoolFacts;
-use crate::context::Context;
+use crate::{
+    context::Context,
+    machine::materials::{CERTIFICATES, PASSWORD},
+};
 
 /// References of a Pool, as last looked up.
 #[derive(Clone, Debug)]
@@ -17,86 +23,171 @@ pub struct ReferenceCheck {
     uid: String,
     generation: i64,
     at: Instant,
-    missing: Vec<String>,
+    found: Unusable,
+}
+
+/// The references of a Pool that keep it from having machines.
+#[derive(Clone, Debug, Default)]
+pub struct Unusable {
+    /// Secrets and ConfigMaps that do not exist.
+    pub missing: Vec<String>,
+    /// Set when the Secrets and ConfigMaps for its steps are too large: why.
+    pub too_large: Option<String>,
+    /// Versions of all that it names: another text when one of them changes.
+    pub versions: String,
 }
 
 /// How long a look at references that were all there is good for.
 pub const REFERENCES_EVERY: Duration = Duration::from_secs(30);
-/// How long one that found something missing is.
+/// How long a look that found something missing is good for.
 pub const MISSING_EVERY: Duration = Duration::from_secs(3);
 /// Longest wait for one answer.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// Kind and name of every object of its namespace that a Pool cannot do without.
-pub fn named_references(spec: &PoolSpec) -> BTreeSet<(&'static str, String)> {
+/// Kind and name of every object of its namespace that a Pool names, and whether it cannot do
+/// without it.
+pub fn all_references(spec: &PoolSpec) -> BTreeMap<(&'static str, String), bool> {
     let Some(image) = &spec.image else {
-        return BTreeSet::new();
+        return BTreeMap::new();
     };
-    let mut names = BTreeSet::new();
-    for source in &image.env_from {
-        if let Some(secret) = source.secret_ref.as_ref().filter(|r| !r.optional) {
-            names.insert(("Secret", secret.name.clone()));
-        }
-        if let Some(map) = source.config_map_ref.as_ref().filter(|r| !r.optional) {
-            names.insert(("ConfigMap", map.name.clone()));
-        }
-    }
-    if let Some(bundle) = image.ca_bundle_ref.as_ref().filter(|r| !r.optional) {
-        names.insert(("ConfigMap", bundle.name.clone()));
+    let sources = || image.env_from.iter().chain(&image.steps_env_from);
+    let indexes = image.pip_indexes.iter();
+    let secrets = sources()
+        .filter_map(|source| source.secret_ref.as_ref())
+        .chain(indexes.filter_map(|index| index.credentials_secret_ref.as_ref()));
+    let maps = sources()
+        .filter_map(|source| source.config_map_ref.as_ref())
+        .chain(&image.ca_bundle_ref);
+    let all = secrets
+        .map(|secret| ("Secret", secret))
+        .chain(maps.map(|map| ("ConfigMap", map)));
+    let mut names = BTreeMap::new();
+    for (kind, local) in all {
+        *names.entry((kind, local.name.clone())).or_default() |= !local.optional;
     }
     names
 }
 
-/// Those of them that are missing, by a look that is young enough.
-pub(super) async fn missing_references(
+/// A key without which an object is of no use to a machine.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct NamedKey {
+    /// Kind of the object.
+    pub kind: &'static str,
+    /// Its name.
+    pub name: String,
+    /// The key.
+    pub key: &'static str,
+}
+
+/// Every such key: a machine that was ordered without it would be paid for and never be prepared.
+pub fn named_keys(spec: &PoolSpec) -> BTreeSet<NamedKey> {
+    let Some(image) = &spec.image else {
+        return BTreeSet::new();
+    };
+    let credentials = image
+        .pip_indexes
+        .iter()
+        .filter_map(|index| index.credentials_secret_ref.as_ref())
+        // An optional one may be missing altogether; credentials without a password are a
+        // mistake in any case.
+        .map(|secret| NamedKey {
+            kind: "Secret",
+            name: secret.name.clone(),
+            key: PASSWORD,
+        });
+    let bundle = image.ca_bundle_ref.iter().filter(|bundle| !bundle.optional);
+    let certificates = bundle.map(|bundle| NamedKey {
+        kind: "ConfigMap",
+        name: bundle.name.clone(),
+        key: CERTIFICATES,
+    });
+    credentials.chain(certificates).collect()
+}
+
+/// Whether a Secret has a text under that key. A value that is not text cannot be given to a
+/// machine.
+fn has_text(secret: &Secret, key: &str) -> bool {
+    secret
+        .data
+        .as_ref()
+        .and_then(|data| data.get(key))
+        .is_some_and(|value| std::str::from_utf8(&value.0).is_ok())
+}
+
+/// The references that are missing or too large, by a look that is recent enough.
+pub(super) async fn unusable_references(
     context: &Context,
     pool: &PoolFacts,
     last: &mut Option<ReferenceCheck>,
-) -> Result<Vec<String>, String> {
+) -> Result<Unusable, String> {
     if let Some(check) = last.as_ref() {
-        let good_for = if check.missing.is_empty() {
+        let good_for = if check.found.missing.is_empty() && check.found.too_large.is_none() {
             REFERENCES_EVERY
         } else {
             MISSING_EVERY
         };
         if check.uid == pool.uid && check.generation == pool.generation && check.at.elapsed() < good_for {
-            return Ok(check.missing.clone());
+            return Ok(check.found.clone());
         }
     }
     let mut missing = Vec::new();
-    for (kind, name) in named_references(&pool.spec) {
-        let exists = match kind {
-            "Secret" => exists::<Secret>(context, &pool.namespace, &name).await,
-            _ => exists::<ConfigMap>(context, &pool.namespace, &name).await,
+    let mut versions = Vec::new();
+    for ((kind, name), is_needed) in all_references(&pool.spec) {
+        let version = match kind {
+            "Secret" => version::<Secret>(context, &pool.namespace, &name).await,
+            _ => version::<ConfigMap>(context, &pool.namespace, &name).await,
         }
         .map_err(|error| format!("{kind} \"{name}\" could not be looked up: {error}"))?;
-        if !exists {
+        if version.is_none() && is_needed {
             missing.push(format!("{kind} \"{name}\""));
         }
+        versions.push(format!("{kind}/{name}@{}", version.unwrap_or_default()));
     }
-    let bundle = pool
-        .spec
-        .image
-        .as_ref()
-        .and_then(|image| image.ca_bundle_ref.as_ref())
-        .filter(|bundle| !bundle.optional && !missing.contains(&format!("ConfigMap \"{}\"", bundle.name)));
-    if let Some(bundle) = bundle
-        && !has_certificates(context, &pool.namespace, &bundle.name)
+    for NamedKey { kind, name, key } in named_keys(&pool.spec) {
+        if missing.contains(&format!("{kind} \"{name}\"")) {
+            continue;
+        }
+        let has = has_key(&context.client, &pool.namespace, kind, &name, key)
             .await
-            .map_err(|error| format!("ConfigMap \"{}\" could not be read: {error}", bundle.name))?
-    {
-        missing.push(format!("Key \"ca.crt\" of ConfigMap \"{}\"", bundle.name));
+            .map_err(|error| format!("{kind} \"{name}\" could not be read: {error}"))?;
+        // `None`: an object that may be missing is.
+        if has == Some(false) {
+            missing.push(format!("Key \"{key}\" of {kind} \"{name}\""));
+        }
     }
+    let too_large = too_large(context, pool).await;
+    let found = Unusable {
+        missing,
+        too_large,
+        versions: versions.join("\n"),
+    };
     *last = Some(ReferenceCheck {
         uid: pool.uid.clone(),
         generation: pool.generation,
         at: Instant::now(),
-        missing: missing.clone(),
+        found: found.clone(),
     });
-    Ok(missing)
+    Ok(found)
 }
 
-async fn exists<K>(context: &Context, namespace: &str, name: &str) -> Result<bool, String>
+/// Why the Secrets and ConfigMaps for its steps are too large, if they are. Missing or unreadable
+/// ones are reported elsewhere.
+async fn too_large(context: &Context, pool: &PoolFacts) -> Option<String> {
+    let sources = &pool.spec.image.as_ref()?.steps_env_from;
+    if sources.is_empty() {
+        return None;
+    }
+    let read = context
+        .references
+        .resolve(&pool.namespace, sources, "the Pool")
+        .await;
+    read.err()
+        .filter(|error| error.reason == reason::REFERENCE_TOO_LARGE)
+        .map(|error| error.message)
+}
+
+/// The version of an object; `None` where there is none.
+async fn version<K>(context: &Context, namespace: &str, name: &str) -> Result<Option<String>, String>
 where
     K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
         + Clone
@@ -105,20 +196,115 @@ where
 {
     let api: Api<K> = Api::namespaced(context.client.clone(), namespace);
     match timeout(DEADLINE, api.get_metadata_opt(name)).await {
-        Ok(Ok(found)) => Ok(found.is_some()),
+        Ok(Ok(found)) => Ok(found.map(|found| {
+            let metadata = found.metadata;
+            metadata.resource_version.unwrap_or_default()
+        })),
         Ok(Err(error)) => Err(error.to_string()),
         Err(_) => Err("the API server did not answer in time".to_owned()),
     }
 }
 
-/// Whether a ConfigMap has the certificates that machines shall trust.
-async fn has_certificates(context: &Context, namespace: &str, name: &str) -> Result<bool, String> {
-    let api: Api<ConfigMap> = Api::namespaced(context.client.clone(), namespace);
-    match timeout(DEADLINE, api.get_opt(name)).await {
-        Ok(Ok(map)) => Ok(map
-            .and_then(|map| map.data)
-            .is_some_and(|data| data.contains_key("ca.crt"))),
-        Ok(Err(error)) => Err(error.to_string()),
+/// Whether an object has a text under that key; `None` where there is no such object.
+async fn has_key(
+    client: &Client,
+    namespace: &str,
+    kind: &str,
+    name: &str,
+    key: &str,
+) -> Result<Option<bool>, String> {
+    let look = async {
+        Ok::<_, kube::Error>(if kind == "Secret" {
+            let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
+            api.get_opt(name).await?.map(|secret| has_text(&secret, key))
+        } else {
+            let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
+            let has = |map: ConfigMap| map.data.is_some_and(|data| data.contains_key(key));
+            api.get_opt(name).await?.map(has)
+        })
+    };
+    match timeout(DEADLINE, look).await {
+        Ok(found) => found.map_err(|error| error.to_string()),
         Err(_) => Err("the API server did not answer in time".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use axum::http::{Request, Response};
+    use kube::client::Body;
+    use serde_json::{Value, json};
+    use tower::service_fn;
+
+    use super::*;
+
+    fn spec(optional: bool) -> PoolSpec {
+        serde_json::from_value(json!({ "provider": "local", "image": {
+            "pipIndexes": [{
+                "url": "https://index.example/simple",
+                "credentialsSecretRef": { "name": "index", "optional": optional },
+                "packages": ["theirs"]
+            }],
+            "caBundleRef": { "name": "authorities", "optional": optional }
+        }}))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_pool_needs_the_password_of_its_index_and_the_certificates_of_its_bundle() {
+        let keys = |optional| {
+            let named = named_keys(&spec(optional)).into_iter();
+            named
+                .map(|named| (named.kind, named.name, named.key))
+                .collect::<Vec<_>>()
+        };
+        let password = ("Secret", "index".to_owned(), "password");
+        let certificates = ("ConfigMap", "authorities".to_owned(), "ca.crt");
+        assert_eq!(keys(false), [certificates, password.clone()]);
+        assert_eq!(
+            keys(true),
+            [password],
+            "credentials without a password are a mistake"
+        );
+    }
+
+    /// A cluster with one Secret, or none.
+    async fn has_password(data: Option<Value>) -> Option<bool> {
+        let service = service_fn(move |_: Request<Body>| {
+            let (code, answer) = match &data {
+                Some(data) => (
+                    200,
+                    json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "index" }, "data": data }),
+                ),
+                None => (
+                    404,
+                    json!({ "apiVersion": "v1", "kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound", "message": "not found" }),
+                ),
+            };
+            let body = Body::from(answer.to_string().into_bytes());
+            let answer = Response::builder().status(code).body(body).unwrap();
+            std::future::ready(Ok::<_, Infallible>(answer))
+        });
+        let client = Client::new(service, "default");
+        has_key(&client, "team", "Secret", "index", PASSWORD)
+            .await
+            .unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_secret_of_an_index_without_password_is_as_good_as_none_before_an_order() {
+        assert_eq!(
+            has_password(Some(json!({ "password": "cA==" }))).await,
+            Some(true)
+        );
+        assert_eq!(has_password(Some(json!({ "token": "cA==" }))).await, Some(false));
+        // 0xff is no text.
+        assert_eq!(
+            has_password(Some(json!({ "password": "/w==" }))).await,
+            Some(false)
+        );
+        assert_eq!(has_password(None).await, None);
     }
 }

@@ -61,7 +61,8 @@ pub fn machine_name(pool: &str, pool_uid: &str, slot: u32, attempt: u32) -> Stri
 /// far it may move until the order: acting on the record needs no choice.
 ///
 /// `spare` is what it may cost per hour beyond its price before a limit of its Provider is
-/// passed; `None` where there is none.
+/// passed; `None` where there is none. `nonce` is random: a cluster that was restored counts
+/// attempts anew, and clouds still know the tokens of its earlier attempts.
 pub fn machine_spec(
     pool: &PoolFacts,
     provider: &ProviderFacts,
@@ -69,6 +70,7 @@ pub fn machine_spec(
     attempt: u32,
     choice: &Choice<'_>,
     spare: Option<Decimal>,
+    nonce: u64,
 ) -> MachineSpec {
     let (wish, offer) = (choice.wish, choice.offer);
     MachineSpec {
@@ -77,6 +79,7 @@ pub fn machine_spec(
         slot,
         attempt,
         provider: wish.provider.clone(),
+        account: provider.account_id.clone(),
         offer: offer.name().to_owned(),
         offer_id: offer.spec().id.clone(),
         instance_type: offer.spec().instance_type.clone(),
@@ -95,13 +98,19 @@ pub fn machine_spec(
         disk_gb: wish.disk_gb,
         architecture: Some(offer.spec().architecture),
         settings: wish.settings.as_object().cloned(),
-        token: format!("{}-{slot}-{attempt}", pool.uid),
+        installation: None,
+        token: token(&pool.uid, slot, attempt, nonce),
         template_hash: wish.template.clone(),
     }
 }
 
-/// The accelerators that the machine will have. Who rents it gets all that the Offer has, which
-/// may be more than was asked for; a Pod gets what it asks for, of those that its node has.
+/// The token of an order; 64 characters, which AWS takes, suffice for most.
+fn token(pool_uid: &str, slot: u32, attempt: u32, nonce: u64) -> String {
+    format!("{pool_uid}-{slot}-{attempt}-{nonce:016x}")
+}
+
+/// The accelerators that the machine will have. A rented machine has all accelerators of the
+/// Offer, which may be more than was asked for; a Pod gets those of its node that it asks for.
 fn granted(provider: &ProviderFacts, choice: &Choice<'_>) -> Option<OfferedAccelerator> {
     let offered = choice.offer.spec().accelerator.as_ref()?;
     let count = if provider.own_nodes {
@@ -131,7 +140,7 @@ pub fn accelerator(record: &MachineSpec) -> Option<OfferedAccelerator> {
 }
 
 /// What the user is willing to pay. A price on demand is as it was read, but for
-/// marketplaces: the cheapest machine can be had once, the next costs more, and a larger disk
+/// marketplaces: the cheapest machine can be rented once, the next costs more, and a larger disk
 /// does too. A price of the spot market moves, and as long as it is below what the same costs
 /// on demand it is worth it. Nobody is willing to pay more than the limits of the Provider
 /// leave.
@@ -167,6 +176,18 @@ mod tests {
         );
     }
 
+    #[test]
+    fn an_attempt_that_is_counted_again_has_another_token() {
+        let uid = "5b9d2c54-2c3e-4c39-9d2b-5c1d9a7f0b22";
+        let (before, restored) = (token(uid, 3, 17, 1), token(uid, 3, 17, u64::MAX));
+        assert_ne!(before, restored);
+        assert!(restored.len() <= 64, "{restored}");
+        assert!(
+            token(uid, 499, u32::MAX, u64::MAX).len() <= 128,
+            "what a record takes"
+        );
+    }
+
     /// A value for every field, each another one than by default.
     fn values() -> serde_json::Value {
         serde_json::json!({
@@ -189,6 +210,7 @@ mod tests {
             "image": { "python": "3.12" },
             "worker": { "concurrency": 9, "user": "root" },
             "shmSize": "2Gi",
+            "logs": { "limit": "1Mi" },
             "timeouts": { "provision": "7m" },
             "maxProvisionAttempts": 4,
             "provisionRetryDelay": "3s",

@@ -88,7 +88,7 @@ fn chosen(offers: &[offer::Offer], most: usize) -> (Vec<&offer::Offer>, usize) {
     (kept, left_out)
 }
 
-/// What can be had comes first, then what is cheap.
+/// Available offers come first, then cheap ones.
 fn order(offer: &offer::Offer) -> (bool, Decimal, &str) {
     (
         offer.availability == offer::Availability::No,

@@ -1,11 +1,17 @@
-//! What the machines of a Provider cost: those that are gone are settled once, by month and
+//! What the machines of a Provider cost: machines that are gone are settled once, by month and
 //! namespace. Pure.
 //!
 //! As with a Pool, a Machine's record stays until its cost is counted here, and its UID
 //! stays here until its record is gone.
+//!
+//! A status has its bounds, so the month's spending is kept for [`NAMESPACES`] namespaces by name
+//! (the counters of Metwally's "space saving"). When one more namespace spends, the namespace that
+//! spent least makes room, and its spending becomes the most that any namespace without a counter
+//! may have spent: each of these is counted with that amount. So no namespace's month begins anew;
+//! one without a counter is counted with too much rather than too little, by at most a thousandth
+//! of the month's total.
 
 use std::{
-    cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
@@ -32,14 +38,11 @@ pub(super) fn settle(
         cost.month.clone_from(&month);
         "0".clone_into(&mut cost.settled_this_month);
         cost.settled_this_month_by_namespace.clear();
+        cost.settled_this_month_elsewhere.clear();
     }
     let there: BTreeSet<String> = machines.iter().filter_map(|machine| machine.uid()).collect();
     cost.counted.retain(|uid| there.contains(uid));
-    let mut by_namespace: BTreeMap<String, Decimal> = cost
-        .settled_this_month_by_namespace
-        .iter()
-        .map(|(namespace, amount)| (namespace.clone(), decimal(amount)))
-        .collect();
+    let mut ledger = Ledger::of(&cost);
     let mut settled = settled(&cost);
     let mut this_month = decimal(&cost.settled_this_month);
     let mut hourly = Decimal::ZERO;
@@ -57,7 +60,7 @@ pub(super) fn settle(
             let in_month = in_this_month(machine, now);
             this_month += in_month;
             let namespace = machine.namespace().unwrap_or_default();
-            *by_namespace.entry(namespace).or_default() += in_month;
+            ledger.add(namespace, in_month);
             cost.counted.push(uid);
         }
     }
@@ -70,7 +73,7 @@ pub(super) fn settle(
     cost.on_demand = exact(settled.on_demand);
     cost.settled_this_month = exact(this_month);
     cost.savings_vs_on_demand = exact(settled.savings);
-    cost.settled_this_month_by_namespace = largest(by_namespace);
+    ledger.write(&mut cost);
     Some(cost)
 }
 
@@ -85,17 +88,56 @@ pub fn settled(cost: &ProviderCost) -> Cost {
     }
 }
 
-/// The namespaces that spent most: a status has its bounds.
-fn largest(by_namespace: BTreeMap<String, Decimal>) -> BTreeMap<String, String> {
-    let mut all: Vec<(String, Decimal)> = by_namespace
-        .into_iter()
-        .filter(|(_, amount)| !amount.is_zero())
-        .collect();
-    all.sort_by_key(|(_, amount)| Reverse(*amount));
-    all.truncate(NAMESPACES);
-    all.into_iter()
-        .map(|(namespace, amount)| (namespace, exact(amount)))
-        .collect()
+/// The month's spending by namespace, within bounds.
+struct Ledger {
+    kept: BTreeMap<String, Decimal>,
+    /// Most that one may have spent that is not kept.
+    elsewhere: Decimal,
+}
+
+impl Ledger {
+    fn of(cost: &ProviderCost) -> Self {
+        let kept = cost.settled_this_month_by_namespace.iter();
+        Self {
+            kept: kept
+                .map(|(namespace, amount)| (namespace.clone(), decimal(amount)))
+                .collect(),
+            elsewhere: decimal(&cost.settled_this_month_elsewhere),
+        }
+    }
+
+    /// What a namespace spent, or the most that it may have spent.
+    fn spent(&self, namespace: &str) -> Decimal {
+        self.kept.get(namespace).copied().unwrap_or(self.elsewhere)
+    }
+
+    fn add(&mut self, namespace: String, amount: Decimal) {
+        if amount.is_zero() {
+            return;
+        }
+        let spent = self.spent(&namespace) + amount;
+        self.kept.insert(namespace, spent);
+        while self.kept.len() > NAMESPACES {
+            let least = self.kept.iter().min_by_key(|(_, amount)| **amount);
+            let Some((least, amount)) = least.map(|(name, amount)| (name.clone(), *amount)) else {
+                return;
+            };
+            self.kept.remove(&least);
+            self.elsewhere = self.elsewhere.max(amount);
+        }
+    }
+
+    fn write(self, cost: &mut ProviderCost) {
+        cost.settled_this_month_elsewhere = if self.elsewhere.is_zero() {
+            String::new()
+        } else {
+            exact(self.elsewhere)
+        };
+        let kept = self.kept.into_iter();
+        cost.settled_this_month_by_namespace = kept
+            .map(|(namespace, amount)| (namespace, exact(amount)))
+            .collect();
+    }
 }
 
 /// What a machine cost in this month, in USD, until now or until it was gone.
@@ -122,10 +164,10 @@ pub fn spent_this_month(
     let this_month = cost.filter(|cost| cost.month == month(now));
     let settled = this_month.map_or(Decimal::ZERO, |cost| match namespace {
         None => decimal(&cost.settled_this_month),
-        Some(namespace) => cost
-            .settled_this_month_by_namespace
-            .get(namespace)
-            .map_or(Decimal::ZERO, |amount| decimal(amount)),
+        Some(namespace) => {
+            let kept = cost.settled_this_month_by_namespace.get(namespace);
+            decimal(kept.unwrap_or(&cost.settled_this_month_elsewhere))
+        }
     });
     // One that is gone counts here until its settled cost does.
     let counted = |machine: &Machine| {
@@ -256,6 +298,45 @@ mod tests {
         }
         let next_month = settle(Some(&settled), &[], at("2026-12-01T00:00:00Z")).unwrap();
         assert!(next_month.settled_this_month_by_namespace.is_empty());
+    }
+
+    #[test]
+    fn no_namespace_begins_its_month_anew_however_many_spend() {
+        let now = at("2026-11-21T12:00:00Z");
+        let of = |n: usize| format!("team-{n}");
+        let mut cost = None;
+        let mut spent = BTreeMap::<String, Decimal>::new();
+        // 1,500 namespaces, each several times, most of them little.
+        for round in 0..3 {
+            for n in 0..1_500 {
+                let hours = 1 + (n * 7 + round) % 11;
+                let since = format!("2026-11-21T{:02}:00:00Z", 12 - hours.min(12));
+                let mut machine = machine(&format!("{n}-{round}"), &since, Some("2026-11-21T12:00:00Z"))
+                    .as_ref()
+                    .clone();
+                machine.metadata.namespace = Some(of(n));
+                *spent.entry(of(n)).or_default() += in_this_month(&machine, now);
+                cost = settle(cost.as_ref(), &[Arc::new(machine)], now);
+            }
+        }
+        let cost = cost.unwrap();
+        assert_eq!(cost.settled_this_month_by_namespace.len(), NAMESPACES);
+        let total: Decimal = spent.values().sum();
+        assert_eq!(decimal(&cost.settled_this_month), total);
+        let error = total / Decimal::from(NAMESPACES);
+        for (namespace, spent) in &spent {
+            let known = spent_this_month(Some(&cost), &[], Some(namespace), now);
+            assert!(
+                known >= *spent && known <= spent + error,
+                "{namespace} spent {spent} and is known for {known}, with {error} at most between them"
+            );
+        }
+        let december = settle(Some(&cost), &[], at("2026-12-01T00:00:00Z")).unwrap();
+        let new = spent_this_month(Some(&december), &[], Some("team-1"), at("2026-12-01T00:00:00Z"));
+        assert_eq!(
+            (new, december.settled_this_month_elsewhere.as_str()),
+            (Decimal::ZERO, "")
+        );
     }
 
     #[test]

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Secret as SecretObject;
 use kube::{Api, Client};
-use skyward_api::Provider as ProviderObject;
-use skyward_core::{Credentials, ErrorKind, ProviderError, Secret};
+use skyward_api::{Provider as ProviderObject, provider::ProviderSpec};
+use skyward_core::{CredentialKey, Credentials, ErrorKind, ProviderError, Secret};
 use tokio::time::timeout;
 
 use super::rotation;
@@ -37,15 +37,13 @@ pub(super) async fn read(
         Ok(Ok(Some(secret))) => secret,
         Ok(Ok(None)) => {
             return Err(failed(
-                ErrorKind::Credentials,
-                format!(
-                    "there is no Secret \"{name}\" in namespace \"{namespace}\"; create it there, not in the namespace of a Pool"
-                ),
+                ErrorKind::CredentialsMissing,
+                format!("there is no Secret \"{name}\" in namespace \"{namespace}\""),
             ));
         }
         Ok(Err(kube::Error::Api(status))) if status.is_forbidden() => {
             return Err(failed(
-                ErrorKind::Permission,
+                ErrorKind::CredentialsMissing,
                 format!(
                     "the operator may not read Secret \"{name}\" in namespace \"{namespace}\"; restore the Role of the chart"
                 ),
@@ -74,7 +72,7 @@ fn of_secret(name: &str, namespace: &str, secret: SecretObject) -> Result<Read, 
     for (key, value) in secret.data.unwrap_or_default() {
         let text = String::from_utf8(value.0).map_err(|_| {
             failed(
-                ErrorKind::Credentials,
+                ErrorKind::CredentialsMissing,
                 format!("key {key} of Secret \"{name}\" is not text; write it without a second base64"),
             )
         })?;
@@ -83,16 +81,56 @@ fn of_secret(name: &str, namespace: &str, secret: SecretObject) -> Result<Read, 
     }
     if keys.is_empty() {
         return Err(failed(
-            ErrorKind::Credentials,
-            format!(
-                "Secret \"{name}\" in namespace \"{namespace}\" is empty; write the keys into it that the page of the provider names, or leave credentialsSecretRef out where none are needed"
-            ),
+            ErrorKind::CredentialsMissing,
+            format!("Secret \"{name}\" in namespace \"{namespace}\" is empty"),
         ));
     }
     Ok(Read {
         credentials: Credentials::new(keys),
         version,
     })
+}
+
+/// The problem with what mends it: which keys of which Secret, and where that is. What a cloud
+/// says knows nothing of Secrets, so this is said here, of all clouds alike.
+pub(super) fn explained(
+    problem: ProviderError,
+    spec: &ProviderSpec,
+    namespace: &str,
+    keys: &[CredentialKey],
+) -> ProviderError {
+    let is_missing = match problem.kind {
+        ErrorKind::CredentialsMissing => true,
+        ErrorKind::Credentials | ErrorKind::Permission => false,
+        _ => return problem,
+    };
+    let required: Vec<&str> = keys
+        .iter()
+        .filter(|key| key.required)
+        .map(|key| key.name)
+        .collect();
+    let all = keys.iter().map(|key| key.name).collect();
+    let names = if required.is_empty() { all } else { required }.join(", ");
+    let secret = spec.credentials_secret_ref.as_ref().map(|secret| &secret.name);
+    let remedy = match (secret, is_missing) {
+        // Machines that are Pods need no credentials, and some clouds take the operator's identity.
+        (None, _) if names.is_empty() => return problem,
+        (None, false) => "The Provider names no Secret, so these are the operator's own".to_owned(),
+        (None, true) => format!(
+            "Make a Secret with {names} in namespace \"{namespace}\", the operator's, and name it in credentialsSecretRef"
+        ),
+        (Some(secret), true) => format!(
+            "Write {names} into Secret \"{secret}\" of namespace \"{namespace}\", the operator's and not a Pool's; it is read again as soon as it changes"
+        ),
+        (Some(secret), false) => format!(
+            "They are {names} of Secret \"{secret}\" in namespace \"{namespace}\"; it is read again as soon as it changes"
+        ),
+    };
+    let said = problem.message.trim_end_matches(['.', ' ']);
+    ProviderError {
+        message: format!("{said}. {remedy}"),
+        ..problem
+    }
 }
 
 #[cfg(test)]
@@ -113,7 +151,7 @@ mod tests {
     fn a_secret_without_keys_is_not_the_same_as_no_secret() {
         for empty in [json!({}), Value::Null] {
             let error = of(&empty).unwrap_err();
-            assert_eq!(error.kind, ErrorKind::Credentials);
+            assert_eq!(error.kind, ErrorKind::CredentialsMissing);
             assert!(
                 error
                     .message
@@ -136,7 +174,68 @@ mod tests {
     #[test]
     fn what_is_no_text_is_named_by_its_key() {
         let error = of(&json!({ "TOKEN": "/w==" })).unwrap_err();
-        assert_eq!(error.kind, ErrorKind::Credentials);
+        assert_eq!(error.kind, ErrorKind::CredentialsMissing);
         assert!(error.message.contains("key TOKEN of Secret"), "{error}");
+    }
+
+    const KEYS: &[CredentialKey] = &[
+        CredentialKey {
+            name: "ID",
+            required: true,
+            what: "",
+        },
+        CredentialKey {
+            name: "TOKEN",
+            required: true,
+            what: "",
+        },
+        CredentialKey {
+            name: "SESSION",
+            required: false,
+            what: "",
+        },
+    ];
+
+    fn said(kind: ErrorKind, message: &str, secret: Option<&str>, keys: &[CredentialKey]) -> String {
+        let spec = json!({
+            "verda": {}, "allowedNamespaces": {},
+            "credentialsSecretRef": secret.map(|name| json!({ "name": name })),
+        });
+        let spec = serde_json::from_value(spec).unwrap();
+        let problem = ProviderError::new(kind, "look", message);
+        explained(problem, &spec, "operator", keys).message
+    }
+
+    #[test]
+    fn what_is_missing_or_refused_is_named_by_secret_key_and_namespace() {
+        use ErrorKind::{Credentials, CredentialsMissing, Permission, Transient};
+        assert_eq!(
+            said(
+                CredentialsMissing,
+                "the Secret has no key TOKEN",
+                Some("keys"),
+                KEYS
+            ),
+            "the Secret has no key TOKEN. Write ID, TOKEN into Secret \"keys\" of namespace \"operator\", the operator's and not a Pool's; it is read again as soon as it changes"
+        );
+        for kind in [Credentials, Permission] {
+            assert_eq!(
+                said(kind, "Forbidden. Ask the cloud.", Some("keys"), KEYS),
+                "Forbidden. Ask the cloud. They are ID, TOKEN of Secret \"keys\" in namespace \"operator\"; it is read again as soon as it changes"
+            );
+        }
+        assert_eq!(
+            said(CredentialsMissing, "no key", None, KEYS),
+            "no key. Make a Secret with ID, TOKEN in namespace \"operator\", the operator's, and name it in credentialsSecretRef"
+        );
+        // None is required, as at AWS: all of them are named.
+        assert!(said(CredentialsMissing, "none", None, &KEYS[2..]).contains("a Secret with SESSION in"));
+        assert!(said(Credentials, "no", None, KEYS).ends_with("these are the operator's own"));
+        // Pods need none, and another problem is no matter of credentials.
+        assert_eq!(
+            said(Permission, "pods is forbidden", None, &[]),
+            "pods is forbidden"
+        );
+        assert_eq!(said(Transient, "later", Some("keys"), KEYS), "later");
     }
 }

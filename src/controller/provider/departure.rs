@@ -1,12 +1,12 @@
-//! A Provider goes: first nothing with our mark may be left at its account.
+//! Deletes a Provider: before it goes, nothing with our mark may be left at its account.
 //!
-//! Machines that have a record hold their Provider anyway. Those that lost theirs are ended
+//! Machines that have a record hold their Provider anyway. Machines that lost theirs are ended
 //! by the sweep, which needs the account for that. What Pools shared (keys, groups) is
 //! returned here: a Pool that is deleted together with its Provider may come too late, and
-//! one that stays would find nobody to return it to.
+//! a Pool that stays would have no account left to return things to.
 //!
-//! An account that does not answer holds nobody for ever: machines are certainly gone by
-//! then, what may be left costs nothing, and an Event says so.
+//! An account that does not answer does not hold its Provider for ever: machines are certainly
+//! gone by then, things that may be left cost nothing, and an Event says so.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -20,10 +20,10 @@ use crate::{
     pool::plan::elapsed,
 };
 
-/// How long an account may not answer, or not take back what was shared.
+/// How long an account may not answer, or not take back shared things.
 const PATIENCE: Duration = Duration::from_mins(2);
 
-/// What the account still has that is ours.
+/// Things of ours that the account still has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Left {
     /// It was not asked.
@@ -34,25 +34,26 @@ pub(crate) enum Left {
     Known {
         /// Machines without a record.
         orphans: usize,
-        /// What Pools shared.
+        /// Pools whose machines shared something.
         shared: Vec<PoolScope>,
     },
 }
 
-/// What becomes of a Provider that is deleted and has no machines.
+/// The plan for a Provider that is deleted and has no machines.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Departure {
-    /// It goes.
+    /// Whether it goes now.
     pub(crate) goes: bool,
-    /// What is returned first.
+    /// Shared things that are returned first.
     pub(crate) release: Vec<PoolScope>,
     /// What it waits for: reason and message.
     pub(crate) waits_for: Option<(&'static str, String)>,
-    /// What people must know who come too late to change it.
+    /// An Event for people, who can no longer change anything about it.
     pub(crate) event: Option<EventSpec>,
 }
 
-/// Who would end or return what an account lists. Several Providers may be of one account.
+/// The owners that would end or return what an account lists. Several Providers may be of one
+/// account.
 #[derive(Debug, Default)]
 pub(crate) struct Owners {
     /// UIDs of Machines on record.
@@ -97,7 +98,7 @@ impl Owners {
     }
 }
 
-/// Of what an account lists, what belongs to nobody who would end or return it.
+/// The things in an account's list that no owner would end or return.
 pub(crate) fn left(
     cluster: &str,
     listed: &[ProviderMachine],

@@ -12,6 +12,7 @@ mod credentials;
 pub(crate) mod departure;
 pub mod offers;
 pub(crate) mod plan;
+mod restored;
 mod rotation;
 pub mod shortage;
 
@@ -42,19 +43,20 @@ use crate::{
     context::{Account, Context, Origin},
     newest::Newest,
     pool::leftover_sweep,
+    restore::gate::Gated,
     wake::{Changed, Failures},
 };
 use departure::{Left, Owners};
 use plan::{Answer, Memory, Observed, Plan};
 use rotation::Rotated;
 
-/// Providers looked at at the same time. Each that answers takes some MB for what it offers:
-/// with 64 the controller had 108 MiB where it may have 96.
+/// Providers looked at at the same time. Each that answers takes some MB for its offers: with 64
+/// the controller took 108 MiB, and its limit is 96.
 const CONCURRENCY: u16 = 8;
 /// Offers of one Provider written at the same time.
 const WRITES: usize = 16;
 /// Offers of all Providers written at the same time, however many of them answer at once, as
-/// when the process begins: the API server turns away who asks for too much.
+/// when the process begins: the API server turns away a client that asks for too much.
 const ALL_WRITES: usize = 128;
 /// Longest wait for an account and everything it offers.
 const CALL_DEADLINE: Duration = Duration::from_mins(1);
@@ -123,8 +125,14 @@ pub async fn run(context: Context) {
     let then = changes
         .stream()
         .flat_map(move |change| stream::iter(waking.concerned(&change)));
+    let held = context
+        .holds
+        .news
+        .clone()
+        .stream()
+        .map(|name| ObjectRef::new(&name));
     let queue = first
-        .chain(stream::select(then, rotated))
+        .chain(stream::select(stream::select(then, rotated), held))
         .take_until(context.shutdown.clone().cancelled_owned())
         .map(Ok::<ObjectRef<ProviderObject>, std::convert::Infallible>);
     applier(
@@ -189,14 +197,21 @@ impl Controller {
             .collect()
     }
 
-    /// The object is gone. Its account stays while machines need it to be deleted.
-    fn forget(&self, name: &str) {
+    /// Nothing is remembered of it but its account.
+    fn begin_anew(&self, name: &str) {
         self.memory
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .remove(name);
         self.takes_over().remove(name);
         self.newest.forget(&Key::new(String::new(), name));
+    }
+
+    /// The object is gone. Its account stays while machines need it to be deleted.
+    fn forget(&self, name: &str) {
+        self.begin_anew(name);
+        self.context.holds.forget(name);
+        self.context.metrics.restore(name, false, None);
         if self.context.fleet.used(name, "").total == 0 {
             self.context.providers.remove(name);
         }
@@ -204,7 +219,17 @@ impl Controller {
 
     async fn reconcile(&self, provider: Arc<ProviderObject>) -> Result<Action, Error> {
         let started = Instant::now();
-        let result = self.look(&self.newest.of(provider)).await;
+        let (name, about) = (provider.name_any(), provider.object_ref(&()));
+        let turn = async { self.look(&self.newest.of(provider)).await };
+        let result = match self.context.panics.turn("provider", &about, turn).await {
+            Ok(result) => result,
+            Err(broken) => {
+                if broken.panicked {
+                    self.begin_anew(&name);
+                }
+                return Ok(Action::requeue(broken.rest));
+            }
+        };
         let category = result.as_ref().err().map(Error::category);
         self.context
             .metrics
@@ -217,7 +242,10 @@ impl Controller {
         let mut memory = self.recall(&name, &provider.uid().unwrap_or_default());
         let secret = self.rotated.take(&name);
         let answer = if plan::is_due(provider, &memory, secret.as_deref(), Timestamp::now()) {
-            self.ask(provider, &mut memory.secret).await
+            match self.ask(provider, &mut memory.secret).await {
+                Answer::Failed(problem) => Answer::Failed(self.explained(provider, problem)),
+                answer => answer,
+            }
         } else {
             Answer::NotAsked
         };
@@ -239,7 +267,12 @@ impl Controller {
         } else {
             Left::NotAsked
         };
+        let (verdict, judged) = self.verdict(provider);
+        if verdict.held {
+            self.context.holds.set(&name, true);
+        }
         let observed = Observed {
+            verdict: &verdict,
             provider,
             machines,
             left,
@@ -271,6 +304,7 @@ impl Controller {
         );
         self.act(provider, plan).await?;
         self.remember(&name, memory);
+        self.restored(provider, &verdict, judged.as_ref()).await;
         let due = self
             .takes_over()
             .remove(&name)
@@ -281,7 +315,7 @@ impl Controller {
         Ok(Action::requeue(again.max(Duration::from_millis(100))))
     }
 
-    /// From now on this client is used. What the one before met may be no matter of it.
+    /// From now on this client is used. Refusals of the client before may not concern it.
     fn begin(&self, name: &str, account: Account) {
         self.context.shortages.forget(name);
         self.context.providers.set(name, account);
@@ -319,10 +353,12 @@ impl Controller {
         if let Ok(read) = &read {
             asked_with.clone_from(&read.version);
         }
-        let (provider, secret) = match read.and_then(|read| Ok((self.client(object, &read)?, read.version))) {
+        let (ungated, secret) = match read.and_then(|read| Ok((self.client(object, &read)?, read.version))) {
             Ok(connected) => connected,
             Err(error) => return Answer::Failed(error),
         };
+        let gated = Gated::new(ungated.clone(), self.context.holds.clone(), &object.name_any());
+        let provider: Arc<dyn Provider> = Arc::new(gated);
         let account = match timeout(CALL_DEADLINE, provider.account()).await {
             Ok(Ok(account)) => account,
             Ok(Err(error)) => return Answer::Failed(error),
@@ -330,7 +366,8 @@ impl Controller {
         };
         let used = self.context.fleet.used(&object.name_any(), "").total;
         let (name, origin) = (object.name_any(), Origin::of(object, &secret));
-        if let Some(other) = plan::other_account(object, used, &account)
+        let recorded = self.context.fleet.of_provider(&name);
+        if let Some(other) = plan::other_account(object, used, &recorded, &account)
             && let Some(problem) = plan::refusal(other, self.has_ours(&name, &provider).await)
         {
             // One identity that moved to another account keeps its client, which would find
@@ -348,6 +385,7 @@ impl Controller {
         // It answered: from now on Machines are ordered and deleted through it.
         let connected = Account {
             provider: provider.clone(),
+            ungated,
             origin,
             turns: Arc::new(Semaphore::new(self.context.config.concurrency.into())),
         };
@@ -372,6 +410,13 @@ impl Controller {
         }
     }
 
+    /// A problem with the credentials, with the Secret and the keys that they are in.
+    fn explained(&self, object: &ProviderObject, problem: ProviderError) -> ProviderError {
+        let kind = object.spec.account().map(|(kind, _)| kind).unwrap_or_default();
+        let keys = (self.context.credential_keys)(kind);
+        credentials::explained(problem, &object.spec, &self.context.config.namespace, keys)
+    }
+
     /// Whether these credentials show a machine of ours that is on record: then they are of
     /// the account where it is, by whatever name. Some clouds name an account by its key.
     async fn has_ours(&self, name: &str, provider: &Arc<dyn Provider>) -> Result<bool, ProviderError> {
@@ -385,6 +430,7 @@ impl Controller {
         let scope = Scope {
             cluster: self.context.cluster.clone(),
             pool_uid: None,
+            namespace: None,
             regions: regions.into_iter().cloned().collect(),
         };
         let listed = timeout(CALL_DEADLINE, provider.list(&scope))
@@ -407,6 +453,7 @@ impl Controller {
         let scope = Scope {
             cluster: self.context.cluster.clone(),
             pool_uid: None,
+            namespace: None,
             regions: leftover_sweep::regions(&self.context, &name)
                 .into_iter()
                 .collect(),
@@ -454,7 +501,7 @@ impl Controller {
         read: &credentials::Read,
     ) -> Result<Arc<dyn Provider>, ProviderError> {
         match self.context.providers.get(&object.name_any()) {
-            Some(account) if account.origin == Origin::of(object, &read.version) => Ok(account.provider),
+            Some(account) if account.origin == Origin::of(object, &read.version) => Ok(account.ungated),
             _ => (self.context.factory)(object, &read.credentials),
         }
     }
@@ -509,8 +556,8 @@ impl Controller {
         Ok(())
     }
 
-    /// With the resource version it was planned from: a plan made on an old view is refused.
-    /// Answers with what it is then.
+    /// Writes with the resource version it was planned from: a plan made on an old view is refused.
+    /// Returns the object as it is then.
     async fn set_finalizers(
         &self,
         provider: &ProviderObject,
@@ -535,8 +582,8 @@ impl Controller {
         Ok(fresh)
     }
 
-    /// From the version that it was planned from: what machines cost is counted on from what
-    /// stands there.
+    /// Writes with the version that it was planned from: the cost of machines is added to the
+    /// amounts that stand there.
     async fn write_status(
         &self,
         provider: &ProviderObject,

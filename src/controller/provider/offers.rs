@@ -38,7 +38,7 @@ pub struct Entry {
 pub struct Facts {
     /// Architecture of the CPU.
     pub architecture: Architecture,
-    /// Whether it can be had.
+    /// Whether it is available.
     pub availability: Availability,
     /// Whether its machines can reach each other.
     pub connected: bool,
@@ -138,7 +138,7 @@ impl Entry {
 /// The offers of one Provider at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct Book {
-    /// The cheapest first; among equals those without accelerators, which others may need;
+    /// The cheapest first; among equals offers without accelerators, which other Pools may need;
     /// then by name.
     entries: Vec<Entry>,
     /// Positions in `entries`, by canonical name.
@@ -179,7 +179,7 @@ impl Book {
         &self.entries
     }
 
-    /// Those with that accelerator, the cheapest first; all where none is asked for.
+    /// The offers with that accelerator, the cheapest first; all where none is asked for.
     pub fn with_accelerator<'a>(
         &'a self,
         accelerator: Option<&str>,

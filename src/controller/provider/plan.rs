@@ -5,7 +5,7 @@
 //! listing says otherwise. Only what cannot work as it is written (or a Provider that is
 //! being deleted) takes its Offers away.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -26,7 +26,7 @@ use super::{
     cost,
     departure::{self, Departure, Left},
 };
-use crate::events::EventSpec;
+use crate::{events::EventSpec, pool::plan::elapsed, restore::verdict::Verdict};
 
 /// How often offers are read where the Provider does not say.
 const REFRESH: Duration = Duration::from_mins(5);
@@ -85,10 +85,12 @@ pub(crate) enum Answer {
 
 /// Everything that a plan may know.
 pub(crate) struct Observed<'a> {
+    /// Whether it is held because of what a restored cluster has forgotten.
+    pub verdict: &'a Verdict,
     pub provider: &'a Provider,
-    /// Machines that use it, those just ordered too.
+    /// Machines that use it, including Machines ordered just now.
     pub machines: u32,
-    /// Those that the watch shows.
+    /// The Machines among them that the watch shows.
     pub shown: &'a [Arc<Machine>],
     /// Offer objects that exist under the names it would use, and all of its own.
     pub offers: &'a [Arc<Offer>],
@@ -124,15 +126,30 @@ pub(crate) struct Plan {
 const OTHER_ACCOUNT: &str = "AccountChanged";
 
 /// The credentials are another account's than the one where the machines are. Asked there,
-/// every machine would seem to be gone: so nothing is asked there.
-pub(crate) fn other_account(provider: &Provider, machines: u32, account: &str) -> Option<ProviderError> {
-    let known = &provider.status.as_ref()?.account;
-    (machines > 0 && !known.is_empty() && *known != shown_account(account)).then(|| ProviderError {
+/// every machine would seem to be gone: so nothing is asked there. Where that is stands in the
+/// status, and while an object that was made anew has none, in the records of the machines.
+pub(crate) fn other_account(
+    provider: &Provider,
+    machines: u32,
+    recorded: &[Arc<Machine>],
+    account: &str,
+) -> Option<ProviderError> {
+    let account = shown_account(account);
+    let status = provider.status.as_ref().map(|status| status.account.as_str());
+    let records = recorded.iter().map(|machine| machine.spec.account.as_str());
+    let known: BTreeSet<&str> = match status.filter(|known| !known.is_empty()) {
+        Some(known) => BTreeSet::from([known]),
+        None => records.filter(|known| !known.is_empty()).collect(),
+    };
+    let first = known
+        .first()
+        .filter(|_| machines > 0 && !known.contains(account.as_str()))?;
+    Some(ProviderError {
         kind: ErrorKind::Credentials,
         operation: "use the credentials",
         code: Some(OTHER_ACCOUNT.to_owned()),
         message: format!(
-            "they are those of account \"{account}\", but {machines} machine(s) are at account \"{known}\"; restore the former credentials until these are gone, or make another Provider"
+            "they are those of account \"{account}\", but {machines} machine(s) are at account \"{first}\"; restore the former credentials until these are gone, or make another Provider"
         ),
     })
 }
@@ -280,6 +297,9 @@ pub(crate) fn plan(observed: &Observed<'_>, mut memory: Memory, now: Timestamp) 
         (plan.remove_finalizer, plan.release, plan.event) = (goes, release, event);
     }
 
+    if let Some(at) = observed.verdict.ends_at {
+        plan.again = plan.again.min(elapsed(now, at));
+    }
     let status = status(observed, &memory, waits_for, now);
     let old = provider.status.clone().unwrap_or_default();
     match worth_writing(&old, &status, provider, &memory, deleting, now) {
@@ -335,10 +355,11 @@ fn status(
 ) -> ProviderStatus {
     let provider = observed.provider;
     let old = provider.status.clone().unwrap_or_default();
-    let drafts = match waits_for {
+    let mut drafts = match waits_for {
         Some((why, message)) => vec![Draft::new(READY, false, why, message)],
         None => conditions(observed, memory, &old),
     };
+    drafts.extend(observed.verdict.condition.clone());
     let (type_, self_stop) = match &observed.capabilities {
         Some(capabilities) => (
             capabilities.kind.to_owned(),
@@ -354,6 +375,7 @@ fn status(
         cost: cost::settle(old.cost.as_ref(), observed.shown, now),
         refreshed_at: memory.refreshed_at.map(Time),
         self_stop,
+        after_restore: observed.verdict.decided.clone().or(old.after_restore),
         conditions: condition::apply(&old.conditions, &drafts, provider.metadata.generation, now),
         observed_generation: provider.metadata.generation,
     }
@@ -390,6 +412,10 @@ fn conditions(observed: &Observed<'_>, memory: &Memory, old: &ProviderStatus) ->
         ];
     }
     match (problem.kind.class(), &problem.kind) {
+        (ErrorClass::Config, ErrorKind::CredentialsMissing) => vec![
+            Draft::new(READY, false, reason::CREDENTIALS_MISSING, problem.to_string()),
+            Draft::new(STALLED, true, reason::CREDENTIALS_MISSING, problem.to_string()),
+        ],
         (ErrorClass::Config, ErrorKind::Credentials | ErrorKind::Permission) => vec![
             Draft::new(READY, false, reason::CREDENTIALS_REFUSED, problem.to_string()),
             Draft::new(STALLED, true, reason::CREDENTIALS_REFUSED, problem.to_string()),
@@ -473,7 +499,8 @@ fn worth_writing(
         machines: 0,
         ..timeless(status)
     };
-    if uncounted(old) == uncounted(new) && !deleting {
+    // That no machine is left is told at once: only then may a person delete the Provider.
+    if uncounted(old) == uncounted(new) && new.machines > 0 && !deleting {
         let passed = memory.written_at.and_then(|then| since(then, now));
         if let Some(passed) = passed.filter(|passed| *passed < COUNT_EVERY) {
             return Write::In(COUNT_EVERY.saturating_sub(passed));

@@ -2,7 +2,7 @@
 //! Secret that they name is another one now. A rotated key is used at once, a revoked one
 //! is found out at once, without a restart and without asking more often.
 //!
-//! The watch sees only the metadata of Secrets, and not of those that hold keys of Pools;
+//! The watch sees only the metadata of Secrets, and not of Secrets that hold keys of Pools;
 //! what is in a Secret is read by [`super::credentials`], for the Provider that names it.
 //! While the watch is broken, the refresh interval decides as it does without it.
 
@@ -75,7 +75,7 @@ fn seen(event: &Event<PartialObjectMeta<Secret>>) -> Option<Seen> {
 pub(super) struct Rotated(Mutex<BTreeMap<String, String>>);
 
 impl Rotated {
-    /// Notes those that name the Secret; answers with their names.
+    /// Notes the Providers that name the Secret; returns their names.
     pub(super) fn note<'a>(
         &self,
         seen: &Seen,

@@ -1,9 +1,10 @@
-//! What could not be had lately, so that nobody asks for it again at once. Pure, but for
-//! [`Remembered`], which shares it.
+//! Offers and Providers that had no capacity lately, so that no Pool asks for them again at once.
+//! Pure, but for [`Remembered`], which shares them.
 //!
 //! A shortage says which offer to try first, never that none may be tried: where everything
 //! that fits is short, the cheapest is asked for again after the Pool's own wait. So
-//! forgetting it all, as a restart does, costs one refusal.
+//! forgetting it all, as a restart does, costs one refusal. One thing bars an offer altogether:
+//! that its machine was dearer than its price says.
 
 use std::{
     collections::BTreeMap,
@@ -25,7 +26,7 @@ pub const REFUSED: Duration = Duration::from_hours(1);
 /// Most shortages that are remembered; the oldest go first.
 const MOST: usize = 10_000;
 
-/// What was refused, and so what is not worth a try now.
+/// Something that was refused, and so is not worth a try now.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scarce {
     /// One offer in one market.
@@ -35,9 +36,17 @@ pub enum Scarce {
         /// Whether it was the spot market.
         spot: bool,
     },
-    /// What an account's quota is for. Clouds count by region, by market and by family of
-    /// machines; which family a machine is of only its cloud knows, but one with another
-    /// accelerator is of another one.
+    /// One offer in one market whose machine was dearer than its price says. It is not ordered at
+    /// all while that counts.
+    Dear {
+        /// Name of the Offer.
+        offer: String,
+        /// Whether it was the spot market.
+        spot: bool,
+    },
+    /// The machines that an account's quota is for. Clouds count by region, by market and by family
+    /// of machines; only the cloud knows which family a machine is of, but a machine with another
+    /// accelerator is of another family.
     Quota {
         /// Name of the Provider.
         provider: String,
@@ -85,7 +94,7 @@ impl Scarce {
     /// The name by which it is looked up.
     fn name(&self) -> &str {
         match self {
-            Self::Offer { offer, .. } => offer,
+            Self::Offer { offer, .. } | Self::Dear { offer, .. } => offer,
             Self::Quota { provider, .. }
             | Self::Account { provider }
             | Self::Right { provider, .. }
@@ -101,7 +110,16 @@ impl Scarce {
         }
     }
 
-    /// What an order that met this cannot have now; `None` where the same order may succeed.
+    /// The offer of a machine that was dearer than recorded.
+    pub fn dear(machine: &MachineSpec) -> Self {
+        Self::Dear {
+            offer: machine.offer.clone(),
+            spot: machine.market == Market::Spot,
+        }
+    }
+
+    /// What an order that failed so shows to be refused for now; `None` where the same order may
+    /// succeed.
     pub fn of(machine: &MachineSpec, kind: &ErrorKind) -> Option<Self> {
         let (provider, region) = (machine.provider.clone(), machine.region.clone());
         let spot = machine.market == Market::Spot;
@@ -113,7 +131,9 @@ impl Scarce {
                 spot,
                 accelerator: canonical(&machine.offer_accelerator),
             },
-            ErrorKind::NoCredit | ErrorKind::Credentials => Self::Account { provider },
+            ErrorKind::NoCredit | ErrorKind::CredentialsMissing | ErrorKind::Credentials => {
+                Self::Account { provider }
+            }
             ErrorKind::Permission => Self::Right {
                 provider,
                 region,
@@ -132,19 +152,20 @@ impl Scarce {
             | ErrorKind::Indeterminate
             | ErrorKind::MachineFailed
             | ErrorKind::NotFound
-            | ErrorKind::AlreadyExists => return None,
+            | ErrorKind::AlreadyExists
+            | ErrorKind::NotLeading => return None,
         })
     }
 
     /// How long it counts.
     pub const fn lasting(&self) -> Duration {
         match self {
-            Self::Order { .. } => REFUSED,
+            Self::Order { .. } | Self::Dear { .. } => REFUSED,
             Self::Offer { .. } | Self::Quota { .. } | Self::Account { .. } | Self::Right { .. } => REMEMBERED,
         }
     }
 
-    /// Whether somebody can mend it, other than by waiting.
+    /// Whether a person can mend it, other than by waiting.
     const fn is_refusal(&self) -> bool {
         matches!(
             self,
@@ -181,7 +202,7 @@ pub struct Shortage {
     pub why: String,
 }
 
-/// What could not be had lately, by the name of the Offer or Provider: each of a hundred
+/// What had no capacity lately, by the name of the Offer or Provider: each of a hundred
 /// thousand offers is looked up here.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Shortages(BTreeMap<String, Vec<(Scarce, Shortage)>>);
@@ -230,7 +251,7 @@ impl Shortages {
         if self.0.is_empty() {
             return None;
         }
-        let is_offer = |what: &Scarce| matches!(what, Scarce::Offer { spot, .. } if *spot == sought.spot);
+        let is_offer = |what: &Scarce| matches!(what, Scarce::Offer { spot, .. } | Scarce::Dear { spot, .. } if *spot == sought.spot);
         if let Some((_, shortage)) = self.named(sought.offer, now).find(|(what, _)| is_offer(what)) {
             return Some(shortage);
         }
@@ -257,7 +278,7 @@ impl Shortages {
                     orders += 1;
                     orders > 1 || offer == sought.offer
                 }
-                Scarce::Offer { .. } | Scarce::Order { .. } => false,
+                Scarce::Offer { .. } | Scarce::Dear { .. } | Scarce::Order { .. } => false,
             };
             if is_meant {
                 return Some(shortage);
@@ -266,9 +287,17 @@ impl Shortages {
         None
     }
 
+    /// Whether an offer is not ordered now on a market, whatever else there is: its last machine
+    /// was dearer than its price says.
+    pub fn bars(&self, offer: &str, market: Market, now: Timestamp) -> bool {
+        let is_spot = market == Market::Spot;
+        let bars = |what: &Scarce| matches!(what, Scarce::Dear { spot, .. } if *spot == is_spot);
+        !self.0.is_empty() && self.named(offer, now).any(|(what, _)| bars(what))
+    }
+
     /// What a Provider last said of this Pool's orders that it refuses as they are; with `met`
-    /// also of the account and its rights, where this Pool met such a refusal. What others
-    /// asked for may be no business of its users.
+    /// also of the account and its rights, where this Pool met such a refusal. Orders of other
+    /// Pools are not shown to its users.
     pub fn refusal(&self, pool: &str, provider: &str, met: bool, now: Timestamp) -> Option<&Shortage> {
         self.named(provider, now)
             .filter(|(what, _)| match what {
@@ -494,6 +523,18 @@ mod tests {
         let known = known.now();
         assert!(known.of(&sought("g5"), at(3_599)).is_some());
         assert!(known.of(&sought("g5"), at(3_600)).is_none());
+    }
+
+    #[test]
+    fn an_offer_whose_machine_was_dearer_is_barred_for_an_hour_on_its_market() {
+        let known = Remembered::default();
+        known.remember(Scarce::dear(&machine(Market::OnDemand)), "dear".into(), at(0));
+        let known = known.now();
+        assert!(known.bars("g5", Market::OnDemand, at(3_599)));
+        assert!(known.of(&sought("g5"), at(3_599)).is_some());
+        assert!(!known.bars("g5", Market::OnDemand, at(3_600)));
+        assert!(!known.bars("g5", Market::Spot, at(1)));
+        assert!(!known.bars("g6", Market::OnDemand, at(1)));
     }
 
     #[test]

@@ -83,6 +83,7 @@ impl World {
     /// Plans, and does what the plan says.
     fn look(&mut self, answer: Answer, now: Timestamp) -> Plan {
         let observed = Observed {
+            verdict: &Verdict::default(),
             provider: &self.provider,
             machines: self.machines,
             shown: &[],
@@ -238,6 +239,7 @@ fn a_provider_that_says_when_to_come_back_is_believed() {
 }
 
 #[rstest]
+#[case(ErrorKind::CredentialsMissing, reason::CREDENTIALS_MISSING)]
 #[case(ErrorKind::Credentials, reason::CREDENTIALS_REFUSED)]
 #[case(ErrorKind::Permission, reason::CREDENTIALS_REFUSED)]
 #[case(ErrorKind::InvalidOrder, reason::INVALID_SPEC)]
@@ -374,21 +376,55 @@ fn credentials_of_another_account_are_not_used_while_machines_are_at_the_first()
         "status": { "account": "acme" },
     }))
     .unwrap();
-    assert!(other_account(&provider, 1, "acme").is_none());
+    assert!(other_account(&provider, 1, &[], "acme").is_none());
     assert!(
-        other_account(&provider, 0, "umbrella").is_none(),
+        other_account(&provider, 0, &[], "umbrella").is_none(),
         "nothing would be lost"
     );
-    let problem = other_account(&provider, 2, "umbrella").unwrap();
+    let problem = other_account(&provider, 2, &[], "umbrella").unwrap();
     assert!(
         problem.message.contains("restore the former credentials"),
         "{problem}"
     );
     provider.status = None;
     assert!(
-        other_account(&provider, 2, "umbrella").is_none(),
+        other_account(&provider, 2, &[], "umbrella").is_none(),
         "nothing was known"
     );
+}
+
+#[test]
+fn a_provider_made_anew_with_another_accounts_key_is_noticed_while_machines_are_at_the_first() {
+    let recorded = |account: &str| -> Arc<Machine> {
+        let machine = serde_json::json!({
+            "metadata": { "name": "m", "uid": "uid-m" },
+            "spec": { "pool": "p", "poolUid": "u", "slot": 0, "attempt": 1, "provider": "cloud", "offer": "o",
+                "instanceType": "x", "market": "OnDemand", "hourlyPrice": "2", "token": "t",
+                "templateHash": "h", "account": account },
+        });
+        Arc::new(serde_json::from_value(machine).unwrap())
+    };
+    let made_anew: Provider = serde_json::from_value(serde_json::json!({
+        "metadata": { "name": "cloud", "generation": 1 },
+        "spec": { "container": {}, "allowedNamespaces": {} },
+    }))
+    .unwrap();
+    let machines = [recorded("acme"), recorded("")];
+    assert!(other_account(&made_anew, 2, &machines, "acme").is_none());
+    let problem = other_account(&made_anew, 2, &machines, "umbrella").unwrap();
+    assert!(problem.message.contains("at account \"acme\""), "{problem}");
+    // The object says so, and nothing is asked at the other account.
+    let mut world = World::new();
+    world.provider = made_anew;
+    let plan = world.look(Answer::Failed(problem), at(0));
+    let status = plan.status.unwrap();
+    assert_eq!(status.account, "");
+    for type_ in [READY, STALLED] {
+        let condition = condition::find(&status.conditions, type_).unwrap();
+        assert_eq!(condition.reason, reason::ACCOUNT_CHANGED);
+    }
+    // Records of older versions do not say where they are.
+    assert!(other_account(&world.provider, 1, &machines[1..], "umbrella").is_none());
 }
 
 #[test]
@@ -475,7 +511,7 @@ fn refused_credentials_lose_sight_of_nothing_that_runs() {
         assert_eq!((status.machines, status.account.as_str()), (3, "cluster-uid"));
         assert_eq!(world.ready().1, reason::CREDENTIALS_REFUSED);
     }
-    // Whoever deletes the Provider now waits until its machines are gone.
+    // A person who deletes the Provider now waits until its machines are gone.
     world.provider.metadata.deletion_timestamp = Some(Time(at(70)));
     assert!(
         !world

@@ -51,7 +51,7 @@ const ALL_SWEEPS: i64 = 1_400;
 
 impl World {
     /// A while in which anything may happen.
-    fn turbulence(&mut self, steps: u32) {
+    pub(super) fn turbulence(&mut self, steps: u32) {
         self.calm = false;
         for _ in 0..steps {
             if !self.broken.is_empty() {
@@ -72,7 +72,7 @@ impl World {
 
     /// A while in which nothing goes wrong any more: until nothing changes, at least and at
     /// most that long.
-    fn calm_down(&mut self, least: i64, most: i64) {
+    pub(super) fn calm_down(&mut self, least: i64, most: i64) {
         self.calm = true;
         self.change();
         let (least, end) = (self.now + least, self.now + most);
@@ -114,7 +114,7 @@ impl World {
     }
 
     /// Chance has put everything somewhere; now it is put right, but for one thing.
-    fn put_right(&mut self, want: Want) {
+    pub(super) fn put_right(&mut self, want: Want) {
         self.sell_out(want == Want::Stock);
         self.limit(None);
         for name in self.server.pools.names() {
@@ -135,7 +135,7 @@ impl World {
                     cloud.revoked = false;
                 }
             }
-            // Those of the account where the machines are.
+            // The credentials of the account where the machines are.
             let known = self
                 .server
                 .providers
@@ -212,7 +212,7 @@ fn history(seed: u64, tells: bool) -> World {
     world
 }
 
-/// Something cannot be had, and the Pools say what.
+/// Something is not available, and the Pools say what.
 fn run_short(world: &mut World, want: Want) {
     world.put_right(want);
     match want {
@@ -229,7 +229,7 @@ fn run_short(world: &mut World, want: Want) {
     }
 }
 
-/// Everything can be had again; then the Pools go, and the Providers.
+/// Everything is available again; then the Pools go, and the Providers.
 fn finish(world: &mut World) {
     let ends: [fn(&mut World); 4] = [
         |world| {

@@ -162,13 +162,17 @@ impl World {
         order: &Order,
     ) -> Result<Result<String, ProviderError>, Crashed> {
         const WHAT: &str = "order the machine";
-        if let Err(error) = self.may_look(provider, WHAT) {
+        if let Err(error) = self
+            .passes(provider, WHAT)
+            .and_then(|()| self.may_look(provider, WHAT))
+        {
             return Ok(Err(error));
         }
         let machine = MachineRef {
             id: None,
             mark: order.mark.clone(),
             region: order.region.clone(),
+            started: false,
         };
         let kind = self.kind_of(provider);
         let lost = || ProviderError::new(ErrorKind::Indeterminate, WHAT, "the answer was lost");
@@ -249,6 +253,18 @@ impl World {
         provider: &str,
         machine: &MachineRef,
     ) -> Result<Result<Deletion, ProviderError>, Crashed> {
+        match self.passes(provider, "delete the machine") {
+            Ok(()) => self.delete_decided(provider, machine),
+            Err(error) => Ok(Err(error)),
+        }
+    }
+
+    /// The same past the gate of what is held.
+    pub(super) fn delete_decided(
+        &mut self,
+        provider: &str,
+        machine: &MachineRef,
+    ) -> Result<Result<Deletion, ProviderError>, Crashed> {
         const WHAT: &str = "delete the machine";
         if let Err(error) = self.may_look(provider, WHAT) {
             return Ok(Err(error));
@@ -276,6 +292,7 @@ impl World {
         }
         if luck != Luck::LostBefore {
             let takes = self.random.random_range(1..15);
+            self.may_be_ended(provider, &found.id);
             self.cloud_of_mut(provider).end(&found.id, now, takes);
             self.change();
             self.tell(|| format!("the end of {} is ordered", found.id));
@@ -312,6 +329,7 @@ impl World {
 
     /// Returns what the machines of a Pool shared; only a look that finds nothing is proof.
     pub(super) fn release(&mut self, provider: &str, scope: &PoolScope) -> Result<Deletion, ProviderError> {
+        self.passes(provider, "return what the machines shared")?;
         let mut found = self.leftovers(provider, &scope.regions)?;
         found.retain(|leftover| leftover.pool_uid == scope.pool_uid);
         let now = self.now;

@@ -22,7 +22,7 @@ pub(super) struct Cloud {
     pub(super) kind: &'static Kind,
     pub(super) rented: Vec<Rented>,
     pub(super) shared: Vec<Shared>,
-    /// Offers that cannot be had on a market (`true`: spot).
+    /// Offers that are sold out on a market (`true`: spot).
     pub(super) sold_out: BTreeSet<(String, bool)>,
     /// Its credentials are refused.
     pub(super) revoked: bool,

@@ -107,7 +107,7 @@ impl World {
         self.change();
     }
 
-    /// Nothing can be had anywhere, or everything can.
+    /// Everything is sold out everywhere, or everything is available.
     pub(super) fn sell_out(&mut self, out: bool) {
         for cloud in self.clouds.values_mut() {
             let regions: Vec<String> = cloud.kind.regions.iter().map(|&r| r.to_owned()).collect();

@@ -12,7 +12,7 @@ use skyward_core::{
 /// One kind of cloud.
 pub(super) struct Kind {
     pub(super) capabilities: Capabilities,
-    /// Its regions; lists are of those that are asked for.
+    /// Its regions; a list has only the regions that are asked for.
     pub(super) regions: &'static [&'static str],
     /// Machines of a Pool share things (keys, groups, scripts) that must be returned.
     pub(super) shares: bool,

@@ -14,10 +14,11 @@ use super::{
 use crate::{
     board::Key,
     machine::{
-        observe::{Answer, Looked, Memory, Observed, Outcomes, machine_facts, runs},
+        observe::{Answer, Looked, Memory, Observed, Outcomes, Terms, machine_facts, runs},
         order::{OrderParts, order},
         plan::{Action, Next, plan},
     },
+    pool::{fleet::beyond, observe::NamespaceFacts, plan::cost::of_budget},
     provider::shortage::REMEMBERED,
     task::model::off,
 };
@@ -134,7 +135,7 @@ impl World {
                             Err(_) => return Ok(Some(1)),
                         }
                     }
-                    Action::Abdicate => self.rule(false, || "nobody else leads".to_owned()),
+                    Action::DoubtLeadership => self.rule(false, || "nobody else leads".to_owned()),
                 }
             }
             match plan.next {
@@ -172,6 +173,8 @@ impl World {
             pool,
             provider: object.as_deref(),
             capabilities: is_connected.then(|| &self.kind_of(&provider).capabilities),
+            kind: Some(&self.kind_of(&provider).capabilities),
+            terms: facts.may_be_ordered().then(|| self.terms(machine)),
             tells_changes: false,
             answer,
             asked_at: self.time(),
@@ -184,6 +187,21 @@ impl World {
         looked.observed(memory, self.time())
     }
 
+    /// What an order is admitted by, as this process sees it.
+    fn terms(&self, machine: &Machine) -> Terms {
+        let (spec, namespace) = (&machine.spec, machine.namespace().unwrap_or_default());
+        let pool = self.process.pools.get(&spec.pool);
+        let (machines, _) = self.process.fleet.of_pool(&spec.pool_uid);
+        let provider = self.process.providers.get(&spec.provider);
+        Terms {
+            namespace: NamespaceFacts::Active,
+            provider: self.provider_facts(&spec.provider, &namespace),
+            provider_goes: provider.is_some_and(|provider| provider.metadata.deletion_timestamp.is_some()),
+            beyond: beyond(machine),
+            budget: pool.and_then(|pool| of_budget(pool, &machines, self.time())),
+        }
+    }
+
     fn place_order(
         &mut self,
         seen: &Observed,
@@ -193,6 +211,8 @@ impl World {
         let (true, Some(pool)) = (self.process.clients.contains_key(provider), &seen.pool) else {
             return Ok(None);
         };
+        let pool = pool.clone();
+        self.may_be_ordered(seen);
         // Its key is made if somebody took it away.
         self.ensure_key(&seen.machine.spec.pool_uid);
         let parts = OrderParts {
@@ -207,6 +227,18 @@ impl World {
         self.tell(|| format!("the order of {} met {answer:?}", seen.machine.name));
         memory.ordered(&answer, self.time());
         Ok(Some(answer))
+    }
+
+    /// What was recorded before a limit was lowered is not ordered after that.
+    fn may_be_ordered(&mut self, seen: &Observed) {
+        let (provider, name) = (&seen.machine.spec.provider, &seen.machine.name);
+        let object = self.process.providers.get(provider);
+        let limits = object.and_then(|object| object.spec.limits.clone());
+        let limit = limits.and_then(|limits| limits.machines);
+        let used = self.process.fleet.used(provider, "").total;
+        self.rule(limit.is_none_or(|limit| used <= limit), || {
+            format!("{name} is ordered with {used} machines, and the limit of {provider} is {limit:?}")
+        });
     }
 
     /// A machine whose runs may finish is not deleted under them, unless its Pool is off.

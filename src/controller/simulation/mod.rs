@@ -7,7 +7,8 @@
 //! planned in the order of the real effects ([`pools`], [`machines`], [`providers`],
 //! [`sweeps`]) and may die between any two of them. [`happenings`] is what users, clouds
 //! and chance do; [`rules`] what must hold at every moment and when all is calm again;
-//! [`campaign`] makes a history from a seed, and runs thousands.
+//! [`campaign`] makes a history from a seed, and runs thousands; [`restored`] has the histories in
+//! which the API server goes back to a backup.
 //!
 //! A history that breaks a rule prints its seed, and how to see it again. It is kept in
 //! [`campaign`] when what it found is mended.
@@ -21,6 +22,7 @@ mod machines;
 mod pools;
 mod process;
 mod providers;
+mod restored;
 mod rules;
 mod server;
 mod sweeps;

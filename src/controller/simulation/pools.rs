@@ -27,6 +27,7 @@ use crate::{
     machine::FINISH_RUNS,
     pool::{
         fleet::{Limits, Reserved},
+        limits::standing,
         observe::{
             self, AccountFacts, Leftovers, NamespaceFacts, Observed, ProviderFacts, machine_facts,
             ordered_from, pool_facts, providers_of, regions_at, reserved_facts,
@@ -149,17 +150,21 @@ impl World {
             providers,
             namespace: NamespaceFacts::Active,
             missing_references: Ok(Vec::new()),
+            tried_with: None,
+            too_large_references: None,
             has_references: false,
             offers,
             shortages: self.process.shortages.clone(),
             architectures: [skyward_api::offer::Architecture::X86_64].into(),
             leftovers,
             refusal: None,
+            unread: Vec::new(),
+            nonce: self.random.random(),
             pool: facts,
         }
     }
 
-    fn provider_facts(&self, name: &str, namespace: &str) -> ProviderFacts {
+    pub(super) fn provider_facts(&self, name: &str, namespace: &str) -> ProviderFacts {
         let provider = self.process.providers.get(name);
         let is_connected = self.process.clients.contains_key(name);
         let conditions = provider
@@ -176,20 +181,23 @@ impl World {
             (_, Some(ready)) => not_ready(&ready.message),
             (_, None) => not_ready("was not checked yet"),
         };
+        let account = match account {
+            AccountFacts::Ready if self.passes(name, "record a machine").is_err() => not_ready("is held"),
+            account => account,
+        };
         let limits = provider.and_then(|provider| provider.spec.limits.as_ref());
         let capabilities = &self.kind_of(name).capabilities;
         let connected = |time: Duration| if is_connected { time.as_secs() as u32 } else { 0 };
         ProviderFacts {
             account,
+            account_id: provider
+                .and_then(|provider| provider.status.as_ref())
+                .map(|status| status.account.clone())
+                .unwrap_or_default(),
             admits: Ok(()),
             own_nodes: false,
             overridable: BTreeSet::new(),
-            limits: limits.map_or_else(Limits::default, |limits| Limits {
-                total: limits.machines,
-                in_namespace: limits.machines_per_namespace,
-                hourly: limits.hourly_cost.as_deref().and_then(|cost| cost.parse().ok()),
-                hourly_in_namespace: None,
-            }),
+            limits: standing(limits, None).limits,
             used: self.process.fleet.used(name, namespace),
             month: None,
             month_in_namespace: None,
@@ -216,6 +224,7 @@ impl World {
             let scope = Scope {
                 cluster: "cluster".into(),
                 pool_uid: Some(pool.uid.clone()),
+                namespace: Some(pool.namespace.clone()),
                 regions: regions_at(pool, &name),
             };
             match self.list(&name, &scope) {
@@ -224,6 +233,7 @@ impl World {
                         id: Some(machine.id),
                         mark: machine.mark,
                         region: machine.rental.region.unwrap_or_default(),
+                        started: false,
                     };
                     (name.clone(), reference)
                 })),
@@ -277,6 +287,7 @@ impl World {
         }
         let mut old = seen.pool.status.clone();
         old.running_tasks = plan.status.running_tasks;
+        old.waiting_tasks = plan.status.waiting_tasks;
         if let (Some(old), Some(new)) = (&mut old.cost, &plan.status.cost) {
             old.spent.clone_from(&new.spent);
         }
@@ -341,7 +352,7 @@ impl World {
                         return Ok(Err(3));
                     }
                 }
-                Action::CreateMachine { .. } | Action::DeleteMachine { .. } => {}
+                Action::CreateMachine { .. } | Action::DeleteMachine { .. } | Action::DeleteLogs => {}
             }
         }
         self.give_up(plan)?;

@@ -18,6 +18,7 @@ use crate::{
     newest::Newest,
     pool::{fleet::Fleet, key_sweep, leftover_sweep, sweep},
     provider::{self, offers::Offers, shortage::Shortages},
+    restore::Holds,
     runtime::key_of,
 };
 
@@ -60,9 +61,9 @@ pub(super) struct Process {
     pub(super) newest_machines: Newest<Machine>,
     pub(super) newest_providers: Newest<Provider>,
     pub(super) fleet: Fleet,
-    /// When those were created that no watch has shown yet.
+    /// When the Machines were created that no watch has shown yet.
     pub(super) reserved: BTreeMap<String, i64>,
-    /// Those that were found without a watch.
+    /// The Machines that were found without a watch.
     pub(super) looked_up: BTreeMap<String, Arc<Machine>>,
     pub(super) offers: Offers,
     pub(super) board: Board,
@@ -79,6 +80,8 @@ pub(super) struct Process {
     pub(super) lost_keys: key_sweep::Sightings,
     /// Machines that the dispatchers know to be given up.
     pub(super) closed: BTreeSet<String>,
+    /// What it knows of old memory, in a history with a restore.
+    pub(super) holds: Arc<Holds>,
     pub(super) due: BTreeMap<Work, i64>,
     /// Digests of what Pools ask of machines, by UID and generation.
     pub(super) digests: BTreeMap<(String, i64), Arc<Vec<String>>>,
@@ -206,6 +209,10 @@ impl World {
         let offers: Vec<_> = self.published.values().cloned().collect();
         self.process.offers.replace(&offers);
         self.catch_up();
+        self.process.holds.begin(
+            self.server.providers.0.values().map(AsRef::as_ref),
+            self.server.pools.0.values().map(AsRef::as_ref),
+        );
         self.process.inherited = self.server.machines.0.values().filter_map(|m| m.uid()).collect();
         for sweep in [Work::Sweep, Work::LeftoverSweep, Work::KeySweep] {
             self.process.wake(sweep, now);
@@ -215,7 +222,7 @@ impl World {
     /// The watches show what is stored.
     pub(super) fn catch_up(&mut self) {
         let (now, server) = (self.now, &self.server);
-        // Machines first: who wakes others knows them.
+        // Machines first: code that wakes others knows them.
         self.process.show_machines(now, &server.machines.0);
         self.process.show_pools(now, &server.pools.0);
         self.process.show_providers(now, &server.providers.0);
@@ -282,7 +289,7 @@ impl World {
             let was = session.state.stage.clone();
             let lost = || "connection refused".to_owned();
             session.state.stage = match &was {
-                Stage::Failed(_) => was.clone(),
+                Stage::Failed(_) | Stage::EpochAhead => was.clone(),
                 Stage::Ready if !answers => Stage::Reconnecting {
                     last_error: lost(),
                     since: time,
@@ -301,6 +308,7 @@ impl World {
                     kind: FailureKind::StepFailed,
                     step: Some("probe".into()),
                     message: "it did not work".into(),
+                    diagnosis: None,
                 }),
                 Stage::Bootstrapping { .. } | Stage::Reconnecting { .. } if answers => Stage::Ready,
                 Stage::Bootstrapping { .. } | Stage::Reconnecting { .. } => was.clone(),

@@ -53,7 +53,9 @@ impl World {
         };
         let shown = self.process.fleet.of_provider(name);
         let capabilities = self.process.clients.contains_key(name);
+        let (verdict, judged) = self.verdict(&provider);
         let observed = Observed {
+            verdict: &verdict,
             provider: &provider,
             machines,
             left,
@@ -74,12 +76,17 @@ impl World {
             .or(provider.status.as_ref())
             .map(|status| status.account.clone());
         let writes = plan.status.is_some();
+        let decision = verdict.decided.clone().or_else(|| {
+            let status = provider.status.as_ref();
+            status.and_then(|status| status.after_restore.clone())
+        });
         self.process
             .looks
             .insert(name.to_owned(), if writes { unwritten } else { memory.clone() });
         let again = match self.carry_out(provider, plan)? {
             Ok(()) => {
                 self.process.looks.insert(name.to_owned(), memory);
+                self.carry_out_decision(name, decision.as_ref(), (verdict.held, judged))?;
                 let due = self.process.taking_over.remove(name);
                 if let Some((_, client)) = due.filter(|(account, _)| Some(account) == on_record.as_ref()) {
                     self.process.clients.insert(name.to_owned(), client);
@@ -115,7 +122,8 @@ impl World {
             return Answer::Failed(error(ErrorKind::Transient));
         }
         let used = self.process.fleet.used(&name, "").total;
-        if let Some(problem) = plan::other_account(object, used, &secret.account) {
+        let recorded = self.process.fleet.of_provider(&name);
+        if let Some(problem) = plan::other_account(object, used, &recorded, &secret.account) {
             return Answer::Failed(problem);
         }
         let client = Client::new(secret.account.clone(), origin, regions.clone());
@@ -157,6 +165,7 @@ impl World {
         let scope = Scope {
             cluster: "cluster".into(),
             pool_uid: None,
+            namespace: None,
             regions: self.regions_of_pools(name).into_iter().collect(),
         };
         let lists = self

@@ -30,7 +30,7 @@ pub(super) struct Settled {
 pub(super) enum Want {
     /// It can.
     Nothing,
-    /// Nothing can be had anywhere.
+    /// Everything is sold out everywhere.
     Stock,
     /// Providers admit no more.
     Room,
@@ -170,7 +170,7 @@ impl World {
         super::cloud::cost(kind, settled.hourly, until - since)
     }
 
-    /// All is calm: everything is as the Pools ask for, but for what cannot be had.
+    /// All is calm: everything is as the Pools ask for, except what is not available.
     pub(super) fn at_rest(&mut self, want: Want) {
         for name in self.server.pools.names() {
             if let Some(pool) = self.server.pools.get(&name) {
@@ -250,8 +250,8 @@ impl World {
                     format!("{} machines, {}", records.len(), told())
                 });
             }
-            // Where another Provider can be used, machines that reach each other are where
-            // those stand that cannot be asked about.
+            // Where another Provider can be used, machines that reach each other are where the
+            // machines stand that cannot be asked about.
             Want::Credentials if short => self.rule(
                 [reason::PROVIDER_NOT_READY, reason::NO_AVAILABLE_PROVIDER].contains(&ready.as_str()),
                 told,

@@ -21,7 +21,7 @@ pub(super) enum Refused {
 }
 
 /// Everything that is stored.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Server {
     /// Grows with each write.
     pub(super) version: u64,
@@ -33,6 +33,7 @@ pub(super) struct Server {
 }
 
 /// Objects of one kind, by name.
+#[derive(Clone)]
 pub(super) struct Shelf<K>(pub(super) BTreeMap<String, Arc<K>>);
 
 impl<K> Default for Shelf<K> {

@@ -3,13 +3,17 @@
 use std::collections::BTreeSet;
 
 use kube::ResourceExt;
+use skyward_api::provider::{AfterRestore, RestoreDecision};
 use skyward_core::{PoolScope, Scope};
 
 use super::{
     process::Work,
     world::{Crashed, World},
 };
-use crate::pool::{key_sweep, leftover_sweep, sweep};
+use crate::{
+    pool::{key_sweep, leftover_sweep, sweep},
+    restore::evidence::Remembered,
+};
 
 impl World {
     pub(super) fn regions_of_pools(&self, provider: &str) -> BTreeSet<String> {
@@ -40,6 +44,7 @@ impl World {
             let scope = Scope {
                 cluster: "cluster".into(),
                 pool_uid: None,
+                namespace: None,
                 regions: regions.into_iter().collect(),
             };
             let Ok(listed) = self.list(&name, &scope) else {
@@ -47,15 +52,51 @@ impl World {
             };
             // Time passes between the list and the look at the records.
             self.perhaps_catch_up();
-            let known: sweep::Records = self
+            let recorded = self.process.machines.values().map(|machine| {
+                let id = machine.status.as_ref().map(|status| status.id.clone());
+                (machine.uid().unwrap_or_default(), id.unwrap_or_default())
+            });
+            let looks_for_proof = self.restores.is_some();
+            let holds = self.process.holds.clone();
+            // Past the caches, as in the real one.
+            let counted = self.server.pools.0.values().filter_map(|pool| {
+                let uid = pool.uid()?;
+                let last = if looks_for_proof {
+                    holds.counted_before(&uid)
+                } else {
+                    u32::MAX
+                };
+                Some((uid, last))
+            });
+            let uids = listed.iter().map(|machine| &machine.mark.machine_uid);
+            let attempts = self.process.machines.values().map(|machine| {
+                let attempt = (machine.spec.pool_uid.clone(), machine.spec.attempt);
+                (attempt, machine.uid().unwrap_or_default())
+            });
+            let remembered = Remembered {
+                records: recorded.collect(),
+                attempts: attempts.filter(|_| looks_for_proof).collect(),
+                recorded: uids
+                    .filter(|uid| self.process.fleet.was_recorded(uid))
+                    .cloned()
+                    .collect(),
+                pools: counted.collect(),
+                had: self.server.keys.keys().cloned().collect(),
+            };
+            let decision = self
                 .process
-                .machines
-                .values()
-                .map(|machine| {
-                    let id = machine.status.as_ref().map(|status| status.id.clone());
-                    (machine.uid().unwrap_or_default(), id.unwrap_or_default())
-                })
-                .collect();
+                .providers
+                .get(&name)
+                .and_then(|provider| provider.status.as_ref()?.after_restore.clone());
+            // Elsewhere it is as at a cloud where anybody writes marks: what the sweep ends is the
+            // same for all.
+            let rules = sweep::Rules {
+                marks_prove: looks_for_proof,
+                strange_end: !looks_for_proof,
+                held: holds.is_held(&name),
+                decision: decision.as_ref(),
+                ended_lately: 0,
+            };
             let now = self.now;
             let is_news = |machine: &skyward_api::Machine| {
                 machine.spec.provider == name && sweep::is_news(machine, &listed)
@@ -64,7 +105,7 @@ impl World {
             let settle = self.kind_of(&name).settle().max(5);
             let wait = std::time::Duration::from_secs(settle.unsigned_abs());
             let seen = self.process.orphans.remove(&name).unwrap_or_default();
-            let plan = sweep::plan("cluster", &listed, &known, &seen, wait, self.time());
+            let plan = sweep::plan("cluster", &listed, &remembered, &rules, &seen, wait, self.time());
             let mut seen = seen;
             seen.retain(|id, _| plan.watch.contains(id));
             for id in &plan.watch {
@@ -72,10 +113,19 @@ impl World {
                 again = again.min(settle + 1);
             }
             self.process.orphans.insert(name.clone(), seen);
+            if looks_for_proof {
+                self.note_evidence(&name, plan.evidence);
+            }
             for machine in plan.delete {
                 self.boundary()?;
                 self.may_be_swept(&machine);
-                let met = self.delete(&name, &machine)?;
+                let id = machine.id.as_deref().unwrap_or_default();
+                let says_end = |decision: &RestoreDecision| decision.about(id) == Some(AfterRestore::End);
+                let met = if decision.as_ref().is_some_and(says_end) {
+                    self.delete_decided(&name, &machine)?
+                } else {
+                    self.delete(&name, &machine)?
+                };
                 self.tell(|| format!("the sweep deletes {:?}: {met:?}", machine.id));
             }
         }
@@ -100,7 +150,7 @@ impl World {
             let settle = self.kind_of(&name).settle().max(30);
             let wait = std::time::Duration::from_secs(settle.unsigned_abs());
             let mut seen = self.process.left.remove(&name).unwrap_or_default();
-            let (due, watch) = leftover_sweep::plan(&found, &wanted, &seen, wait, self.time());
+            let (due, watch) = leftover_sweep::plan(&found, &wanted, &seen, |_| wait, self.time());
             seen.retain(|uid, _| watch.contains(uid));
             for uid in watch {
                 seen.entry(uid).or_insert(self.time());

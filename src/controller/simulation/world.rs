@@ -13,6 +13,7 @@ use super::{
     cloud::{Cloud, second},
     kinds::{ALL, Kind},
     process::Process,
+    restored::Restores,
     rules::Settled,
     server::Server,
 };
@@ -73,6 +74,8 @@ pub(super) struct World {
     pub(super) attempts: BTreeSet<(String, u32)>,
     /// Machines whose records are gone, and what they cost by them.
     pub(super) settled: Vec<Settled>,
+    /// What is true of a restore from a backup, in a history that has one.
+    pub(super) restores: Option<Restores>,
     /// Rules that were broken.
     pub(super) broken: Vec<String>,
     /// What happened, when somebody wants to read it.
@@ -98,6 +101,7 @@ impl World {
             torn: BTreeSet::new(),
             attempts: BTreeSet::new(),
             settled: Vec::new(),
+            restores: None,
             broken: Vec::new(),
             story: tells.then(Vec::new),
         };

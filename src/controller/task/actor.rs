@@ -2,8 +2,9 @@
 //! waits for an effect, so that nothing slow keeps a Task from starting.
 
 use std::{
+    panic::resume_unwind,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -13,44 +14,55 @@ use kube::runtime::reflector::ObjectRef;
 use skyward_remote::MachineKey;
 use tokio::{
     sync::{Notify, mpsc, watch},
-    task::{JoinHandle, JoinSet},
+    task::{JoinError, JoinHandle, JoinSet},
     time::MissedTickBehavior,
 };
 
 use crate::{
     board::Key,
+    panics::{Panicked, caught},
     task::{
         dispatcher::Dispatcher,
         hands::{Hands, now},
-        message::Event,
+        inbox,
+        message::{Event, Memory},
         model::{MachineView, PoolView},
     },
 };
 
-/// Events that may wait; whoever sends more waits itself.
+/// What became of effects and what machines tell: events that may wait. An effect or a reader of
+/// facts that has another one waits itself.
 const WAITING_EVENTS: usize = 1024;
 /// Events that are taken in before Tasks are placed again.
 const BATCH: usize = 256;
 const TICK: Duration = Duration::from_secs(1);
+/// While a Task has just come: what waits is told that within a second.
+const MOMENT: Duration = Duration::from_millis(250);
 
-/// What the router holds of a dispatcher.
+/// The router's handle of a dispatcher.
 pub(crate) struct Handle {
-    /// from the router --what the watch of Tasks shows--> to the dispatcher
-    pub(crate) task_tx: mpsc::Sender<Event>,
+    /// from the router --events of the Task watch--> to the dispatcher
+    pub(crate) inbox: inbox::Sender,
     /// The Pool or a Machine changed.
     pub(crate) changed: Arc<Notify>,
     /// It holds nothing that would be lost with it.
     empty: Arc<AtomicBool>,
+    /// What it said when it panicked.
+    broken: Arc<OnceLock<Panicked>>,
     process: JoinHandle<()>,
 }
 
 impl Handle {
-    pub(crate) fn start(key: Key, hands: Arc<Hands>) -> Self {
-        let (task_tx, task_rx) = mpsc::channel(WAITING_EVENTS);
+    /// Starts it; `breaks` is told when it panics.
+    pub(crate) fn start(key: Key, hands: Arc<Hands>, breaks: Arc<Notify>) -> Self {
+        let (inbox, news) = inbox::inbox();
         let changed = Arc::new(Notify::new());
         let empty = Arc::new(AtomicBool::new(true));
+        let hands_holds = hands.context.holds.subscribe();
         let actor = Actor {
-            dispatcher: Dispatcher::new(key.clone()),
+            dispatcher: Dispatcher::new(key.clone())
+                .serving(hands.context.config.serves(&key.namespace))
+                .holding_for(hands.context.config.hold_for),
             sessions: hands.context.sessions.subscribe(),
             key,
             hands,
@@ -59,12 +71,25 @@ impl Handle {
             effects: JoinSet::new(),
             taken_up: false,
             seen: None,
+            memory: None,
+            held: false,
+            holds: hands_holds,
         };
+        let broken = Arc::new(OnceLock::new());
+        let breaking = broken.clone();
+        let process = tokio::spawn(async move {
+            if let Err(panicked) = caught(actor.run(news)).await {
+                // It panics once.
+                let _ = breaking.set(panicked);
+                breaks.notify_one();
+            }
+        });
         Self {
-            task_tx,
+            inbox,
             changed,
             empty,
-            process: tokio::spawn(actor.run(task_rx)),
+            broken,
+            process,
         }
     }
 
@@ -72,15 +97,15 @@ impl Handle {
         self.empty.load(Ordering::Acquire)
     }
 
-    /// Whether it ended although nobody asked it to: it panicked.
-    pub(crate) fn has_died(&self) -> bool {
-        self.process.is_finished()
+    /// What it said when it panicked; it does nothing any more.
+    pub(crate) fn broken(&self) -> Option<&Panicked> {
+        self.broken.get()
     }
 
     /// Waits until it ended; it does when its sender is dropped or at shutdown.
     pub(crate) async fn ended(self) {
-        drop(self.task_tx);
-        // A panic is logged where it happens; there is nothing left to do about it here.
+        drop(self.inbox);
+        // Its panics are caught in it.
         let _ = self.process.await;
     }
 }
@@ -97,45 +122,64 @@ struct Actor {
     taken_up: bool,
     /// What the dispatcher was last told.
     seen: Option<(Option<Arc<PoolView>>, Vec<MachineView>)>,
+    /// What it was last told of this cluster's memory.
+    memory: Option<Memory>,
+    held: bool,
+    holds: watch::Receiver<u64>,
 }
 
 impl Actor {
-    async fn run(mut self, mut task_rx: mpsc::Receiver<Event>) {
-        // from effects that were carried out --what became of them--> to the dispatcher
+    async fn run(mut self, mut news: inbox::Receiver) {
+        // from effects that were carried out --their outcomes--> to the dispatcher
         let (done_tx, mut done_rx) = mpsc::channel(WAITING_EVENTS);
         let shutdown = self.hands.context.shutdown.clone();
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut moment = tokio::time::interval(MOMENT);
+        moment.set_missed_tick_behavior(MissedTickBehavior::Delay);
         self.look();
-        loop {
+        while !shutdown.is_cancelled() {
             self.settle(&done_tx);
+            // In no fixed order: machines can keep `done_rx` full for ever, and what the watch
+            // shows, the Pool and the clock are heard all the same.
             tokio::select! {
-                biased;
                 () = shutdown.cancelled() => break,
                 Some(event) = done_rx.recv() => self.dispatcher.on(event, now()),
-                event = task_rx.recv() => match event {
+                event = news.recv() => match event {
                     Some(event) => self.dispatcher.on(event, now()),
                     None => break,
                 },
                 () = self.changed.notified() => self.look(),
+                Ok(()) = self.holds.changed() => self.look(),
                 result = self.sessions.changed() => match result {
                     Ok(()) if self.has_machines() => self.look(),
                     Ok(()) => {}
                     // The sessions are shut down: so are we, in a moment.
                     Err(_) => break,
                 },
-                Some(_) = self.effects.join_next() => {}
-                _ = tick.tick(), if self.dispatcher.wants_ticks() => self.dispatcher.on(Event::Tick, now()),
-            }
-            for _ in 0..BATCH {
-                match done_rx.try_recv().or_else(|_| task_rx.try_recv()) {
-                    Ok(event) => self.dispatcher.on(event, now()),
-                    Err(_) => break,
+                Some(ended) = self.effects.join_next() => carried_out(ended),
+                _ = moment.tick(), if self.dispatcher.has_newcomers() => {
+                    self.dispatcher.on(Event::Newcomers, now());
+                }
+                _ = tick.tick(), if self.dispatcher.wants_ticks() => {
+                    self.remember();
+                    self.dispatcher.on(Event::Tick, now());
                 }
             }
-            while self.effects.try_join_next().is_some() {}
+            for _ in 0..BATCH / 2 {
+                let waiting = [done_rx.try_recv().ok(), news.try_recv()];
+                if waiting.iter().all(Option::is_none) {
+                    break;
+                }
+                for event in waiting.into_iter().flatten() {
+                    self.dispatcher.on(event, now());
+                }
+            }
+            while let Some(ended) = self.effects.try_join_next() {
+                carried_out(ended);
+            }
         }
-        // Effects under way are dropped: whoever leads next finds out what became of them.
+        // Effects under way are dropped: the next leader finds out what became of them.
         self.effects.shutdown().await;
     }
 
@@ -152,7 +196,7 @@ impl Actor {
         self.empty.store(self.dispatcher.is_empty(), Ordering::Release);
         if let Some(load) = self.dispatcher.load() {
             self.hands.context.board.publish(&self.key, load);
-            // All Tasks were seen, and what runs of them is told: those effects were carried out.
+            // All Tasks were seen, and their runs are published: the effects were carried out.
             if !std::mem::replace(&mut self.taken_up, true) {
                 self.hands.context.live.taken_up(&self.key);
             }
@@ -165,6 +209,22 @@ impl Actor {
         self.seen
             .as_ref()
             .is_none_or(|(_, machines)| !machines.is_empty())
+    }
+
+    /// Tells the dispatcher whether this cluster's memory may be older than its machines, if that
+    /// is news. It hears that before anything else.
+    fn remember(&mut self) {
+        let context = &self.hands.context;
+        let memory = if self.held {
+            Memory::Held
+        } else if self.memory == Some(Memory::Whole) || context.remembers_all() {
+            Memory::Whole
+        } else {
+            Memory::Unproved
+        };
+        if self.memory.replace(memory) != Some(memory) {
+            self.dispatcher.on(Event::Memory(memory), now());
+        }
     }
 
     /// Tells the dispatcher what the caches and sessions show, if that is news.
@@ -188,6 +248,12 @@ impl Actor {
             });
             machines
         };
+        let providers: Vec<&str> = machines
+            .iter()
+            .map(|machine| machine.spec.provider.as_str())
+            .collect();
+        let uid = pool.as_ref().map_or("", |pool| pool.uid.as_str());
+        self.held = context.holds.holds_pool(uid, providers.into_iter());
         let mut views: Vec<MachineView> = machines
             .iter()
             .filter_map(|machine| {
@@ -198,6 +264,7 @@ impl Actor {
             })
             .collect();
         views.sort_unstable_by_key(|view| view.place);
+        self.remember();
         let same = self
             .seen
             .as_ref()
@@ -212,5 +279,13 @@ impl Actor {
                 now(),
             );
         }
+    }
+}
+
+/// An effect that panicked never tells its outcome. The dispatcher would wait for that
+/// for ever, so it breaks as well, and a new one finds out.
+fn carried_out(ended: Result<(), JoinError>) {
+    if let Some(panic) = ended.err().and_then(|error| error.try_into_panic().ok()) {
+        resume_unwind(panic);
     }
 }

@@ -1,80 +1,154 @@
 //! Brings logs and results from agents into the store, a piece at a time.
 
+mod recall;
+mod summary;
+
 use std::{sync::Arc, time::Duration};
 
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
-use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use skyward_agent::log::{Encoder, Stream};
 use skyward_api::{condition::reason, task::RunResult};
 use skyward_remote::{
-    AgentApi,
-    protocol::{Finished, finished::Ending},
+    RunReader,
+    protocol::{CHUNK_BYTES, Chunk},
+    turns::Turns,
 };
-use skyward_store::Store;
+use skyward_store::{Class, Extent, Gap, Missing, Store};
 use tokio::time::timeout;
 
+use self::summary::summary;
 use crate::{
+    board::Key,
     metrics::Metrics,
     task::{
+        dispatcher::is_complete,
         environment::RESULT_LIMIT,
-        inline::inline,
         message::{CollectError, CollectOrder, Collected},
         model::RunId,
-        tail,
+        pace::Pace,
     },
 };
 
-/// A piece of log that is held before it is stored, in bytes.
-const PIECE: usize = 1024 * 1024;
-/// What one copy of a running log takes at most, so that others have their turn.
-const TURN: u64 = 16 * 1024 * 1024;
-/// Longest time of one copy of a running log.
-const TURN_TIME: Duration = Duration::from_secs(20);
+pub(crate) use recall::{recall, recall_later};
+
+/// Once so many bytes of a log or value have come, they are stored.
+const PIECE: usize = 512 * 1024;
+/// Most bytes that one transfer holds.
+pub(crate) const HELD: usize = PIECE + CHUNK_BYTES;
+/// Most bytes that one copy of a running log takes, so that others have their turn.
+const TURN: u64 = 32 * 1024 * 1024;
+/// Most gaps that are kept of one log. A run that prints faster than it is copied has one for each
+/// [`TURN`] that is stored of it; a machine that invents more would fill the store with names.
+const MAX_GAPS: usize = 64;
+/// Largest offset in a log: it fits where numbers are signed, too.
+const MAX_OFFSET: u64 = i64::MAX as u64;
 /// Longest wait for the store to take or give one piece.
 const STORE_DEADLINE: Duration = Duration::from_mins(1);
-/// Longest wait for a whole result, from its machine into the store.
-const RESULT_DEADLINE: Duration = Duration::from_mins(30);
-/// Shown instead of words of the work's that may hold values of a Secret that cannot be read.
-const WITHHELD: &str = "[not shown: the Secrets it may hold cannot be read now; see kubectl skyward logs]";
+/// Said of a machine that is asked for the log or result of a run and sends nothing.
+const SILENT: &str = "its machine sends next to nothing";
 
-/// Copies what a running run has printed so far. What goes wrong is tried again soon.
-pub(crate) async fn copy_log(store: &Store, agent: &dyn AgentApi, run: &RunId, metrics: &Metrics) {
-    let copy = copy_to(store, agent, run, TURN, metrics);
-    match timeout(TURN_TIME, copy).await {
-        Ok(Ok(_)) => {}
-        Ok(Err(error)) => tracing::debug!(%run, %error, "a log cannot be copied now"),
-        Err(_) => tracing::debug!(%run, "copying a log takes long"),
+/// Copies what a running run has printed so far, until so many bytes of it are stored: then
+/// its machine keeps the newest part, which is fetched when the run has ended. A failed copy is
+/// tried again soon.
+pub(crate) async fn copy_log(
+    store: &Store,
+    agent: &dyn RunReader,
+    run: &RunId,
+    limit: u64,
+    metrics: &Metrics,
+) {
+    let pace = Pace::begin();
+    let bounds = Bounds {
+        taken: TURN,
+        stored: limit,
+        end: MAX_OFFSET,
+    };
+    let copy = async {
+        // For a namespace that is full nothing is fetched in vain.
+        let id = run.to_string();
+        let room = store.has_room(&run.uid, &id, 1, Class::Bulk);
+        if !matches!(timeout(STORE_DEADLINE, room).await, Ok(Ok(()))) {
+            return Ok(0);
+        }
+        copy_to(store, agent, run, bounds, metrics, &pace).await
+    };
+    if let Err(error) = copy.await {
+        tracing::debug!(%run, %error, "a log cannot be copied now");
     }
 }
 
-/// Copies the log from where the store's ends; answers where it ends then.
+/// How far a copy goes.
+struct Bounds {
+    /// Bytes that it takes, and some of the piece that it is at.
+    taken: u64,
+    /// Nothing is taken once so many bytes of the log are stored.
+    stored: u64,
+    /// Offset where the log ends.
+    end: u64,
+}
+
+/// Copies the log from where the store's copy ends; returns where the copy ends then.
 async fn copy_to(
     store: &Store,
-    agent: &dyn AgentApi,
+    agent: &dyn RunReader,
     run: &RunId,
-    most: u64,
+    bounds: Bounds,
     metrics: &Metrics,
+    pace: &Pace,
 ) -> Result<u64, CollectError> {
     let id = run.to_string();
-    let mut end = in_time(metrics, store.log_end(&run.uid, &id)).await?;
-    let limit = end.saturating_add(most);
-    let mut stream = agent.read_log(&id, end, false).await.map_err(of_machine)?;
+    let Extent {
+        mut end,
+        bytes,
+        mut gaps,
+    } = in_time(metrics, store.log_extent(&run.uid, &id)).await?;
+    if bytes >= bounds.stored || end >= bounds.end {
+        return Ok(end);
+    }
+    let stream = pace.open(agent.read_log(&id, end, false)).await;
+    let mut stream = pace.limit(stream.map_err(of_machine)?, bounds.end);
     let mut held = BytesMut::new();
+    let mut taken = 0;
     while let Some(chunk) = stream.next().await {
-        let chunk = chunk.map_err(of_machine)?;
-        if chunk.offset != end + held.len() as u64 {
+        let Chunk { offset, data } = chunk.map_err(of_machine)?;
+        if data.is_empty() {
+            continue;
+        }
+        let next = end + held.len() as u64;
+        if offset < next || offset >= bounds.end {
             return Err(CollectError::Machine(format!(
-                "the agent sent offset {} of the log, {end} was next",
-                chunk.offset
+                "the agent sent offset {offset} of the log, {next} was next and {} is its end",
+                bounds.end
             )));
         }
-        held.extend_from_slice(&chunk.data);
+        if offset > next {
+            if gaps >= MAX_GAPS {
+                tracing::warn!(%run, gaps, "a log has more gaps than are kept: it ends at the next one");
+                break;
+            }
+            if !held.is_empty() {
+                put_log(store, run, end, held.split().freeze(), metrics).await?;
+            }
+            let gap = Gap {
+                start: next,
+                end: offset,
+                why: Missing::OverLimit,
+            };
+            end = in_time(metrics, store.put_log_gap(&run.uid, &id, gap)).await?;
+            gaps += 1;
+        }
+        let room = usize::try_from(bounds.end - offset).unwrap_or(usize::MAX);
+        hold(&mut held, &data[..data.len().min(room)]);
         if held.len() >= PIECE {
+            taken += held.len() as u64;
             end = put_log(store, run, end, held.split().freeze(), metrics).await?;
-            if end >= limit {
+            if taken >= bounds.taken {
                 return Ok(end);
             }
+        }
+        if data.len() >= room {
+            break;
         }
     }
     if held.is_empty() {
@@ -82,6 +156,16 @@ async fn copy_to(
     } else {
         put_log(store, run, end, held.freeze(), metrics).await
     }
+}
+
+/// Keeps bytes that came. A buffer that grows by itself would take up to twice the room it needs.
+fn hold(held: &mut BytesMut, data: &[u8]) {
+    if held.is_empty() && data.len() < CHUNK_BYTES {
+        held.reserve(data.len());
+    } else {
+        held.reserve(HELD.saturating_sub(held.len()).max(data.len()));
+    }
+    held.extend_from_slice(data);
 }
 
 async fn put_log(
@@ -124,15 +208,18 @@ fn of_store(error: &skyward_store::Error, metrics: &Metrics) -> CollectError {
         None => error.to_string(),
     };
     match error {
-        skyward_store::Error::Full(_) => {
+        skyward_store::Error::Full(_) | skyward_store::Error::Kept => {
             metrics.store_failed("full");
-            // What the system calls it helps nobody.
+            // The system's own words for it help no user.
             CollectError::Full(error.to_string())
         }
-        skyward_store::Error::Source(_) => CollectError::Machine(text),
+        skyward_store::Error::QuotaExceeded { .. } | skyward_store::Error::TooManyFiles { .. } => {
+            metrics.store_failed("quota");
+            CollectError::Quota(text)
+        }
+        skyward_store::Error::TooLarge => CollectError::TooLarge(text),
         skyward_store::Error::BadId(_)
         | skyward_store::Error::Gap { .. }
-        | skyward_store::Error::TooLarge { .. }
         | skyward_store::Error::Other(_) => {
             metrics.store_failed("other");
             CollectError::Store(text)
@@ -140,75 +227,266 @@ fn of_store(error: &skyward_store::Error, metrics: &Metrics) -> CollectError {
     }
 }
 
-/// Brings all that is left of an ended run into the store; the error says why it must be
-/// tried again. `secrets`: `None` when they cannot be read.
-pub(crate) async fn collect(
+/// The outcome of one turn.
+#[derive(Debug)]
+pub(crate) enum Progress {
+    /// Everything is in the store.
+    Done(Box<Collected>),
+    /// It goes on with the next turn.
+    TurnOver,
+}
+
+/// Brings the log and result of an ended run into the store, in as many turns as it takes. Parts
+/// that the fact itself carries wait for no turn.
+pub(crate) async fn collect_in_turns(
+    turns: &Arc<Turns>,
+    pool: &Key,
     store: &Store,
-    agent: Option<&dyn AgentApi>,
+    agent: impl Fn() -> Option<AnyReader>,
     order: &CollectOrder,
     secrets: Option<&[String]>,
     metrics: &Metrics,
-) -> Result<Collected, CollectError> {
-    let (run, finished) = (&order.run, &*order.finished);
-    let unreachable = || CollectError::Machine("its machine is not connected".to_owned());
-    let mut missing = 0;
-    if finished.log_bytes > 0 {
-        if finished.log.len() as u64 == finished.log_bytes {
-            put_log(store, run, 0, Bytes::copy_from_slice(&finished.log), metrics).await?;
-        } else if order.gone {
-            let end = in_time(metrics, store.log_end(&run.uid, &run.to_string())).await?;
-            missing = finished.log_bytes.saturating_sub(end);
+) -> Result<Box<Collected>, CollectError> {
+    store.charge(&order.run.uid, &pool.namespace);
+    loop {
+        let turn = if is_complete(&order.finished) {
+            None
         } else {
-            let agent = agent.ok_or_else(unreachable)?;
-            let end = copy_to(store, agent, run, u64::MAX, metrics).await?;
-            if end < finished.log_bytes {
-                tracing::warn!(%run, end, wanted = finished.log_bytes, "the agent has less log than it said");
-            }
+            Some(turns.wait(&pool.namespace, &pool.name).await)
+        };
+        let pace = Pace::begin();
+        let agent = agent();
+        let progress = collect(store, agent.as_deref(), order, secrets, metrics, &pace).await?;
+        drop(turn);
+        match progress {
+            Progress::Done(collected) => return Ok(collected),
+            // A machine that sends nothing is not waited for: it is asked again later.
+            Progress::TurnOver if pace.was_in_vain() => return Err(CollectError::Machine(SILENT.to_owned())),
+            Progress::TurnOver => {}
         }
     }
-    let mut too_large = finished.result_bytes > RESULT_LIMIT;
-    if finished.has_result && !too_large {
-        let id = run.to_string();
-        if finished.result.len() as u64 == finished.result_bytes {
-            let json = Bytes::copy_from_slice(&finished.result);
-            in_time(metrics, store.put_result(&run.uid, &id, json)).await?;
-            metrics.stored("result", finished.result_bytes);
-        } else {
-            let agent = agent.ok_or_else(unreachable)?;
-            let stream = agent.read_result(&id, 0).await.map_err(of_machine)?;
-            let pieces = stream.map(|chunk| chunk.map(|chunk| chunk.data));
-            let put = store.put_result_stream(&run.uid, &id, RESULT_LIMIT, pieces.boxed());
-            match timeout(RESULT_DEADLINE, put).await {
-                Ok(Ok(size)) if size == finished.result_bytes => metrics.stored("result", size),
-                Ok(Ok(size)) => {
-                    return Err(CollectError::Machine(format!(
-                        "the agent sent {size} of {} bytes of the result",
-                        finished.result_bytes
-                    )));
-                }
-                Ok(Err(skyward_store::Error::TooLarge { .. })) => too_large = true,
-                Ok(Err(error)) => return Err(of_store(&error, metrics)),
-                Err(_) => return Err(CollectError::Machine("the result takes too long".to_owned())),
-            }
+}
+
+/// One turn of that; the error says why it must be tried again. `secrets`: `None` when they
+/// cannot be read.
+pub(crate) async fn collect(
+    store: &Store,
+    agent: Option<&dyn RunReader>,
+    order: &CollectOrder,
+    secrets: Option<&[String]>,
+    metrics: &Metrics,
+    pace: &Pace,
+) -> Result<Progress, CollectError> {
+    let (run, finished) = (&order.run, &*order.finished);
+    // Of a machine that is connected, and still gives nothing.
+    let gives_up_reading = order.unreadable && agent.is_some();
+    let too_large = finished.result_bytes > RESULT_LIMIT;
+    let has_value = finished.has_result && !too_large;
+    // A value that the fact brought does not wait for a log that must be fetched: it is safe
+    // then, and need not be kept here any longer. Where it fails it is tried again below.
+    let is_first = has_value
+        && finished.result.len() as u64 == finished.result_bytes
+        && finished.log.len() as u64 != finished.log_bytes;
+    let is_stored = is_first && bring_value(store, agent, order, metrics, pace).await.is_ok();
+    let (mut missing, mut cut, mut unread) = (0, None, None);
+    match bring_log(store, agent, order, metrics, pace).await {
+        Ok(_) if gives_up_reading && pace.was_in_vain() => unread = Some(SILENT.to_owned()),
+        Ok(bytes) => missing = bytes,
+        Err(CollectError::Quota(why) | CollectError::TooLarge(why)) => cut = Some(why),
+        Err(CollectError::Full(why)) if order.give_up => cut = Some(why),
+        Err(CollectError::Machine(why)) if gives_up_reading => unread = Some(why),
+        Err(error) => return Err(error),
+    }
+    // The value may be given although the log is not.
+    let another = Pace::begin();
+    let pace = if unread.is_some() { &another } else { pace };
+    if pace.is_over() {
+        return Ok(Progress::TurnOver);
+    }
+    let mut given_up = None;
+    if has_value && !is_stored {
+        let lost = match bring_value(store, agent, order, metrics, pace).await {
+            Ok(()) if gives_up_reading && pace.was_in_vain() => Some(SILENT.to_owned()),
+            Ok(()) if pace.is_over() => return Ok(Progress::TurnOver),
+            Ok(()) => None,
+            Err(CollectError::Quota(why) | CollectError::Full(why)) if order.give_up => Some(why),
+            Err(CollectError::Machine(why)) if gives_up_reading => Some(why),
+            Err(error) => return Err(error),
+        };
+        if let Some(why) = lost {
+            in_time(metrics, store.drop_result(&run.uid, &run.to_string())).await?;
+            given_up = Some(why);
         }
     }
     let mut collected = summary(finished, too_large, secrets);
+    if let Some(why) = given_up {
+        collected.reason = reason::RESULT_NOT_STORED;
+        reason::RESULT_NOT_STORED.clone_into(&mut collected.result.reason);
+        collected.result.message = format!(
+            "its return value of {} was given up after the wait of store.holdFor: {why}",
+            skyward_store::amount(finished.result_bytes)
+        );
+        (collected.result.value, collected.result.value_bytes) = (None, None);
+    }
     if missing > 0 {
         let note = format!("its machine was lost before the last {missing} bytes of its log were copied");
-        let message = &mut collected.result.message;
-        *message = if message.is_empty() {
-            note
-        } else {
-            format!("{message}; {note}")
-        };
+        add_note(&mut collected, &note);
     }
-    if order.keep {
-        keep(store, order, &collected, metrics).await?;
+    if let Some(why) = unread {
+        let why = format!("its machine did not give them: {why}");
+        let end = in_time(metrics, store.log_end(&run.uid, &run.to_string())).await?;
+        let missing = finished.log_bytes.saturating_sub(end);
+        add_note(
+            &mut collected,
+            &format!("the last {missing} bytes of its log are missing, {why}"),
+        );
+        cut = Some(why);
     }
-    Ok(collected)
+    let last = async {
+        if let Some(why) = cut {
+            end_log(store, order, &why, metrics).await?;
+        }
+        if order.keep {
+            keep(store, order, &collected, metrics).await?;
+        }
+        Ok(())
+    };
+    match last.await {
+        Ok(()) => {}
+        // Not even that has room, and it has waited long enough.
+        Err(CollectError::Full(why) | CollectError::Quota(why)) if order.give_up => {
+            tracing::warn!(%run, why, "a run ends although not even its end could be stored");
+        }
+        Err(error) => return Err(error),
+    }
+    Ok(Progress::Done(Box::new(collected)))
 }
 
-/// What it came to is stored too, for a later leader.
+fn add_note(collected: &mut Collected, note: &str) {
+    let message = &mut collected.result.message;
+    if !message.is_empty() {
+        message.push_str("; ");
+    }
+    message.push_str(note);
+}
+
+fn unreachable() -> CollectError {
+    CollectError::Machine("its machine is not connected".to_owned())
+}
+
+/// Collects the log; returns how many bytes of it are lost with its machine.
+async fn bring_log(
+    store: &Store,
+    agent: Option<&dyn RunReader>,
+    order: &CollectOrder,
+    metrics: &Metrics,
+    pace: &Pace,
+) -> Result<u64, CollectError> {
+    let (run, finished) = (&order.run, &*order.finished);
+    if finished.log_bytes == 0 {
+        return Ok(0);
+    }
+    if finished.log.len() as u64 == finished.log_bytes {
+        put_log(store, run, 0, Bytes::copy_from_slice(&finished.log), metrics).await?;
+    } else if order.gone {
+        let end = in_time(metrics, store.log_end(&run.uid, &run.to_string())).await?;
+        return Ok(finished.log_bytes.saturating_sub(end));
+    } else {
+        let agent = agent.ok_or_else(unreachable)?;
+        let bounds = Bounds {
+            taken: u64::MAX,
+            stored: u64::MAX,
+            end: finished.log_bytes.min(MAX_OFFSET),
+        };
+        let end = copy_to(store, agent, run, bounds, metrics, pace).await?;
+        if end < finished.log_bytes && !pace.is_over() {
+            tracing::warn!(%run, end, wanted = finished.log_bytes, "the agent has less log than it said");
+        }
+    }
+    Ok(0)
+}
+
+/// Collects the return value; if the turn is not over then, all of it is stored.
+async fn bring_value(
+    store: &Store,
+    agent: Option<&dyn RunReader>,
+    order: &CollectOrder,
+    metrics: &Metrics,
+    pace: &Pace,
+) -> Result<(), CollectError> {
+    let (run, finished) = (&order.run, &*order.finished);
+    let (task, id, size) = (&run.uid, run.to_string(), finished.result_bytes);
+    if finished.result.len() as u64 == size {
+        let json = Bytes::copy_from_slice(&finished.result);
+        in_time(metrics, store.put_result(task, &id, json)).await?;
+        metrics.stored("result", size);
+        return Ok(());
+    }
+    if in_time(metrics, store.whole_result(task, &id)).await? == Some(size) {
+        // The fact had brought it.
+        return Ok(());
+    }
+    let mut end = in_time(metrics, store.result_end(task, &id)).await?;
+    if end < size {
+        // All of it or nothing: a part of it would only take room from others.
+        let room = store.has_room(task, &id, size - end, Class::of_value(size));
+        in_time(metrics, room).await?;
+        let agent = agent.ok_or_else(unreachable)?;
+        let stream = pace.open(agent.read_result(&id, end)).await.map_err(of_machine)?;
+        let mut stream = pace.limit(stream, size);
+        let mut held = BytesMut::new();
+        loop {
+            let chunk = stream.next().await.transpose().map_err(of_machine)?;
+            let is_last = chunk.is_none();
+            if let Some(chunk) = chunk {
+                if chunk.offset != end + held.len() as u64 {
+                    return Err(CollectError::Machine(format!(
+                        "the agent sent offset {} of the result, {end} was next",
+                        chunk.offset
+                    )));
+                }
+                hold(&mut held, &chunk.data);
+            }
+            if held.len() >= PIECE || (is_last && !held.is_empty()) {
+                let piece = held.split().freeze();
+                metrics.stored("result", piece.len() as u64);
+                end = in_time(metrics, store.put_result_piece(task, &id, end, piece, size)).await?;
+            }
+            if is_last {
+                break;
+            }
+        }
+    }
+    if end == size {
+        return in_time(metrics, store.seal_result(task, &id, size)).await;
+    }
+    if pace.is_over() && end < size {
+        return Ok(());
+    }
+    Err(CollectError::Machine(format!(
+        "the agent sent {end} of {size} bytes of the result"
+    )))
+}
+
+/// The log says itself that it does not go on.
+async fn end_log(
+    store: &Store,
+    order: &CollectOrder,
+    why: &str,
+    metrics: &Metrics,
+) -> Result<(), CollectError> {
+    let (run, finished) = (&order.run, &*order.finished);
+    let id = run.to_string();
+    let end = in_time(metrics, store.log_end(&run.uid, &id)).await?;
+    let missing = finished.log_bytes.saturating_sub(end);
+    let text = format!("[skyward] the log ends here, {missing} bytes of it are not stored: {why}\n");
+    // The stored log may end in the middle of a record.
+    let mut line = b"\n".to_vec();
+    Encoder::new().push(Stream::Stderr, text.as_bytes(), finished.finished_ms, &mut line);
+    in_time(metrics, store.end_log(&run.uid, &id, line.into())).await
+}
+
+/// The outcome is stored too, for a later leader.
 async fn keep(
     store: &Store,
     order: &CollectOrder,
@@ -224,152 +502,8 @@ async fn keep(
     in_time(metrics, store.put_outcome(task, &run, Bytes::from(json))).await
 }
 
-/// What an earlier leader collected of a run; `None` = nothing, or not all of it.
-pub(crate) async fn recall(
-    store: &Store,
-    run: &RunId,
-    metrics: &Metrics,
-) -> Result<Option<Collected>, CollectError> {
-    let found = in_time(metrics, store.get_outcome(&run.uid, &run.to_string())).await?;
-    Ok(found.and_then(|json| {
-        let result: RunResult = serde_json::from_slice(&json).ok()?;
-        let reason = ENDINGS.iter().find(|known| **known == result.reason)?;
-        Some(Collected { result, reason })
-    }))
-}
-
-/// Every reason for which a run ends.
-const ENDINGS: [&str; 13] = [
-    reason::SUCCEEDED,
-    reason::NON_ZERO_EXIT,
-    reason::KILLED_BY_SIGNAL,
-    reason::TIMED_OUT,
-    reason::STOPPED,
-    reason::START_FAILED,
-    reason::WATCHER_KILLED,
-    reason::DISK_FULL,
-    reason::FUNCTION_RAISED,
-    reason::BAD_SOURCE,
-    reason::RESULT_NOT_JSON,
-    reason::RESULT_TOO_LARGE,
-    reason::INTERRUPTED,
-];
-
-/// What the status shows of a run.
-fn summary(finished: &Finished, too_large: bool, secrets: Option<&[String]>) -> Collected {
-    let reason = if too_large {
-        reason::RESULT_TOO_LARGE
-    } else {
-        reason_of(finished)
-    };
-    let exited = matches!(finished.ending(), Ending::Exited);
-    let message = if too_large {
-        format!(
-            "the return value has {} bytes; at most {RESULT_LIMIT} are kept",
-            finished.result_bytes
-        )
-    } else {
-        let text = tail::harmless(&finished.message);
-        match secrets {
-            Some(secrets) => tail::masked(&text, secrets),
-            None if text.is_empty() || is_in_our_words(finished.ending()) => text,
-            None => WITHHELD.to_owned(),
-        }
-    };
-    let value = finished.has_result.then(|| inline(&finished.result)).flatten();
-    let log_tail = match secrets {
-        Some(secrets) => tail::readable(&finished.log_tail, secrets),
-        None if finished.log_tail.is_empty() => String::new(),
-        None => WITHHELD.to_owned(),
-    };
-    Collected {
-        reason,
-        result: RunResult {
-            reason: reason.to_owned(),
-            exit_code: exited.then_some(finished.exit_code),
-            signal: signal_name(finished.signal),
-            message,
-            value,
-            value_bytes: finished
-                .has_result
-                .then(|| i64::try_from(finished.result_bytes).unwrap_or(i64::MAX)),
-            log_tail,
-            started_at: time(finished.started_ms),
-            finished_at: time(finished.finished_ms),
-            ..RunResult::default()
-        },
-    }
-}
-
-/// Whether the message of such an end repeats nothing that the work said, as that of an
-/// exception does, or of a full disk.
-const fn is_in_our_words(ending: Ending) -> bool {
-    matches!(
-        ending,
-        Ending::Exited
-            | Ending::Signaled
-            | Ending::TimedOut
-            | Ending::Stopped
-            | Ending::StartFailed
-            | Ending::ShimLost
-            | Ending::ResultTooLarge
-            | Ending::MachineRestarted
-    )
-}
-
-fn reason_of(finished: &Finished) -> &'static str {
-    match finished.ending() {
-        Ending::Exited if finished.exit_code == 0 => reason::SUCCEEDED,
-        Ending::Exited => reason::NON_ZERO_EXIT,
-        Ending::Signaled => reason::KILLED_BY_SIGNAL,
-        Ending::TimedOut => reason::TIMED_OUT,
-        Ending::Stopped => reason::STOPPED,
-        Ending::StartFailed => reason::START_FAILED,
-        Ending::ShimLost | Ending::None => reason::WATCHER_KILLED,
-        Ending::DiskFull => reason::DISK_FULL,
-        Ending::FunctionRaised => reason::FUNCTION_RAISED,
-        Ending::BadSource => reason::BAD_SOURCE,
-        Ending::ResultNotJson => reason::RESULT_NOT_JSON,
-        Ending::ResultTooLarge => reason::RESULT_TOO_LARGE,
-        Ending::MachineRestarted => reason::INTERRUPTED,
-    }
-}
-
-fn time(milliseconds: u64) -> Option<Time> {
-    let milliseconds = i64::try_from(milliseconds)
-        .ok()
-        .filter(|milliseconds| *milliseconds > 0)?;
-    Timestamp::from_millisecond(milliseconds).ok().map(Time)
-}
-
-fn signal_name(signal: i32) -> String {
-    let name = match signal {
-        0 => return String::new(),
-        1 => "SIGHUP",
-        2 => "SIGINT",
-        3 => "SIGQUIT",
-        4 => "SIGILL",
-        5 => "SIGTRAP",
-        6 => "SIGABRT",
-        7 => "SIGBUS",
-        8 => "SIGFPE",
-        9 => "SIGKILL",
-        10 => "SIGUSR1",
-        11 => "SIGSEGV",
-        12 => "SIGUSR2",
-        13 => "SIGPIPE",
-        14 => "SIGALRM",
-        15 => "SIGTERM",
-        24 => "SIGXCPU",
-        25 => "SIGXFSZ",
-        31 => "SIGSYS",
-        other => return format!("signal {other}"),
-    };
-    name.to_owned()
-}
-
-/// An agent behind a pointer, as effects hold it.
-pub(crate) type AnyAgent = Arc<dyn AgentApi>;
+/// A reader behind a pointer, as effects hold it.
+pub(crate) type AnyReader = Arc<dyn RunReader>;
 
 #[cfg(test)]
 mod tests;

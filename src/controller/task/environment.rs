@@ -1,4 +1,4 @@
-//! What a run is told: the order for its agent, its environment and `instance_info`.
+//! Makes the order for a run's agent, with the run's environment and `instance_info`.
 //! Pure.
 
 use std::collections::BTreeMap;
@@ -8,13 +8,14 @@ use skyward_api::{Task, duration::Duration, task::Interpreter};
 use skyward_remote::protocol::{Command, Function, RunSpec, Script, run_spec::Work};
 
 use crate::task::{
+    arguments,
     message::{Resolved, StartOrder},
     model::GRACE,
 };
 
 /// Largest return value that is kept, in bytes; the Task fails with ResultTooLarge above it.
 pub(crate) const RESULT_LIMIT: u64 = 256 * 1024 * 1024;
-/// Ports of attempts: below those that Linux gives out by itself.
+/// Ports of attempts: below the ports that Linux gives out by itself.
 const FIRST_PORT: u32 = 20_000;
 const PORTS: u32 = 12_000;
 
@@ -40,7 +41,7 @@ pub(crate) fn run_spec(order: &StartOrder, namespace: &str, task: &Task, resolve
         // Without a name it is the agent's default, which fits the user that SSH logs in as.
         user: order.pool.user.clone().unwrap_or_default(),
         instance_info: instance_info(order, &place),
-        log_limit: 0,
+        log_limit: order.pool.log_limit,
         result_limit: RESULT_LIMIT,
         stdout: String::new(),
         stderr: String::new(),
@@ -63,15 +64,16 @@ fn work(task: &Task) -> Option<Work> {
         }));
     }
     let function = spec.function.as_ref()?;
+    let (args, kwargs) = arguments::written(task, function);
     Some(Work::Function(Function {
         source: function.source.clone(),
         entrypoint: function.entrypoint.clone().unwrap_or_else(|| "main".to_owned()),
-        args_json: json!(function.args).to_string(),
-        kwargs_json: json!(function.kwargs).to_string(),
+        args_json: args.to_string(),
+        kwargs_json: kwargs.to_string(),
     }))
 }
 
-/// Where a run stands among those of its attempt.
+/// The place of a run among the runs of its attempt.
 struct Coordinates {
     rank: u32,
     total: usize,
@@ -104,7 +106,8 @@ fn port(uid: &str, attempt: u32) -> u32 {
     FIRST_PORT + (hash % PORTS + attempt % PORTS * 7) % PORTS
 }
 
-/// Later ones win: the Pool's, those from Secrets and ConfigMaps, the Task's, ours.
+/// The variables of a run. Later ones win: the Pool's, variables from Secrets and ConfigMaps, the
+/// Task's, ours.
 fn environment(
     order: &StartOrder,
     task: &Task,
@@ -254,6 +257,27 @@ mod tests {
     }
 
     #[test]
+    fn the_limit_of_a_log_is_the_pools_and_never_left_to_the_agent() {
+        let task = task(json!({ "pool": "p", "command": ["true"] }));
+        for (logs, limit) in [(json!(null), 256 << 20), (json!({ "limit": "2Gi" }), 2 << 30)] {
+            let pool: skyward_api::Pool = serde_json::from_value(json!({
+                "apiVersion": "skyward.dev/v1alpha1", "kind": "Pool",
+                "metadata": { "name": "p", "uid": "pu", "creationTimestamp": "2026-01-01T00:00:00Z" },
+                "spec": { "provider": "c", "logs": logs },
+            }))
+            .unwrap();
+            let order = StartOrder {
+                pool: Arc::new(PoolView::of(&pool).unwrap()),
+                ..order(0, 1)
+            };
+            assert_eq!(
+                run_spec(&order, "n", &task, &Resolved::default()).log_limit,
+                limit
+            );
+        }
+    }
+
+    #[test]
     fn later_sources_of_the_environment_win_and_ours_last() {
         let task = task(json!({ "pool": "p", "command": ["true"],
             "env": [{ "name": "C", "value": "task" }, { "name": "RANK", "value": "9" }] }));
@@ -263,7 +287,7 @@ mod tests {
                 ("C".to_owned(), "secret".to_owned()),
             ]
             .into(),
-            secrets: Vec::new(),
+            secrets: Arc::default(),
         };
         let spec = run_spec(&order(1, 1), "n", &task, &resolved);
         for (name, value) in [

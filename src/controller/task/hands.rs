@@ -1,7 +1,10 @@
 //! Carries effects out. No choices are made here: each effect is complete, and what
 //! became of it goes back as an event.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use futures::StreamExt;
 use jiff::Timestamp;
@@ -13,7 +16,8 @@ use kube::{
 use skyward_api::{GROUP, Machine, Task, TaskStatus, VERSION, shared::EnvFrom};
 use skyward_remote::{
     AgentError, MachineKey,
-    protocol::{Fact, Started, fact},
+    protocol::{Fact, RunState, Started, fact},
+    turns::Turns,
 };
 use tokio::{
     sync::{Semaphore, mpsc},
@@ -24,8 +28,7 @@ use crate::{
     board::Key,
     context::Context,
     task::{
-        collect::{self, AnyAgent},
-        dispatcher::is_complete,
+        collect::{self, AnyReader},
         environment,
         housekeeping::Expiry,
         message::{
@@ -33,8 +36,9 @@ use crate::{
             WriteError,
         },
         model::{Place, RunId},
-        references::References,
+        reclaim::Reclaim,
         status,
+        told::{Told, answered, weighed},
     },
 };
 
@@ -45,28 +49,34 @@ const WRITES: usize = 64;
 /// Ended runs whose log or result is fetched at once, over all Pools.
 const COLLECTS: usize = 32;
 /// Running logs that are copied at once, over all Pools: apart, so that large results
-/// never keep live logs waiting. Each holds at most 1 MiB.
+/// never keep live logs waiting.
 const COPIES: usize = 16;
+/// Most fetches, and most copies, of one namespace: a transfer holds a piece of `collect::HELD`
+/// bytes at most.
+const EACH: usize = 6;
 
-/// What all dispatchers share to carry effects out.
+/// The subject of the message that a Secret or ConfigMap is missing.
+const WAITING: &str = "the Task";
+
+/// The state that all dispatchers share to carry effects out.
 pub(crate) struct Hands {
     pub(crate) context: Context,
-    references: References,
     expiry: Expiry,
+    reclaim: Reclaim,
     writes: Semaphore,
-    collects: Semaphore,
-    copies: Semaphore,
+    collects: Arc<Turns>,
+    copies: Arc<Turns>,
 }
 
 impl Hands {
     pub(crate) fn new(context: Context, expiry: Expiry) -> Arc<Self> {
         Arc::new(Self {
-            references: References::new(context.client.clone()),
             context,
             expiry,
+            reclaim: Reclaim::default(),
             writes: Semaphore::new(WRITES),
-            collects: Semaphore::new(COLLECTS),
-            copies: Semaphore::new(COPIES),
+            collects: Turns::new(COLLECTS, EACH),
+            copies: Turns::new(COPIES, EACH),
         })
     }
 
@@ -74,22 +84,19 @@ impl Hands {
         Api::namespaced(self.context.client.clone(), &pool.namespace)
     }
 
-    fn agent(&self, pool: &Key, machine: &str) -> Option<AnyAgent> {
+    fn agent(&self, pool: &Key, machine: &str) -> Option<Agent> {
         let key = MachineKey::new(pool.namespace.as_str(), machine);
-        self.context
-            .sessions
-            .agent(&key)
-            .map(|agent| Arc::new(agent) as AnyAgent)
+        self.context.sessions.agent(&key)
     }
 
     /// The agent, if it is still the connection that was decided on.
-    fn agent_on(&self, pool: &Key, machine: &str, connection: u64) -> Result<AnyAgent, AgentError> {
+    fn agent_on(&self, pool: &Key, machine: &str, connection: u64) -> Result<Agent, AgentError> {
         self.agent(pool, machine)
-            .filter(|agent| agent.connection() == connection)
+            .filter(|agent| agent.connection == connection)
             .ok_or_else(|| AgentError::Disconnected("another connection has taken over".to_owned()))
     }
 
-    /// What takes no time; gives back what does.
+    /// Carries out effects that take no time; gives the other effects back.
     pub(crate) fn at_once(&self, pool: &Key, effect: Effect) -> Option<Effect> {
         match effect {
             Effect::Live(uid, runs) => self.context.live.set(&uid, runs),
@@ -107,12 +114,10 @@ impl Hands {
                 self.context.events.publish(&task, *event);
             }
             Effect::Expire { uid, name, at } => self.expiry.at(&pool.namespace, &name, &uid, at),
-            Effect::Abdicate => {
-                tracing::error!(%pool, "an agent takes orders from a newer leader: this process ends");
-                self.context
-                    .superseded
-                    .notice(format!("an agent of Pool \"{pool}\""));
-            }
+            Effect::DoubtLeadership(machine) => self
+                .context
+                .superseded
+                .doubt(format!("the agent of Machine \"{}/{machine}\"", pool.namespace)),
             other => return Some(other),
         }
         None
@@ -123,8 +128,9 @@ impl Hands {
         let event = match effect {
             Effect::Resolve { uid, refs } => Event::Resolved(
                 uid,
-                self.references
-                    .resolve(&pool.namespace, &refs)
+                self.context
+                    .references
+                    .resolve(&pool.namespace, &refs, WAITING)
                     .await
                     .map(Arc::new),
             ),
@@ -167,7 +173,10 @@ impl Hands {
                 why,
             } => {
                 let result = match self.agent_on(&pool, &machine, connection) {
-                    Ok(agent) => agent.stop(&run.to_string(), grace, why).await.map(Box::new),
+                    Ok(agent) => agent
+                        .stop(&run.to_string(), grace, why)
+                        .await
+                        .map(|state| Box::new(answered(&agent.account(), state))),
                     Err(error) => Err(error),
                 };
                 Event::Stopped {
@@ -176,8 +185,28 @@ impl Hands {
                     result,
                 }
             }
-            Effect::Collect(order) => {
-                let result = self.collect(&pool, &order).await.map(Box::new);
+            Effect::Collect(mut order) => {
+                // While any Provider is held nothing is deleted from the store: all share it.
+                order.give_up &= !self.context.holds.any();
+                let mut result = self.collect(&pool, &order).await;
+                if let Err(CollectError::Full(_) | CollectError::Quota(_)) = &result
+                    && !self.context.holds.any()
+                {
+                    let Context { client, store, .. } = &self.context;
+                    if self.reclaim.of(client, store, &pool.namespace).await {
+                        result = self.collect(&pool, &order).await;
+                    }
+                }
+                if let Err(CollectError::Full(_) | CollectError::Quota(_)) = &result {
+                    let since = self.waits_since(&order.run).await;
+                    if event_tx
+                        .send(Event::Held(order.run.clone(), since))
+                        .await
+                        .is_err()
+                    {
+                        return;
+                    }
+                }
                 Event::Collected(order.run, result)
             }
             Effect::Recall(run) => {
@@ -185,8 +214,13 @@ impl Hands {
                 let result = collect::recall(store, &run, metrics).await;
                 Event::Recalled(run, result.map(|found| found.map(Box::new)))
             }
-            Effect::CopyLog { run, machine } => {
-                self.copy_log(&pool, &run, &machine).await;
+            Effect::RecallTask { uid, after } => {
+                let Context { store, metrics, .. } = &self.context;
+                let result = collect::recall_later(store, &uid, after, metrics).await;
+                Event::TaskRecalled(uid, result)
+            }
+            Effect::CopyLog { run, machine, limit } => {
+                self.copy_log(&pool, &run, &machine, limit).await;
                 Event::LogCopied(run)
             }
             Effect::Forget { machine, runs } => {
@@ -198,6 +232,10 @@ impl Hands {
                 Event::Forgotten { runs, result }
             }
             Effect::DeleteStored(uid) => {
+                if self.context.holds.any() {
+                    // Whether it is gone for good is not known; the hourly sweep finds it then.
+                    return;
+                }
                 if let Err(error) = self.context.store.delete_task(&uid).await {
                     // The store's hourly sweep finds it again.
                     tracing::warn!(%uid, %error, "logs and results of a deleted Task stay for now");
@@ -209,7 +247,7 @@ impl Hands {
             | Effect::RunEnded(_)
             | Effect::Publish { .. }
             | Effect::Expire { .. }
-            | Effect::Abdicate => return,
+            | Effect::DoubtLeadership(_) => return,
         };
         // A dispatcher that ended needs no events any more.
         let _ = event_tx.send(event).await;
@@ -258,7 +296,7 @@ impl Hands {
         }
     }
 
-    /// Past every cache: what is not in here is gone.
+    /// A fresh list, without any cache: an object that is not in it is gone.
     async fn list_machines(&self, pool: &Key) -> Result<Vec<Place>, String> {
         let api: Api<Machine> = Api::namespaced(self.context.client.clone(), &pool.namespace);
         let params = ListParams::default().fields(&format!("spec.pool={}", pool.name));
@@ -266,6 +304,7 @@ impl Hands {
             Ok(Ok(list)) => Ok(list
                 .items
                 .iter()
+                .filter(|machine| self.context.is_ours(&machine.spec))
                 .map(|machine| Place {
                     slot: machine.spec.slot,
                     attempt: machine.spec.attempt,
@@ -294,12 +333,23 @@ impl Hands {
         while let Some(fact) = facts.next().await {
             let fact = fact?;
             if let Some(fact::Fact::Reclaim(reclaim)) = fact.fact {
-                // It is the Machine's matter; what that leads to is shown as another view.
+                // That is the Machine's matter; its consequences are shown as another view.
                 let key = MachineKey::new(pool.namespace.as_str(), machine);
                 self.context.sessions.reclaimed(&key, reclaim);
                 continue;
             }
-            for event in told(place, connection, fact) {
+            for event in told(fact) {
+                let event = match event {
+                    // The stream is not read on until there is room for this fact.
+                    Some(fact) => {
+                        let Some(told) = weighed(&account, fact).await else {
+                            let full = "there is no room for what the machines of its namespace tell";
+                            return Err(AgentError::Busy(full.to_owned()));
+                        };
+                        Event::Fact(place, Box::new(told))
+                    }
+                    None => Event::Replayed { place, connection },
+                };
                 if event_tx.send(event).await.is_err() {
                     return Ok(());
                 }
@@ -308,11 +358,7 @@ impl Hands {
         Ok(())
     }
 
-    async fn start(
-        &self,
-        pool: &Key,
-        order: &StartOrder,
-    ) -> Result<skyward_remote::protocol::RunState, StartError> {
+    async fn start(&self, pool: &Key, order: &StartOrder) -> Result<Told<RunState>, StartError> {
         let task = match &order.task {
             Some(task) => task.clone(),
             None => self
@@ -333,8 +379,9 @@ impl Hands {
                 .cloned()
                 .collect();
             Arc::new(
-                self.references
-                    .resolve(&pool.namespace, &refs)
+                self.context
+                    .references
+                    .resolve(&pool.namespace, &refs, WAITING)
                     .await
                     .map_err(StartError::References)?,
             )
@@ -343,69 +390,65 @@ impl Hands {
         let agent = self
             .agent_on(pool, &order.machine, order.connection)
             .map_err(StartError::Agent)?;
-        agent.start(spec).await.map_err(StartError::Agent)
+        let state = agent.start(spec).await.map_err(StartError::Agent)?;
+        Ok(answered(&agent.account(), state))
     }
 
-    async fn collect(&self, pool: &Key, order: &CollectOrder) -> Result<Collected, CollectError> {
-        let CollectOrder {
-            run: _,
-            machine,
-            finished,
-            gone: _,
-            keep: _,
-            refs,
-            resolved,
-        } = order;
+    async fn collect(&self, pool: &Key, order: &CollectOrder) -> Result<Box<Collected>, CollectError> {
+        let refs = &order.refs;
         let holds_secrets = refs.iter().any(|reference| reference.secret_ref.is_some());
-        let resolved: Option<Arc<Resolved>> = match resolved {
+        let resolved: Option<Arc<Resolved>> = match &order.resolved {
             Some(resolved) => Some(resolved.clone()),
             None if !holds_secrets => Some(Arc::default()),
             None => self
+                .context
                 .references
-                .resolve(&pool.namespace, refs)
+                .resolve(&pool.namespace, refs, WAITING)
                 .await
                 .ok()
                 .map(Arc::new),
         };
         let secrets = resolved.as_ref().map(|resolved| resolved.secrets.as_slice());
-        // What the fact carries itself waits for nobody.
-        let permit = if is_complete(finished) {
-            None
-        } else {
-            self.collects.acquire().await.ok()
-        };
-        let agent = self.agent(pool, machine);
         let Context { store, metrics, .. } = &self.context;
-        let collected = collect::collect(store, agent.as_deref(), order, secrets, metrics).await;
-        drop(permit);
-        collected
+        let agent = || Some(Arc::new(self.agent(pool, &order.machine)?) as AnyReader);
+        collect::collect_in_turns(&self.collects, pool, store, agent, order, secrets, metrics).await
     }
 
-    async fn copy_log(&self, pool: &Key, run: &RunId, machine: &str) {
-        let Ok(_permit) = self.copies.acquire().await else {
-            return;
-        };
+    /// Since when the log and result of a run wait for room, also under an earlier leader.
+    async fn waits_since(&self, run: &RunId) -> Timestamp {
+        let (store, id) = (&self.context.store, run.to_string());
+        let known = store.waits_since(&run.uid, &id, SystemTime::now());
+        match timeout(DEADLINE, known).await {
+            Ok(Ok(since)) => Timestamp::try_from(since).unwrap_or_else(|_| now()),
+            // Then the wait is as long as this process knows of it.
+            Ok(Err(_)) | Err(_) => now(),
+        }
+    }
+
+    async fn copy_log(&self, pool: &Key, run: &RunId, machine: &str, limit: u64) {
+        let _turn = self.copies.wait(&pool.namespace, &pool.name).await;
         if let Some(agent) = self.agent(pool, machine) {
-            collect::copy_log(&self.context.store, &*agent, run, &self.context.metrics).await;
+            let Context { store, metrics, .. } = &self.context;
+            store.charge(&run.uid, &pool.namespace);
+            collect::copy_log(store, &agent, run, limit, metrics).await;
         }
     }
 }
 
-/// What an agent's fact is to a dispatcher. The end of the recorded ones also names runs that
-/// the agent has promised to start, of which no fact tells yet.
-fn told(place: Place, connection: u64, fact: Fact) -> Vec<Event> {
+/// What an agent's fact is to a dispatcher; `None`: all recorded facts were told. The end of the
+/// recorded facts also names runs that the agent has promised to start and no fact tells of yet.
+fn told(fact: Fact) -> Vec<Option<Fact>> {
     let Some(fact::Fact::Replayed(replayed)) = fact.fact else {
-        return vec![Event::Fact(place, Box::new(fact))];
+        return vec![Some(fact)];
     };
     let accepted = replayed.accepted.into_iter().map(|run_id| {
-        let promised = Fact {
+        Some(Fact {
             run_id,
             fact: Some(fact::Fact::Started(Started::default())),
             ..Fact::default()
-        };
-        Event::Fact(place, Box::new(promised))
+        })
     });
-    accepted.chain([Event::Replayed { place, connection }]).collect()
+    accepted.chain([None]).collect()
 }
 
 /// The clock, in one place.
@@ -421,16 +464,17 @@ mod tests {
 
     #[test]
     fn promised_runs_are_told_before_the_end_of_the_replay() {
-        let place = Place { slot: 1, attempt: 2 };
         let mark = Fact {
             fact: Some(fact::Fact::Replayed(Replayed {
                 accepted: vec!["uid-1-0".into()],
             })),
             ..Fact::default()
         };
-        let events = told(place, 7, mark);
-        assert!(matches!(&events[0], Event::Fact(_, fact) if fact.run_id == "uid-1-0"));
-        assert!(matches!(events[1], Event::Replayed { connection: 7, .. }));
-        assert_eq!(events.len(), 2);
+        let events = told(mark);
+        assert_eq!(
+            events[0].as_ref().map(|fact| fact.run_id.as_str()),
+            Some("uid-1-0")
+        );
+        assert_eq!((events.len(), &events[1]), (2, &None));
     }
 }

@@ -1,15 +1,15 @@
-//! What nobody waits for: ended Tasks are deleted when their time has come, and the store
+//! Work that nobody waits for: ended Tasks are deleted when their time has come, and the store
 //! is swept of Tasks that are gone.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{BTreeMap, HashMap},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use jiff::Timestamp;
 use kube::{
-    Api, Client, ResourceExt,
+    Api, Client,
     api::{DeleteParams, ListParams, Preconditions},
 };
 use skyward_api::{Task, TaskPhase};
@@ -24,23 +24,23 @@ use crate::{
     guard::Guarded,
     metrics::Metrics,
     pool::plan::after,
-    task::{model::Uid, router::PAGE, status},
+    task::{model::Uid, reclaim, router::PAGE, status},
 };
 
-/// Tasks of one page of a list that shows their metadata alone. Annotations may have 256 KiB.
-const METADATA_PAGE: u32 = 100;
 const DEADLINE: Duration = Duration::from_mins(1);
 /// How often the store is swept, and ended Tasks are looked at, which nobody watches.
 const SWEEP: Duration = Duration::from_hours(1);
-/// What is due later is found by a later look; until then it takes no memory.
+/// A Task that is due later is found by a later look; until then it takes no memory.
 const HORIZON: Duration = Duration::from_hours(2);
-/// What is younger may belong to a Task that a list does not show yet.
+/// Younger objects may belong to a Task that a list does not show yet.
 const YOUNG: Duration = Duration::from_mins(10);
 /// Longest sleep while nothing is due.
 const IDLE: Duration = Duration::from_hours(1);
+/// Between two looks at whether proof of a restore would be known.
+const LOOK: Duration = Duration::from_secs(1);
 /// Pause after something that failed.
 const AGAIN: Duration = Duration::from_secs(30);
-/// Pause after somebody changed the Task in between.
+/// Pause after the Task was changed in between.
 const AT_ONCE: Duration = Duration::from_secs(1);
 
 /// An ended Task whose time may have come.
@@ -95,7 +95,7 @@ impl Lines {
 }
 
 impl Expiry {
-    /// from whoever saw a Task end --Due--> to [`expire`].
+    /// from the code that saw a Task end --Due--> to [`expire`].
     pub(crate) fn at(&self, namespace: &str, name: &str, uid: &str, at: Timestamp) {
         self.put(Due {
             at,
@@ -130,7 +130,7 @@ impl Expiry {
     }
 }
 
-/// Deletes ended Tasks when their time has come; begins with those that ended earlier.
+/// Deletes ended Tasks when their time has come; begins with Tasks that ended earlier.
 pub(crate) async fn expire(context: Context, expiry: Expiry) {
     tokio::select! {
         () = async { tokio::join!(find_all_expiring(&context, &expiry), delete_all_due(&context, &expiry)); } => {}
@@ -141,6 +141,11 @@ pub(crate) async fn expire(context: Context, expiry: Expiry) {
 async fn delete_all_due(context: &Context, expiry: &Expiry) {
     loop {
         match expiry.next(Timestamp::now()) {
+            Ok(mut due) if context.holds.any() => {
+                // Nothing is deleted while a restored cluster may have forgotten what it is.
+                due.at = after(Timestamp::now(), AGAIN);
+                expiry.put(due);
+            }
             Ok(mut due) => {
                 let Context {
                     client,
@@ -161,8 +166,8 @@ async fn delete_all_due(context: &Context, expiry: &Expiry) {
     }
 }
 
-/// Those that ended while no controller was there, those whose time is far, and those that were
-/// given one after their end.
+/// Finds Tasks that ended while no controller ran, Tasks whose time is far away, and Tasks that
+/// were given one after their end.
 async fn find_all_expiring(context: &Context, expiry: &Expiry) {
     let mut pause = AGAIN;
     loop {
@@ -172,7 +177,7 @@ async fn find_all_expiring(context: &Context, expiry: &Expiry) {
                 sleep(SWEEP).await;
             }
             Err(error) => {
-                tracing::warn!(%error, "ended Tasks could not be listed, so those with a ttl stay for now; it is tried again");
+                tracing::warn!(%error, "ended Tasks could not be listed, so Tasks with a ttl stay for now; it is tried again");
                 sleep(pause).await;
                 pause = (pause * 2).min(SWEEP);
             }
@@ -184,7 +189,7 @@ async fn find_all_expiring(context: &Context, expiry: &Expiry) {
 fn time_of(task: &Task) -> Option<Timestamp> {
     let ttl = task.spec.ttl_seconds_after_finished?;
     let status = task.status.as_ref()?;
-    // Who writes into a status may begin an ended Task anew.
+    // A user who writes into a status may begin an ended Task anew.
     if !status.phase.is_some_and(TaskPhase::is_finished) {
         return None;
     }
@@ -197,7 +202,7 @@ fn time_of(task: &Task) -> Option<Timestamp> {
 async fn delete(client: &Client, store: &Store, metrics: &Metrics, due: &Due) -> Option<Timestamp> {
     let again = |pause| Some(after(Timestamp::now(), pause));
     let tasks: Api<Guarded<Task>> = Api::namespaced(client.clone(), &due.namespace);
-    // What it was told after its end counts: to stay, for example.
+    // A change after its end counts: to stay, for example.
     let task = match timeout(DEADLINE, tasks.get_opt(&due.name)).await {
         Ok(Ok(task)) => task.and_then(|task| task.0.ok())?,
         Ok(Err(error)) => {
@@ -237,7 +242,7 @@ async fn delete(client: &Client, store: &Store, metrics: &Metrics, due: &Due) ->
     }
 }
 
-/// Looks at all ended Tasks, a page at a time, and keeps a line of those that go soon.
+/// Looks at all ended Tasks, a page at a time, and notes the Tasks that go soon.
 async fn find_expiring(client: &Client, expiry: &Expiry) -> Result<(), String> {
     let api: Api<Guarded<Task>> = Api::all(client.clone());
     for phase in ["Succeeded", "Failed"] {
@@ -277,8 +282,25 @@ pub(crate) async fn sweep(context: Context) {
             () = context.shutdown.cancelled() => return,
             _ = hourly.tick() => {}
         }
+        // A Task that a restored cluster has forgotten is not gone: first it must be known whether
+        // this cluster was restored.
+        while !context.remembers_all() {
+            tokio::select! {
+                () = context.shutdown.cancelled() => return,
+                () = sleep(LOOK) => {}
+            }
+        }
+        if context.holds.any() {
+            continue;
+        }
         let result = tokio::select! {
-            result = sweep_once(&context) => result,
+            result = async {
+                // The sweep tells which namespace to charge for objects of an older version.
+                if let Err(error) = context.store.count().await {
+                    tracing::warn!(%error, "what is in the result store could not all be counted");
+                }
+                sweep_once(&context).await
+            } => result,
             () = context.shutdown.cancelled() => return,
         };
         match result {
@@ -292,7 +314,7 @@ pub(crate) async fn sweep(context: Context) {
 }
 
 async fn sweep_once(context: &Context) -> Result<usize, String> {
-    // The store first: a Task is always older than what is stored of it.
+    // The store first: a Task is always older than its logs and results.
     let stored = context
         .store
         .task_uids()
@@ -301,22 +323,13 @@ async fn sweep_once(context: &Context) -> Result<usize, String> {
     if stored.is_empty() {
         return Ok(0);
     }
-    let api: Api<Task> = Api::all(context.client.clone());
-    let mut there: HashSet<String> = HashSet::new();
-    let mut params = ListParams::default().limit(METADATA_PAGE);
-    loop {
-        let page = timeout(DEADLINE, api.list_metadata(&params))
-            .await
-            .map_err(|_| "the API server does not answer".to_owned())?
-            .map_err(|error| error.to_string())?;
-        there.extend(page.items.iter().filter_map(ResourceExt::uid));
-        match page.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => params.continue_token = Some(token),
-            None => break,
-        }
+    let there = reclaim::uids(&Api::all(context.client.clone())).await?;
+    for (uid, namespace) in there.iter().filter(|(uid, _)| context.store.is_nobodys(uid)) {
+        let adopted = context.store.adopt(uid, namespace).await;
+        adopted.map_err(|error| error.to_string())?;
     }
     let mut deleted = 0;
-    for uid in stored.iter().filter(|uid| !there.contains(*uid)) {
+    for uid in stored.iter().filter(|uid| !there.contains_key(*uid)) {
         let age = context.store.age(uid).await.map_err(|error| error.to_string())?;
         if age.is_some_and(|age| age > YOUNG) {
             context

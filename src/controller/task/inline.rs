@@ -2,9 +2,9 @@
 //! the function gave it. Pure.
 //!
 //! Kubernetes knows whole numbers of 64 bits and floats, each name in an object once, and
-//! whoever reads the Task must not stumble over its nesting. Another value is in the result
+//! a client that reads the Task must not stumble over its nesting. Another value is in the result
 //! store only, byte by byte. (`1.0` passes: it becomes `1`, which is the same number; the
-//! size of the value tells whoever wants the very text to ask the store.)
+//! size of the value tells a client that wants the exact text to ask the store.)
 
 use serde_json::Value;
 

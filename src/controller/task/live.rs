@@ -1,8 +1,8 @@
-//! Where Tasks run at this moment, for those who want to read a log while it is written.
+//! Where Tasks run at this moment, for clients that read a log while it is written.
 //!
 //! A new leader learns it bit by bit: each dispatcher takes up the Tasks of its Pool. Until
-//! all have, "not on a machine" is not known of a Task that nobody has taken up: its log
-//! must not be taken for complete. After that, what is not here is in the store, or not
+//! all have, a Task that no dispatcher has taken up may still be on a machine: its log
+//! must not be taken for complete. After that, a run that is not here is in the store, or not
 //! there yet.
 
 use std::{

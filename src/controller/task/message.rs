@@ -1,10 +1,10 @@
 //! What a dispatcher is told ([`Event`]) and what it wants done ([`Effect`]).
 //!
-//! Effects are complete: whoever carries one out makes no choice, and tells the outcome
+//! Effects are complete: the code that carries one out makes no choice, and tells the outcome
 //! as an event. An outcome may never come (the process ends); every event may therefore
 //! be the first one after a restart.
 
-use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use skyward_api::{
@@ -15,38 +15,21 @@ use skyward_remote::{
     protocol::{Fact, Finished, RunState},
 };
 
+pub(crate) use crate::references::{Resolved, Unresolved};
 use crate::{
     events::EventSpec,
     task::{
         live::LiveRun,
         model::{Entry, MachineView, Peer, Place, PoolView, RunId, Uid},
         status::Why,
+        told::Told,
     },
 };
-
-/// Environment read from Secrets and ConfigMaps.
-#[derive(Clone, Default, PartialEq, Eq)]
-pub(crate) struct Resolved {
-    /// The variables, those of the Task over those of the Pool.
-    pub(crate) env: BTreeMap<String, String>,
-    /// Values that came from Secrets, to be masked where output is shown.
-    pub(crate) secrets: Vec<String>,
-}
-
-impl fmt::Debug for Resolved {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { env, secrets } = self;
-        f.debug_struct("Resolved")
-            .field("env", &env.len())
-            .field("secrets", &secrets.len())
-            .finish()
-    }
-}
 
 /// Why a write of a status did not succeed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum WriteError {
-    /// Somebody changed the object since it was read.
+    /// The object was changed since it was read.
     Conflict,
     /// The object is gone.
     Gone,
@@ -63,10 +46,10 @@ pub(crate) enum StartError {
     Agent(AgentError),
     /// The Task is gone.
     TaskGone,
-    /// What it needs could not be read now.
+    /// Something that it needs could not be read now.
     NotNow(String),
-    /// A Secret or ConfigMap that it needs is not there; for the user.
-    References(String),
+    /// A Secret or ConfigMap that it needs is not there, or too large; for the user.
+    References(Unresolved),
 }
 
 /// Why a run was not collected; it is tried again.
@@ -76,6 +59,10 @@ pub(crate) enum CollectError {
     Machine(String),
     /// The result store has no room.
     Full(String),
+    /// Its namespace holds as much of the result store as it may.
+    Quota(String),
+    /// It is larger than anything that is stored.
+    TooLarge(String),
     /// The result store does not do its work.
     Store(String),
 }
@@ -84,9 +71,10 @@ impl CollectError {
     /// For the user.
     pub(crate) fn why(&self) -> Why {
         let (reason, what) = match self {
-            Self::Machine(what) => (reason::WAITING_FOR_MACHINE, what),
+            Self::Machine(what) => (reason::OUTPUT_NOT_READ, what),
             Self::Full(what) => (reason::RESULT_STORE_FULL, what),
-            Self::Store(what) => (reason::RESULT_STORE_UNAVAILABLE, what),
+            Self::Quota(what) => (reason::STORE_QUOTA_EXCEEDED, what),
+            Self::Store(what) | Self::TooLarge(what) => (reason::RESULT_STORE_UNAVAILABLE, what),
         };
         Why::new(
             reason,
@@ -99,12 +87,16 @@ impl CollectError {
 
 impl fmt::Display for CollectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Self::Machine(what) | Self::Full(what) | Self::Store(what)) = self;
+        let (Self::Machine(what)
+        | Self::Full(what)
+        | Self::Quota(what)
+        | Self::TooLarge(what)
+        | Self::Store(what)) = self;
         f.write_str(what)
     }
 }
 
-/// What is left of a run once its log and result are in the store.
+/// The summary of a run once its log and result are in the store.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Collected {
     /// What the Task's status shows of it (rank, machine and attempt are filled in later).
@@ -129,8 +121,10 @@ pub(crate) enum Event {
         /// Its machines, deleting ones too.
         machines: Vec<MachineView>,
     },
+    /// What is known of this cluster's own memory.
+    Memory(Memory),
     /// Answer to [`Effect::Resolve`]; the error is for the user.
-    Resolved(Uid, Result<Arc<Resolved>, String>),
+    Resolved(Uid, Result<Arc<Resolved>, Unresolved>),
     /// Answer to [`Effect::Write`].
     Written {
         /// Of which Task.
@@ -151,7 +145,7 @@ pub(crate) enum Event {
         /// Over which connection.
         connection: u64,
         /// What the agent said.
-        result: Result<Box<RunState>, StartError>,
+        result: Result<Box<Told<RunState>>, StartError>,
     },
     /// Answer to [`Effect::Stop`].
     Stopped {
@@ -160,7 +154,7 @@ pub(crate) enum Event {
         /// Over which connection.
         connection: u64,
         /// What the agent said.
-        result: Result<Box<RunState>, AgentError>,
+        result: Result<Box<Told<RunState>>, AgentError>,
     },
     /// Answer to [`Effect::Forget`].
     Forgotten {
@@ -170,7 +164,7 @@ pub(crate) enum Event {
         result: Result<(), AgentError>,
     },
     /// An agent reports.
-    Fact(Place, Box<Fact>),
+    Fact(Place, Box<Told<Fact>>),
     /// An agent has told every fact that it had when it was asked.
     Replayed {
         /// Of which machine.
@@ -187,12 +181,40 @@ pub(crate) enum Event {
     },
     /// Answer to [`Effect::Collect`]; the error is why it must be tried again.
     Collected(RunId, Result<Box<Collected>, CollectError>),
+    /// The log and result of a run have waited for room in the store since then; told before the
+    /// answer to [`Effect::Collect`] that says why.
+    Held(RunId, Timestamp),
     /// Answer to [`Effect::Recall`]: `None` = the store knows nothing of its end.
     Recalled(RunId, Result<Option<Box<Collected>>, CollectError>),
+    /// Answer to [`Effect::RecallTask`].
+    TaskRecalled(Uid, Result<Remembered, CollectError>),
     /// Answer to [`Effect::CopyLog`].
     LogCopied(RunId),
+    /// A moment has passed since a Task came.
+    Newcomers,
     /// Time has passed.
     Tick,
+}
+
+/// What is known of this cluster's own memory: whether it is older than its machines, as after
+/// a restore from a backup.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Memory {
+    /// Not known yet: runs that no Task claims are left alone.
+    Unproved,
+    /// It is older: nothing is started, stopped, forgotten or given up.
+    Held,
+    /// Nothing says that it is older.
+    Whole,
+}
+
+/// What the store has of attempts that a Task's status does not know.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Remembered {
+    /// The newest attempt of which something is stored; 0 = none.
+    pub(crate) newest: u32,
+    /// The outcome of the newest attempt that was not interrupted or stopped, with its number.
+    pub(crate) outcome: Option<(u32, Box<Collected>)>,
 }
 
 /// Something to be done.
@@ -202,7 +224,7 @@ pub(crate) enum Effect {
     Resolve {
         /// For which Task.
         uid: Uid,
-        /// Those of the Pool, then those of the Task.
+        /// The references of the Pool, then the references of the Task.
         refs: Vec<EnvFrom>,
     },
     /// Write a Task's status, if nobody changed the object meanwhile.
@@ -236,7 +258,7 @@ pub(crate) enum Effect {
         /// Over which connection.
         connection: u64,
     },
-    /// Start a run, or learn what became of it.
+    /// Start a run, or learn its state.
     Start(Box<StartOrder>),
     /// Stop a run.
     Stop {
@@ -251,16 +273,25 @@ pub(crate) enum Effect {
         /// For the record.
         why: &'static str,
     },
-    /// Bring what is left of a run's log, and its result, into the store.
+    /// Bring the rest of a run's log, and its result, into the store.
     Collect(Box<CollectOrder>),
     /// Ask the store what an earlier leader collected of a run.
     Recall(RunId),
+    /// Ask the store what it has of attempts of a Task that its status does not know.
+    RecallTask {
+        /// Which Task.
+        uid: Uid,
+        /// The last attempt that its status knows.
+        after: u32,
+    },
     /// Copy what a run has printed so far.
     CopyLog {
         /// Which run.
         run: RunId,
         /// Where.
         machine: Arc<str>,
+        /// Bytes of it that are stored while it runs.
+        limit: u64,
     },
     /// Let the agent delete these runs.
     Forget {
@@ -295,8 +326,8 @@ pub(crate) enum Effect {
     Entered(skyward_api::TaskPhase),
     /// A run ended so (for the metrics).
     RunEnded(&'static str),
-    /// A newer leader commands the agents: this process must not act any more.
-    Abdicate,
+    /// The agent of this machine refuses our epoch: whether we lead still is to be asked.
+    DoubtLeadership(Arc<str>),
 }
 
 /// All that starting a run needs.
@@ -325,13 +356,18 @@ pub(crate) struct CollectOrder {
     pub(crate) run: RunId,
     pub(crate) machine: Arc<str>,
     pub(crate) finished: Arc<Finished>,
-    /// Its machine is gone: what there is now is all there will be.
+    /// Its machine is gone: no more of its log and result will come.
     pub(crate) gone: bool,
     /// Its end is stored as well: the Task cannot record it yet.
     pub(crate) keep: bool,
-    /// What may hold Secrets to be masked.
+    /// It has waited for room long enough: parts that do not fit are given up.
+    pub(crate) give_up: bool,
+    /// Its machine, which is connected, has not given it for long enough: parts that cannot be
+    /// read now are given up.
+    pub(crate) unreadable: bool,
+    /// References that may name Secrets, whose values are masked.
     pub(crate) refs: Vec<EnvFrom>,
-    /// Those Secrets, if they were read for this attempt.
+    /// Their environment, if it was read for this attempt.
     pub(crate) resolved: Option<Arc<Resolved>>,
 }
 

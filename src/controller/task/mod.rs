@@ -7,27 +7,33 @@
 //! ```
 //!
 //! Begin reading at `dispatcher/mod.rs`: a state machine without I/O, whose tests drop it
-//! at any moment and build it anew. `placement.rs` decides who gets which machine,
+//! at any moment and build it anew. `placement.rs` decides which Task gets which machine,
 //! `status.rs` what users see. `actor.rs` feeds a dispatcher and `hands.rs` carries its
-//! effects out; `router.rs` watches Tasks and knows all dispatchers; `collect.rs` copies
-//! logs and results, `inline.rs` decides which values a status shows; `housekeeping.rs` deletes what has had its time.
+//! effects out; `router.rs` watches Tasks, knows all dispatchers and waits for
+//! none of them (`inbox.rs`); `collect.rs` copies logs and results, in turns (`remote/turns.rs`) of some
+//! length (`pace.rs`), `inline.rs` decides which values a status shows; `housekeeping.rs` deletes
+//! what has had its time.
 
 pub mod live;
 pub(crate) mod model;
 
 mod actor;
+mod arguments;
 mod collect;
 mod dispatcher;
 mod environment;
 mod hands;
 mod housekeeping;
+mod inbox;
 mod inline;
 mod message;
+mod pace;
 mod placement;
-mod references;
+mod reclaim;
 mod router;
 mod status;
 mod tail;
+mod told;
 
 use crate::context::Context;
 
@@ -48,5 +54,9 @@ pub async fn run(context: Context) {
     }
     let expiry = housekeeping::Expiry::default();
     let hands = hands::Hands::new(context.clone(), expiry.clone());
-    futures::future::join(router::run(hands, changes), housekeeping::run(context, expiry)).await;
+    let panics = &context.panics;
+    let housekeeping = panics.keep("housekeeping", || {
+        housekeeping::run(context.clone(), expiry.clone())
+    });
+    futures::future::join(router::run(hands, changes), housekeeping).await;
 }

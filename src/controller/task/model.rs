@@ -1,6 +1,6 @@
 //! What a dispatcher knows: slim forms of Tasks, the Pool and its Machines.
 //!
-//! Objects are kept only while they matter and without what nobody asks for again: a
+//! Objects are kept only while they matter and without fields that nobody asks for again: a
 //! Task's source is read back from the answer to the placement write.
 
 use std::{fmt, net::IpAddr, sync::Arc, time::Duration};
@@ -79,13 +79,13 @@ impl fmt::Display for RunId {
 
 /// Time between SIGTERM and SIGKILL where a Task does not say.
 pub(crate) const GRACE: Duration = Duration::from_secs(30);
-/// What Tasks have when their Pool goes, where the Pool does not say.
+/// The grace of Tasks when their Pool is deleted, where the Pool does not say.
 pub(crate) const SHUTDOWN: Duration = Duration::from_mins(2);
 /// Retries after a lost machine where neither Task nor Pool say.
 pub(crate) const RETRIES: u32 = 3;
-/// What collecting the end of a run takes, before its machine is taken away.
+/// Time for collecting the end of a run before its machine is taken away.
 const LAST_WORDS: Duration = Duration::from_secs(3);
-/// What a run has at least.
+/// The least grace of a run.
 const LEAST_GRACE: Duration = Duration::from_secs(1);
 
 /// An active Task, slim.
@@ -112,7 +112,7 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// The slim form; `None` when the API server left out what it never leaves out.
+    /// The slim form; `None` when the API server left out a field that it never leaves out.
     pub(crate) fn of(task: &Task) -> Option<Self> {
         let metadata = &task.metadata;
         let spec = &task.spec;
@@ -167,6 +167,8 @@ pub(crate) struct PoolView {
     pub(crate) concurrency: u32,
     pub(crate) shutdown: Duration,
     pub(crate) retries: u32,
+    /// Bytes of the log of one run that are kept.
+    pub(crate) log_limit: u64,
     /// Reason and message of its condition Ready while that is not True.
     pub(crate) not_ready: Option<(String, String)>,
     pub(crate) env: Vec<EnvVar>,
@@ -194,7 +196,7 @@ pub(crate) fn off(pool: &Pool) -> Option<&'static str> {
 }
 
 impl PoolView {
-    /// From the object; `None` when the API server left out what it never leaves out.
+    /// From the object; `None` when the API server left out a field that it never leaves out.
     pub(crate) fn of(pool: &Pool) -> Option<Self> {
         let spec = &pool.spec;
         let image = spec.image.clone().unwrap_or_default();
@@ -220,6 +222,7 @@ impl PoolView {
                 SHUTDOWN,
             ),
             retries: spec.retry_on_interruption.unwrap_or(RETRIES),
+            log_limit: spec.log_limit(),
             not_ready: ready
                 .filter(|condition| condition.status != "True")
                 .map(|condition| (condition.reason.clone(), condition.message.clone())),
@@ -280,6 +283,11 @@ pub(crate) struct MachineView {
     pub(crate) public_address: Option<String>,
     /// What it has: machines of one Pool differ in that.
     pub(crate) accelerator: Option<OfferedAccelerator>,
+    /// Why it was killed as a whole, if that was for want of memory: it comes back no more, and
+    /// what ran on it would meet the same end elsewhere.
+    pub(crate) out_of_memory: Option<Arc<str>>,
+    /// What it costs in an hour, in dollars.
+    pub(crate) hourly_price: String,
     /// The connection to its agent.
     pub(crate) connection: Option<u64>,
 }
@@ -296,6 +304,7 @@ impl MachineView {
         let phase = status.and_then(|status| status.phase).unwrap_or_default();
         // The one that SSH dials. Where a cloud has no private ones, it is the only one.
         let dialled = status.map_or("", |status| &status.address);
+        let stalled = status.and_then(|status| condition::find(&status.conditions, condition::STALLED));
         let private = status.map_or("", |status| &status.private_address);
         let address = if private.is_empty() { dialled } else { private };
         Some(Self {
@@ -315,6 +324,10 @@ impl MachineView {
             address: address.to_owned(),
             public_address: is_public(dialled).then(|| dialled.to_owned()),
             accelerator: template::accelerator(&machine.spec),
+            out_of_memory: stalled
+                .filter(|stalled| stalled.reason == reason::OUT_OF_MEMORY)
+                .map(|stalled| stalled.message.as_str().into()),
+            hourly_price: machine.spec.hourly_price.clone(),
             connection,
         })
     }
@@ -433,6 +446,20 @@ mod tests {
             (peer.address.as_str(), peer.public_address.as_deref()),
             (address, public)
         );
+    }
+
+    #[test]
+    fn a_machine_that_was_killed_for_want_of_memory_says_so() {
+        let stalled = |reason: &str| {
+            let condition = json!({
+                "type": "Stalled", "status": "True", "reason": reason, "message": "more memoryGB",
+                "lastTransitionTime": "2026-01-01T00:00:00Z"
+            });
+            let status = json!({ "phase": "Failed", "conditions": [condition] });
+            view(json!({ "name": "m" }), json!({}), status).out_of_memory
+        };
+        assert_eq!(stalled(reason::OUT_OF_MEMORY).as_deref(), Some("more memoryGB"));
+        assert_eq!(stalled(reason::MACHINE_LOST), None);
     }
 
     #[test]

@@ -84,7 +84,7 @@ impl Planner {
         }
     }
 
-    /// Keeps the room of somebody who is about to be placed.
+    /// Keeps the room of a Task that is about to be placed.
     pub(crate) fn hold(&mut self, placement: Placement) {
         let last = self.last;
         let _ = self.place(placement);
@@ -136,7 +136,7 @@ impl Planner {
             return Err(Wait::OutOfRange);
         }
         // Not before the Pool has its minimum: while it comes up, the lowest slot may be the
-        // last to be Ready, and the head would be whoever was first.
+        // last to be Ready, and the head would be whichever machine was first.
         let ready = self.rooms.len() as u32;
         let wanted = self.min.max(rank + 1);
         let few = Wait::FewMachines { ready, wanted };

@@ -1,5 +1,7 @@
-//! The watch of active Tasks, and who gets what it shows: one dispatcher for each Pool,
-//! also for Pools without Tasks, so that the Board knows that they have none.
+//! The watch of active Tasks, and the receivers of its events: one dispatcher for each Pool,
+//! also for Pools without Tasks, so that the Board knows that they have none. A dispatcher
+//! that panicked is replaced by a new one after a pause; all Tasks are listed again then, and
+//! the new one takes up those of its Pool from what is recorded.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -7,13 +9,17 @@ use std::{
     time::Duration,
 };
 
-use futures::StreamExt;
+use futures::{StreamExt, stream::BoxStream};
+use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{
-    Api,
+    Api, Resource as _,
     runtime::{WatchStreamExt, reflector::ObjectRef, watcher},
 };
 use skyward_api::Task;
-use tokio::time::MissedTickBehavior;
+use tokio::{
+    sync::Notify,
+    time::{Instant, MissedTickBehavior, sleep_until},
+};
 
 use crate::{
     board::Key,
@@ -21,14 +27,13 @@ use crate::{
     task::{
         actor::Handle,
         hands::Hands,
-        message::Event,
         model::{Entry, Uid},
     },
     wake::{Changed, Wakeups},
 };
 
-/// Whole Tasks of one page of a list. Each may have more than a MiB, whoever made it, and a
-/// page is in memory twice while it is read.
+/// Whole Tasks of one page of a list. Any user may make a Task of more than a MiB, and a page is
+/// in memory twice while it is read.
 pub(crate) const PAGE: u32 = 50;
 /// Tasks that have not ended.
 const ACTIVE: &str = "status.phase!=Succeeded,status.phase!=Failed";
@@ -39,45 +44,42 @@ fn active() -> watcher::Config {
     watcher::Config::default().fields(ACTIVE).page_size(PAGE)
 }
 
+type Watch = BoxStream<'static, watcher::Result<watcher::Event<Guarded<Task>>>>;
+
 /// Routes until shutdown.
 pub(crate) async fn run(hands: Arc<Hands>, changes: Arc<Wakeups<Changed>>) {
     let context = hands.context.clone();
     let api: Api<Guarded<Task>> = Api::all(context.client.clone());
-    let mut watch = watcher(api, active()).default_backoff().boxed();
-    let mut router = Router {
-        hands,
-        dispatchers: HashMap::new(),
-        index: HashMap::new(),
-        listing: None,
-        synced: false,
-    };
+    let begin = || -> Watch { watcher(api.clone(), active()).default_backoff().boxed() };
+    let mut watch = begin();
+    let mut router = Router::new(hands);
     for pool in context.caches.pools.state() {
         if let (Some(namespace), Some(name)) = (&pool.metadata.namespace, &pool.metadata.name) {
-            router.dispatcher(&Key::new(namespace, name)).await;
+            router.dispatcher(&Key::new(namespace, name));
         }
     }
     let mut prune = tokio::time::interval(PRUNE);
     prune.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
+        let (breaks, rested) = (router.breaks.clone(), router.rested());
         tokio::select! {
             () = context.shutdown.cancelled() => break,
             event = watch.next() => match event {
-                Some(Ok(event)) => router.on_watch(event).await,
+                Some(Ok(event)) => router.on_watch(event),
                 Some(Err(error)) => tracing::warn!(%error, "the watch of Tasks is interrupted"),
                 None => break,
             },
             change = changes.next() => match change {
-                Changed::Pool(key) | Changed::Machine { pool: key, .. } => router.on_changed(&key).await,
+                Changed::Pool(key) | Changed::Machine { pool: key, .. } => router.on_changed(&key),
                 Changed::Provider(_) | Changed::Offers(_) => {}
             },
-            _ = prune.tick() => {
-                if let Some((pool, _)) = router.dispatchers.iter().find(|(_, handle)| handle.has_died()) {
-                    // Its Tasks would wait for ever; a new process finds all that it knew.
-                    tracing::error!(%pool, "a dispatcher broke; the process ends and starts again");
-                    break;
-                }
-                router.prune().await;
+            () = breaks.notified() => router.on_broken(),
+            () = sleep_until(rested.unwrap_or_else(Instant::now)), if rested.is_some() => {
+                router.on_rested();
+                // Its predecessor's knowledge of the Tasks is gone.
+                watch = begin();
             }
+            _ = prune.tick() => router.prune().await,
         }
     }
     for (_, dispatcher) in router.dispatchers {
@@ -93,35 +95,105 @@ struct Router {
     /// Tasks of the list under way.
     listing: Option<HashSet<Uid>>,
     synced: bool,
+    /// Told when a dispatcher panics.
+    breaks: Arc<Notify>,
+    /// Pools whose dispatcher panicked, and when there is a new one.
+    resting: HashMap<Key, Instant>,
+    /// Pools whose new dispatcher has not been told of all its Tasks yet.
+    unlisted: HashSet<Key>,
 }
 
 impl Router {
-    async fn dispatcher(&mut self, key: &Key) -> &Handle {
+    fn new(hands: Arc<Hands>) -> Self {
+        Self {
+            hands,
+            dispatchers: HashMap::new(),
+            index: HashMap::new(),
+            listing: None,
+            synced: false,
+            breaks: Arc::default(),
+            resting: HashMap::new(),
+            unlisted: HashSet::new(),
+        }
+    }
+
+    /// The Pool's dispatcher, made if it must be; none while it is left alone.
+    fn dispatcher(&mut self, key: &Key) -> Option<&Handle> {
+        if self.resting.contains_key(key) {
+            return None;
+        }
         if !self.dispatchers.contains_key(key) {
-            let handle = Handle::start(key.clone(), self.hands.clone());
-            if self.synced {
-                // A dispatcher that ended already is being shut down.
-                let _ = handle.task_tx.send(Event::Synced).await;
+            let handle = Handle::start(key.clone(), self.hands.clone(), self.breaks.clone());
+            if self.synced && !self.unlisted.contains(key) {
+                handle.inbox.synced();
             }
             self.dispatchers.insert(key.clone(), handle);
         }
-        &self.dispatchers[key]
+        self.dispatchers.get(key)
     }
 
-    async fn on_watch(&mut self, event: watcher::Event<Guarded<Task>>) {
+    /// Takes dispatchers away that panicked; nobody knows how idle their machines are.
+    fn on_broken(&mut self) {
+        let context = &self.hands.context;
+        self.dispatchers.retain(|key, handle| {
+            let Some(panicked) = handle.broken() else {
+                return true;
+            };
+            context.board.forget(key);
+            let reference = ObjectRef::new(&key.name).within(&key.namespace);
+            let pool = context.caches.pools.get(&reference);
+            let about = pool.map_or_else(
+                || ObjectReference {
+                    kind: Some("Pool".to_owned()),
+                    namespace: Some(key.namespace.clone()),
+                    name: Some(key.name.clone()),
+                    ..ObjectReference::default()
+                },
+                |pool| pool.object_ref(&()),
+            );
+            let broken = context.panics.met("dispatcher", &about, panicked);
+            self.resting.insert(key.clone(), Instant::now() + broken.rest);
+            self.unlisted.remove(key);
+            false
+        });
+    }
+
+    /// When the next Pool gets a new dispatcher.
+    fn rested(&self) -> Option<Instant> {
+        self.resting.values().min().copied()
+    }
+
+    /// Starts new dispatchers where their time has come. They learn all their Tasks from the
+    /// list that is begun now, and until its end that they do not know all of them.
+    fn on_rested(&mut self) {
+        let now = Instant::now();
+        let due: Vec<Key> = self
+            .resting
+            .iter()
+            .filter(|(_, at)| **at <= now)
+            .map(|(key, _)| key.clone())
+            .collect();
+        for key in due {
+            self.resting.remove(&key);
+            self.unlisted.insert(key.clone());
+            self.dispatcher(&key);
+        }
+    }
+
+    fn on_watch(&mut self, event: watcher::Event<Guarded<Task>>) {
         match event {
             watcher::Event::Init => self.listing = Some(HashSet::new()),
-            watcher::Event::InitApply(task) | watcher::Event::Apply(task) => self.on_task(task).await,
-            watcher::Event::InitDone => self.on_listed().await,
+            watcher::Event::InitApply(task) | watcher::Event::Apply(task) => self.on_task(task),
+            watcher::Event::InitDone => self.on_listed(),
             watcher::Event::Delete(task) => {
                 if let Some(uid) = uid_of(&task) {
-                    self.on_left(&uid).await;
+                    self.on_left(&uid);
                 }
             }
         }
     }
 
-    async fn on_task(&mut self, task: Guarded<Task>) {
+    fn on_task(&mut self, task: Guarded<Task>) {
         let entry = match &task.0 {
             Ok(task) => Entry::of(task),
             Err(invalid) => {
@@ -144,24 +216,23 @@ impl Router {
             listing.insert(entry.uid.clone());
         }
         self.index.insert(entry.uid.clone(), key.clone());
-        let _ = self
-            .dispatcher(&key)
-            .await
-            .task_tx
-            .send(Event::Task(Box::new(entry)))
-            .await;
-    }
-
-    async fn on_left(&mut self, uid: &Uid) {
-        if let Some(key) = self.index.remove(uid)
-            && let Some(dispatcher) = self.dispatchers.get(&key)
-        {
-            let _ = dispatcher.task_tx.send(Event::Left(uid.clone())).await;
+        if let Some(dispatcher) = self.dispatcher(&key) {
+            dispatcher.inbox.task(entry);
         }
     }
 
-    /// The list is complete: what it does not show left while nobody watched.
-    async fn on_listed(&mut self) {
+    fn on_left(&mut self, uid: &Uid) {
+        let Some(key) = self.index.remove(uid) else {
+            return;
+        };
+        match self.dispatchers.get(&key) {
+            Some(dispatcher) => dispatcher.inbox.left(uid),
+            None => self.hands.context.live.set(uid, Vec::new()),
+        }
+    }
+
+    /// The list is complete: Tasks that it does not show left while nobody watched.
+    fn on_listed(&mut self) {
         if let Some(listed) = self.listing.take() {
             let left: Vec<Uid> = self
                 .index
@@ -170,22 +241,25 @@ impl Router {
                 .cloned()
                 .collect();
             for uid in left {
-                self.on_left(&uid).await;
+                self.on_left(&uid);
             }
         }
         if !self.synced {
             self.synced = true;
             let pools = self.dispatchers.keys().cloned();
             self.hands.context.live.listed(pools);
-            for dispatcher in self.dispatchers.values() {
-                let _ = dispatcher.task_tx.send(Event::Synced).await;
+            self.unlisted = self.dispatchers.keys().cloned().collect();
+        }
+        for key in std::mem::take(&mut self.unlisted) {
+            if let Some(dispatcher) = self.dispatchers.get(&key) {
+                dispatcher.inbox.synced();
             }
         }
     }
 
-    async fn on_changed(&mut self, key: &Key) {
+    fn on_changed(&mut self, key: &Key) {
         if self.exists(key) {
-            self.dispatcher(key).await;
+            self.dispatcher(key);
         }
         if let Some(dispatcher) = self.dispatchers.get(key) {
             dispatcher.changed.notify_one();

@@ -88,10 +88,12 @@ pub(crate) fn placed(
 pub(crate) struct Why {
     /// One of the reasons of the condition Scheduled.
     pub(crate) reason: &'static str,
-    /// What else makes it another reason, such as the Pool's.
+    /// Another detail that makes it a different reason, such as the Pool's reason.
     pub(crate) detail: String,
     /// For the user.
     pub(crate) message: String,
+    /// How many Tasks come first, where the message counts them.
+    pub(crate) before: Option<u32>,
 }
 
 impl Why {
@@ -101,6 +103,7 @@ impl Why {
             reason,
             detail: String::new(),
             message: message.into(),
+            before: None,
         }
     }
 
@@ -156,11 +159,11 @@ pub(crate) fn running(entry: &Entry, held_up: Option<&Why>, now: Timestamp) -> T
 
 /// A rank of an attempt that ended, or was never heard of again.
 pub(crate) struct Rank<'a> {
-    /// Its place.
-    pub(crate) place: Place,
+    /// Its place, where that is known.
+    pub(crate) place: Option<Place>,
     /// Name of its machine.
     pub(crate) machine: &'a str,
-    /// What is left of it.
+    /// The summary of the run.
     pub(crate) collected: Option<&'a Collected>,
 }
 
@@ -248,9 +251,15 @@ pub(crate) fn ended(
             draft.message.clone(),
         ));
     }
+    drafts.push(Draft::new(
+        condition::FINISHED,
+        true,
+        draft.reason,
+        draft.message.clone(),
+    ));
     drafts.push(draft);
-    // Of all ranks, not only of those that are shown. A machine whose clock is wrong may say
-    // what cannot be.
+    // Of all ranks, not only of the ranks that are shown. A machine whose clock is wrong may say
+    // times that cannot be.
     let finished_at = results
         .iter()
         .filter_map(|(_, result)| result.finished_at.as_ref())
@@ -274,7 +283,10 @@ pub(crate) fn ended(
         } else {
             format!("{ended}/{}", ranks.len())
         },
-        placed: ranks.iter().map(|run| run.place.to_string()).collect(),
+        placed: ranks
+            .iter()
+            .filter_map(|run| run.place.map(|place| place.to_string()))
+            .collect(),
         started_at: started_at.map(Time),
         finished_at: Some(Time(finished_at)),
         duration: started_at.map_or_else(String::new, |start| in_words(start, finished_at)),
@@ -297,7 +309,7 @@ pub(crate) fn recorded_end(status: &TaskStatus) -> Option<Timestamp> {
         .filter_map(|type_| condition::find(&status.conditions, type_))
         .map(at)
         .max()
-        // Whoever ended it by hand may have left out the one or the other.
+        // A person who ended it by hand may have left out the one or the other.
         .or_else(|| status.finished_at.as_ref().map(|time| time.0))
         .or_else(|| status.conditions.iter().map(at).max())
 }
@@ -305,7 +317,7 @@ pub(crate) fn recorded_end(status: &TaskStatus) -> Option<Timestamp> {
 /// An end that could not be written for a while is recorded when it is: nobody saw it before.
 pub(crate) fn record_end(status: &mut TaskStatus, now: Timestamp) {
     for end in &mut status.conditions {
-        if end.type_ == condition::COMPLETE || end.type_ == condition::FAILED {
+        if [condition::COMPLETE, condition::FAILED, condition::FINISHED].contains(&end.type_.as_str()) {
             end.last_transition_time = Time(now);
         }
     }

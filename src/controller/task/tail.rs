@@ -1,50 +1,113 @@
 //! The end of a run's output as a status shows it: text that harms no terminal, holds no
 //! value of a Secret, and is short.
 
+use std::collections::BTreeSet;
+
+use skyward_remote::places::{SHORTEST, hidden_places};
+
 /// Longest tail, in bytes.
 pub(crate) const MAX: usize = 2048;
-/// Shorter values are not masked: they would blacken half of every log.
-const SHORTEST_SECRET: usize = 4;
 const MASK: &str = "***";
+/// More of a message is not looked at; the agent sends 1000 bytes.
+const LONGEST_MESSAGE: usize = 4096;
+/// The mark that the agent puts at the end of a message that it cut.
+const CUT: char = '…';
 
 /// Raw output as text: what is not UTF-8 is replaced, control characters are shown by
 /// their pictures, values of Secrets are masked; then the end of it.
 pub(crate) fn readable(raw: &[u8], secrets: &[String]) -> String {
-    let text = masked(&harmless(&String::from_utf8_lossy(raw)), secrets);
+    let begins = if raw.len() < MAX { Edge::Unknown } else { Edge::Cut };
+    let raw = &raw[raw.len().saturating_sub(MAX)..];
+    let text = harmless(&String::from_utf8_lossy(raw));
+    // Work that is killed stops in the middle of a word.
+    let text = without(secrets, &text, begins, Edge::Unknown);
     end_of(&text, MAX).to_owned()
 }
 
-/// The text with values of Secrets masked.
+/// An agent's message with values of Secrets masked. A long one was cut at its end.
 pub(crate) fn masked(text: &str, secrets: &[String]) -> String {
-    let mut values: Vec<&str> = secrets
+    let (text, rest) = if text.len() > LONGEST_MESSAGE {
+        let shorter = &text[..text.floor_char_boundary(LONGEST_MESSAGE)];
+        (shorter, Some(shorter))
+    } else {
+        (text, text.strip_suffix(CUT))
+    };
+    match rest {
+        Some(rest) => without(secrets, rest, Edge::Unknown, Edge::Cut) + "…",
+        None => without(secrets, text, Edge::Unknown, Edge::Unknown),
+    }
+}
+
+/// What is known of an end of a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Edge {
+    /// Something was cut off, perhaps in the middle of a value.
+    Cut,
+    /// Perhaps.
+    Unknown,
+}
+
+impl Edge {
+    /// The shortest part of a value that is masked there.
+    const fn shortest(self) -> usize {
+        match self {
+            Self::Cut => 1,
+            Self::Unknown => SHORTEST,
+        }
+    }
+}
+
+/// The text with all of it masked that belongs to a value: whole values, the end of one that the
+/// text begins with, the beginning of one that it ends with, and the middle of one where the text
+/// is nothing else. All are found before the first is masked, so that none hides another.
+fn without(secrets: &[String], text: &str, begins: Edge, ends: Edge) -> String {
+    let mut hidden = vec![false; text.len()];
+    let mut hide = |from: usize, to: usize| hidden[from..to].fill(true);
+    // A character that was cut in two is no part of a value any more.
+    let start = text.len() - text.trim_start_matches('\u{fffd}').len();
+    let end = text.trim_end_matches('\u{fffd}').len().max(start);
+    let core = &text[start..end];
+    let secrets: Vec<String> = secrets.iter().map(|secret| harmless(secret)).collect();
+    let values: BTreeSet<&str> = secrets
         .iter()
         .flat_map(|secret| std::iter::once(secret.as_str()).chain(secret.lines()))
         .map(str::trim)
-        .filter(|value| value.len() >= SHORTEST_SECRET)
         .collect();
-    // The longest first: one may be part of another.
-    values.sort_unstable_by_key(|value| std::cmp::Reverse(value.len()));
-    values.dedup();
-    let mut text = text.to_owned();
     for value in values {
-        if text.contains(value) {
-            text = text.replace(value, MASK);
+        for at in hidden_places(text, value) {
+            hide(at, at + value.len());
         }
-        text = without_cut_value(text, value);
+        if value.len() < SHORTEST || core.is_empty() {
+            continue;
+        }
+        if begins == Edge::Cut && value.contains(core) {
+            hide(0, text.len());
+        }
+        let parts = || (1..=value.len().min(core.len())).rev();
+        let tail = parts().find(|length| {
+            let from = value.len() - length;
+            value.is_char_boundary(from) && core.starts_with(&value[from..])
+        });
+        if let Some(length) = tail.filter(|length| *length >= begins.shortest()) {
+            hide(0, start + length);
+        }
+        let head =
+            parts().find(|length| value.is_char_boundary(*length) && core.ends_with(&value[..*length]));
+        if let Some(length) = head.filter(|length| *length >= ends.shortest()) {
+            hide(end - length, text.len());
+        }
     }
-    text
-}
-
-/// A tail begins anywhere: also in the middle of a value.
-fn without_cut_value(text: String, value: &str) -> String {
-    let longest = (SHORTEST_SECRET..value.len())
-        .rev()
-        .filter(|length| value.is_char_boundary(value.len() - length))
-        .find(|length| text.starts_with(&value[value.len() - length..]));
-    match longest {
-        Some(length) => format!("{MASK}{}", &text[length..]),
-        None => text,
+    let mut shown = String::with_capacity(text.len());
+    let mut masking = false;
+    for (at, character) in text.char_indices() {
+        if !hidden[at] {
+            shown.push(character);
+        } else if !masking {
+            shown.push_str(MASK);
+        }
+        masking = hidden[at];
     }
+    shown
 }
 
 /// The text with control characters replaced by their pictures.
@@ -56,7 +119,7 @@ pub(crate) fn harmless(text: &str) -> String {
             '\r' => '\n',
             '\u{7f}' => '\u{2421}',
             control if control < ' ' => char::from_u32(0x2400 + control as u32).unwrap_or('\u{fffd}'),
-            // C1 controls, and what turns the direction of writing around.
+            // C1 controls, and characters that turn the direction of writing around.
             '\u{80}'..='\u{9f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => '\u{fffd}',
             other => other,
         })
@@ -83,7 +146,7 @@ mod tests {
         let secrets = vec!["hunter22-long".to_owned(), "abc".to_owned()];
         assert_eq!(
             readable(b"token=hunter22-long abc\n", &secrets),
-            "token=*** abc\n"
+            "token=*** ***\n"
         );
         assert_eq!(readable(b"22-long is the end", &secrets), "*** is the end");
         let lines = vec!["first line\nsecond line".to_owned()];
@@ -98,7 +161,79 @@ mod tests {
         );
     }
 
+    #[test]
+    fn a_message_that_the_agent_cut_shows_no_beginning_of_a_value() {
+        let secrets = vec!["hunter22-long".to_owned()];
+        assert_eq!(
+            masked("ValueError: xxx hunter2…", &secrets),
+            "ValueError: xxx ***…"
+        );
+        assert_eq!(masked("ValueError: xxx h…", &secrets), "ValueError: xxx ***…");
+        // Of a whole one, a letter that a value begins with is no part of it.
+        assert_eq!(masked("no such path", &secrets), "no such path");
+    }
+
+    #[test]
+    fn a_short_value_is_masked_where_it_stands_alone() {
+        let secrets = vec!["42".to_owned(), "ab-".to_owned()];
+        assert_eq!(
+            masked("pin=42, 142 and 42; ab- or xab-", &secrets),
+            "pin=***, 142 and ***; *** or xab-"
+        );
+    }
+
+    #[test]
+    fn values_that_overlap_hide_each_other_nowhere() {
+        let secrets = ["secret-cret-x", "cret", "hunter22", "my-hunter"].map(str::to_owned);
+        assert_eq!(readable(b"cret-cret-x.", &secrets), "***.");
+        assert_eq!(readable(b"hunter22.", &secrets), "***.");
+        assert_eq!(readable(b"my-hunter22.", &secrets), "***.");
+    }
+
+    #[test]
+    fn the_middle_of_a_value_that_is_longer_than_a_tail_is_not_shown() {
+        let long: String = (0..5000)
+            .map(|number| char::from(b'a' + (number % 23) as u8))
+            .collect();
+        let secrets = vec![long.clone()];
+        assert_eq!(readable(&long.as_bytes()[1000..1000 + MAX], &secrets), "***");
+    }
+
     proptest! {
+        /// A value in other text, and any part of all that: as a tail is cut at its beginning and
+        /// by a death at its end, and a message at its end.
+        #[test]
+        fn no_cut_shows_any_part_of_a_value(
+            value in "[b-m\u{e4}\u{20ac}]{4,40}",
+            before in "[ n-z.]{0,30}",
+            behind in "[ n-z.]{0,30}",
+            filled in any::<bool>(),
+            from in any::<prop::sample::Index>(),
+            to in any::<prop::sample::Index>(),
+        ) {
+            let secrets = [value.clone()];
+            let of_value = |shown: &str| shown.chars().filter(|c| value.contains(*c)).collect::<String>();
+            let text = format!("{before}{value}{behind}");
+
+            let cut = &text[..text.floor_char_boundary(to.index(text.len()))];
+            prop_assert_eq!(of_value(&masked(&format!("{cut}…"), &secrets)), "");
+
+            // A tail that is full was cut, wherever that is.
+            let fill = if filled { ".".repeat(2 * MAX) } else { String::new() };
+            let whole = format!("{text}{fill}").into_bytes();
+            let from = from.index(text.len());
+            let tail = readable(&whole[from..], &secrets);
+            let left = of_value(&tail);
+            if filled {
+                prop_assert_eq!(left, "");
+            } else {
+                prop_assert!(left.len() < SHORTEST, "{}", tail);
+            }
+            // Work that died while it printed.
+            let died = readable(&text.as_bytes()[..to.index(text.len())], &secrets);
+            prop_assert!(of_value(&died).len() < SHORTEST, "{}", died);
+        }
+
         #[test]
         fn a_tail_is_short_whatever_it_is_made_of(raw in proptest::collection::vec(any::<u8>(), 0..5000)) {
             let tail = readable(&raw, &["secret".to_owned()]);

@@ -41,7 +41,7 @@ const fn profile(name: &'static str, slices: u8, memory_gb: u16, per_gpu: u8) ->
 }
 
 /// A GPU of seven slices. Its memory comes in eighths, and a partition has one, two, four or
-/// all of them; the sizes are those that NVIDIA writes.
+/// all of them; the sizes are as NVIDIA writes them.
 macro_rules! sevenths {
     ($gpu:literal, $memory_gb:literal, $eighth:literal, $quarter:literal, $half:literal, $all:literal) => {
         Table {
@@ -81,7 +81,7 @@ pub const TABLES: &[Table] = &[
     sevenths!("B200", 192.0, 23, 45, 90, 180),
 ];
 
-/// The partitions of a GPU; without a memory, those of its usual size. `None` where it
+/// The partitions of a GPU; without a memory, the partitions of its usual size. `None` where it
 /// cannot be cut.
 pub fn table(gpu: &str, memory_gb: Option<f64>) -> Option<&'static Table> {
     let Parsed {

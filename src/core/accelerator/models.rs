@@ -3,7 +3,7 @@
 
 use super::FormFactor;
 
-/// Who makes it.
+/// The maker of a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Maker {
     /// NVIDIA.
@@ -23,7 +23,7 @@ pub enum Maker {
 pub struct Model {
     /// Canonical name.
     pub name: &'static str,
-    /// Who makes it.
+    /// Its maker.
     pub maker: Maker,
     /// Sizes in which it is sold, in GB; the usual one first.
     pub memory_gb: &'static [f64],

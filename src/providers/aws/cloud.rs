@@ -13,11 +13,12 @@ use aws_sdk_ec2::{
     config::{Credentials as Keys, http::HttpResponse},
     error::{ProvideErrorMetadata, SdkError},
 };
-use skyward_core::{Credentials, Endpoints, ProviderError};
+use skyward_core::{Credentials, Endpoints, Fence, ProviderError};
 use tokio::sync::OnceCell;
 
 use crate::{
     errors::{Effect, provider_error, timed_out},
+    fenced::Fenced,
     question::{Call, PARAMETER, PRICES, Question},
 };
 
@@ -49,6 +50,7 @@ pub struct Cloud {
     endpoints: Endpoints,
     home: String,
     request_timeout: Duration,
+    fence: Fence,
     config: OnceCell<SdkConfig>,
     prices: OnceCell<Question>,
     regions: Mutex<BTreeMap<String, Region>>,
@@ -72,12 +74,14 @@ impl Cloud {
         endpoints: Endpoints,
         home: String,
         request_timeout: Duration,
+        fence: Fence,
     ) -> Self {
         Self {
             credentials,
             endpoints,
             home,
             request_timeout,
+            fence,
             config: OnceCell::new(),
             prices: OnceCell::new(),
             regions: Mutex::new(BTreeMap::new()),
@@ -113,7 +117,7 @@ impl Cloud {
             .await
     }
 
-    /// A Secret that only says where: who signs comes from the default chain.
+    /// A Secret that only names a region: the credentials come from the default chain.
     fn only_names_a_region(&self) -> bool {
         self.credentials
             .names()
@@ -152,7 +156,9 @@ impl Cloud {
             return Ok(known.clone());
         }
         let config = self.config().await?;
-        let mut ec2 = aws_sdk_ec2::config::Builder::from(config).region(Name::new(name.to_owned()));
+        let mut ec2 = aws_sdk_ec2::config::Builder::from(config)
+            .region(Name::new(name.to_owned()))
+            .interceptor(Fenced(self.fence.clone()));
         ec2.set_endpoint_url(self.endpoint("aws-ec2", name));
         let region = Region {
             name: name.into(),

@@ -9,7 +9,7 @@ use aws_sdk_ec2::{
     error::{ProvideErrorMetadata, SdkError},
     types::CreateFleetError,
 };
-use skyward_core::{ErrorKind, ProviderError};
+use skyward_core::{ErrorKind, NotLeading, ProviderError};
 
 /// Whether a call changes something: then a lost answer is no proof that nothing happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +38,9 @@ pub fn provider_error<E>(
 where
     E: ProvideErrorMetadata + std::error::Error + 'static,
 {
+    if let Some(refused) = NotLeading::caused(error) {
+        return refused.of(operation);
+    }
     match error {
         SdkError::ServiceError(answer) => from_code(
             operation,
@@ -50,7 +53,7 @@ where
             ProviderError::new(ErrorKind::InvalidOrder, operation, chain(error))
         }
         SdkError::DispatchFailure(_) if no_credentials(error) => ProviderError::new(
-            ErrorKind::Credentials,
+            ErrorKind::CredentialsMissing,
             operation,
             format!(
                 "there are no AWS credentials: {}. Give the Provider a credentialsSecretRef with AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or the operator's service account a role (IRSA or EKS Pod Identity)",
@@ -344,12 +347,12 @@ pub fn fleet_error(operation: &'static str, errors: &[CreateFleetError]) -> Prov
     }
     // The one that says most about what to do: it hides the others.
     let weight = |error: &ProviderError| match error.kind {
-        ErrorKind::Credentials => 0,
+        ErrorKind::CredentialsMissing | ErrorKind::Credentials => 0,
         ErrorKind::Permission => 1,
         ErrorKind::Quota(_) | ErrorKind::NoCredit => 2,
         ErrorKind::NoCapacity => 3,
         ErrorKind::RateLimited(_) => 4,
-        ErrorKind::Transient | ErrorKind::Indeterminate => 5,
+        ErrorKind::Transient | ErrorKind::Indeterminate | ErrorKind::NotLeading => 5,
         ErrorKind::InvalidOrder
         | ErrorKind::Unsupported
         | ErrorKind::MachineFailed

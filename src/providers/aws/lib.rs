@@ -1,6 +1,7 @@
 //! Machines that are instances of Amazon EC2.
 //!
 //! - [`config`]: settings of the Provider with every default applied.
+//! - `fenced`: nothing is changed by a process that may not lead any more.
 //! - [`cloud`]: the SDK's clients, one for each region; [`question`]: two calls without a
 //!   client; [`errors`]: answers become kinds of error.
 //! - [`map`]: an order becomes a launch template and a fleet, an instance a machine;
@@ -17,6 +18,7 @@ pub mod catalogue;
 pub mod cloud;
 pub mod config;
 pub mod errors;
+mod fenced;
 pub mod images;
 mod look;
 pub mod map;
@@ -42,7 +44,7 @@ use cloud::{Cloud, call, within};
 use config::Reach;
 pub use config::Settings;
 use futures::FutureExt;
-use look::{is_ending, is_over};
+use look::{Look, is_ending, is_over};
 use map::{Image, filter};
 use memory::Memory;
 use network::Subnet;
@@ -50,7 +52,7 @@ use placement::Placement;
 use skyward_core::{
     Accepted, Account, Capabilities, CredentialKey, Deletion, ErrorKind, Leftover, MachineRef, Market, Offer,
     Order, PoolScope, Provider, ProviderError, ProviderMachine, Scope,
-    provider::{BilledTime, HostKeys, Idempotency, Marking, ReclaimNotice, SelfStop},
+    provider::{BilledTime, HostKeys, Idempotency, MarkWriters, Marking, ReclaimNotice, SelfStop},
 };
 use tokio::time::Instant;
 
@@ -104,6 +106,7 @@ pub fn connect(account: Account<Settings>) -> Result<Arc<dyn Provider>, Provider
         settings,
         credentials,
         endpoints,
+        fence,
         cluster: _,
     } = account;
     for (has, lacks) in [
@@ -122,6 +125,7 @@ pub fn connect(account: Account<Settings>) -> Result<Arc<dyn Provider>, Provider
             endpoints,
             reach.home().to_owned(),
             reach.request_timeout,
+            fence,
         ),
         provider,
         settings,
@@ -133,6 +137,7 @@ pub fn connect(account: Account<Settings>) -> Result<Arc<dyn Provider>, Provider
         templates: Memory::new(Duration::from_secs(3600), 4096),
         placement: Placement::default(),
         recent: Mutex::default(),
+        doubts: Mutex::default(),
     }))
 }
 
@@ -140,6 +145,7 @@ pub fn connect(account: Account<Settings>) -> Result<Arc<dyn Provider>, Provider
 pub const CAPABILITIES: Capabilities = Capabilities {
     markets: &[Market::OnDemand, Market::Spot],
     marking: Marking::Tags,
+    mark_writers: MarkWriters::Account,
     idempotency: Idempotency::Token,
     settle_time: SETTLE,
     poll_interval: Duration::from_secs(5),
@@ -178,6 +184,8 @@ struct Aws {
     placement: Placement,
     /// When machines were ordered, by UID: AWS may not show them yet.
     recent: Mutex<BTreeMap<String, Instant>>,
+    /// Since when AWS knows tokens of ours from orders that it does not show.
+    doubts: Mutex<BTreeMap<String, Instant>>,
 }
 
 impl Aws {
@@ -253,7 +261,7 @@ impl Provider for Aws {
     }
 
     async fn get(&self, machine: &MachineRef) -> Result<Option<ProviderMachine>, ProviderError> {
-        let Some((region, instance)) = self.look(machine).await? else {
+        let Look::Found(region, instance) = self.look(machine).await? else {
             return Ok(None);
         };
         // Shown for an hour more, but that is its end as it was ordered.
@@ -263,9 +271,6 @@ impl Provider for Aws {
         let Some(mut found) = map::machine(&instance, &region.name) else {
             return Ok(None);
         };
-        if found.mark.machine_uid != machine.mark.machine_uid || found.mark.cluster != machine.mark.cluster {
-            return Ok(None);
-        }
         found.rental.hourly_price = self.known_price(&region, &instance);
         if found.rental.hourly_price.is_none()
             && map::is_spot(&instance)
@@ -275,7 +280,7 @@ impl Provider for Aws {
                 map::launched(&instance),
             )
         {
-            // A price that cannot be had now must not hide the machine.
+            // A price that cannot be read now must not hide the machine.
             found.rental.hourly_price = self
                 .catalogue
                 .launch_price(&region, &found.id, kind.as_str(), zone, launched)
@@ -321,12 +326,15 @@ impl Provider for Aws {
         if let Some(id) = &machine.id {
             // A look first: it tells the end, and spares the dearer call while it waits.
             return match self.look(machine).await? {
-                Some((_, instance)) if is_over(&instance) => Ok(Deletion::Gone),
-                Some((_, instance)) if is_ending(&instance) => Ok(Deletion::InProgress),
-                _ => match self.terminate(&region, id).await {
+                Look::Found(_, instance) if is_over(&instance) => Ok(Deletion::Gone),
+                Look::Found(_, instance) if is_ending(&instance) => Ok(Deletion::InProgress),
+                Look::Found(..) => match self.terminate(&region, id).await {
                     Err(error) if error.kind == ErrorKind::NotFound => Ok(not_shown()),
                     answer => answer,
                 },
+                // What AWS does not show yet, it does not say whose it is either.
+                Look::Nothing => Ok(not_shown()),
+                Look::Foreign => Ok(Deletion::Foreign),
             };
         }
         // The answer to its order was lost: its tags find it, twice if it was doubled.

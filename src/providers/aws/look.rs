@@ -5,16 +5,26 @@ use std::collections::BTreeSet;
 use aws_sdk_ec2::types::{Filter, Instance, InstanceStateName};
 use futures::{StreamExt, TryStreamExt, future::BoxFuture, stream};
 use rust_decimal::Decimal;
-use skyward_core::{Deletion, ErrorKind, MachineRef, ProviderError};
+use skyward_core::{Deletion, ErrorKind, MachineRef, ProviderError, order::Owner};
 
 use crate::{
-    AT_ONCE, Aws, SWEEP,
+    AT_ONCE, Aws, CAPABILITIES, SWEEP,
     cloud::{Region, call, within},
     map::{self, filter},
 };
 
+/// What a look for one machine found.
+pub(crate) enum Look {
+    /// Its instance, and where that is.
+    Found(Region, Box<Instance>),
+    /// Nothing.
+    Nothing,
+    /// By its id an instance with another mark.
+    Foreign,
+}
+
 impl Aws {
-    /// Every instance that was started for a Machine, those that ended too.
+    /// Every instance that was started for a Machine, ended instances too.
     pub(crate) async fn instances_of(
         &self,
         region: &Region,
@@ -52,37 +62,51 @@ impl Aws {
             .collect())
     }
 
-    /// One instance as AWS has it now.
-    pub(crate) async fn look(
+    /// One instance as AWS has it now, whosever it is.
+    pub(crate) async fn instance(
         &self,
-        machine: &MachineRef,
-    ) -> Result<Option<(Region, Instance)>, ProviderError> {
+        region: &Region,
+        id: &str,
+    ) -> Result<Option<Instance>, ProviderError> {
+        let answer = call(
+            "look at the instance",
+            region.ec2.describe_instances().instance_ids(id).send(),
+        )
+        .await;
+        match answer {
+            Ok(answer) => Ok(answer
+                .reservations
+                .unwrap_or_default()
+                .into_iter()
+                .flat_map(|reservation| reservation.instances.unwrap_or_default())
+                .next()),
+            Err(error) if error.kind == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The instance of a Machine as AWS has it now.
+    pub(crate) async fn look(&self, machine: &MachineRef) -> Result<Look, ProviderError> {
         let region = self.cloud.region(&machine.region).await?;
-        let found = if let Some(id) = &machine.id {
-            let answer = call(
-                "look at the instance",
-                region.ec2.describe_instances().instance_ids(id).send(),
-            )
-            .await;
-            match answer {
-                Ok(answer) => answer
-                    .reservations
-                    .unwrap_or_default()
-                    .into_iter()
-                    .flat_map(|reservation| reservation.instances.unwrap_or_default())
-                    .next(),
-                Err(error) if error.kind == ErrorKind::NotFound => None,
-                Err(error) => return Err(error),
-            }
-        } else {
+        let Some(id) = &machine.id else {
             // The answer to its order was lost.
             let all = self
                 .instances_of(&region, &machine.mark.cluster, &machine.mark.machine_uid)
                 .await?;
-            all.into_iter()
-                .min_by_key(|instance| (is_over(instance), map::launched(instance)))
+            let first = all
+                .into_iter()
+                .min_by_key(|instance| (is_over(instance), map::launched(instance)));
+            return Ok(first.map_or(Look::Nothing, |instance| Look::Found(region, Box::new(instance))));
         };
-        Ok(found.map(|instance| (region, instance)))
+        let Some(instance) = self.instance(&region, id).await? else {
+            return Ok(Look::Nothing);
+        };
+        match machine.mark.owner_of(map::mark(instance.tags()).as_ref()) {
+            Owner::Ours => Ok(Look::Found(region, Box::new(instance))),
+            Owner::Another | Owner::Nobody if is_over(&instance) => Ok(Look::Nothing),
+            Owner::Another => Ok(Look::Foreign),
+            Owner::Nobody => Err(ProviderError::nobodys(CAPABILITIES.marking, id)),
+        }
     }
 
     /// Price at launch, as far as it is known without a call.

@@ -29,7 +29,7 @@ pub struct Subnet {
     pub public: bool,
 }
 
-/// The given subnet, else those of the default VPC, by their ids.
+/// The given subnet, else the subnets of the default VPC, by their ids.
 pub async fn subnets(region: &Region, given: Option<&str>) -> Result<Vec<Subnet>, ProviderError> {
     let filters = match given {
         Some(id) => vec![filter("subnet-id", &[id])],
@@ -50,7 +50,7 @@ pub async fn subnets(region: &Region, given: Option<&str>) -> Result<Vec<Subnet>
         .into_iter()
         .flat_map(|page| page.subnets.unwrap_or_default())
         .collect();
-    // Of a default VPC those that AWS made itself: others may have no way out.
+    // Of a default VPC only the subnets that AWS made itself: others may have no way out.
     let default_only = given.is_none() && all.iter().any(|subnet| subnet.default_for_az() == Some(true));
     let mut found: Vec<Subnet> = all
         .iter()

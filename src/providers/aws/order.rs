@@ -5,6 +5,7 @@
 use std::{
     collections::BTreeMap,
     sync::{Mutex, PoisonError},
+    time::Duration,
 };
 
 use aws_sdk_ec2::{
@@ -12,14 +13,15 @@ use aws_sdk_ec2::{
     types::{FleetType, ResourceType, TagSpecification},
 };
 use skyward_core::{ErrorKind, Order, ProviderError};
+use tokio::time::{Instant, timeout};
 
 use crate::{
-    Aws, RECENT,
+    Aws, RECENT, SETTLE,
     cloud::{Region, call},
     config::{self, Choice},
     errors::{Effect, fleet_error, provider_error},
     images,
-    look::is_over,
+    look::{is_ending, is_over},
     map::{self, Template},
     network::{self, Subnet},
     user_data,
@@ -32,6 +34,25 @@ type Asked = (Option<String>, String);
 /// a cause is mended by settings and credentials too, and with these the client is another one.
 /// Where it is forgotten, EC2 repeats each of its refusals once.
 static REFUSALS: Mutex<BTreeMap<Asked, u32>> = Mutex::new(BTreeMap::new());
+
+/// Tokens that one order tries at most.
+const TOKENS: u32 = 3;
+/// Longest wait for whether what an order is answered with has ended.
+const LOOK: Duration = Duration::from_secs(5);
+/// From then on a machine is shown whose order an earlier call with the same token was. Shorter
+/// than [`SETTLE`], so that an order whose token is used up succeeds within a minute; a machine
+/// that shows up later still is the second of its record, which the sweep ends.
+const SHOWN: Duration = Duration::from_secs(45);
+/// AWS knows the token from another order.
+const MISMATCH: &str = "IdempotentParameterMismatch";
+
+/// What asking for a machine came to.
+enum Asking {
+    /// Its id and zone.
+    Started(String, Option<String>),
+    /// The token is that of an order whose machine is not there any more.
+    Spent,
+}
 
 /// What an order is started from.
 pub(crate) struct Prepared {
@@ -185,12 +206,41 @@ impl Aws {
         }
         self.template(order, prepared).await?;
         let fleet = map::fleet(order, &self.provider, choice, &template.name, &subnets);
-        let asked = (self.cloud.endpoint("aws-ec2", &region.name), fleet.token);
+        let asked = (self.cloud.endpoint("aws-ec2", &region.name), fleet.token.clone());
+        for _ in 1..TOKENS {
+            match self.ask(order, region, &fleet, &asked, &subnets).await? {
+                Asking::Started(id, zone) => return Ok((id, zone)),
+                Asking::Spent => note_refusal(asked.clone()),
+            }
+        }
+        match self.ask(order, region, &fleet, &asked, &subnets).await? {
+            Asking::Started(id, zone) => Ok((id, zone)),
+            Asking::Spent => {
+                note_refusal(asked);
+                Err(ProviderError::new(
+                    ErrorKind::Transient,
+                    "create the instance",
+                    "AWS answered with an instance that has ended, of an earlier order",
+                ))
+            }
+        }
+    }
+
+    /// Sends an order with the token that is next.
+    async fn ask(
+        &self,
+        order: &Order,
+        region: &Region,
+        fleet: &map::Fleet,
+        asked: &Asked,
+        subnets: &[&Subnet],
+    ) -> Result<Asking, ProviderError> {
+        let fleet = fleet.clone();
         self.remember(&order.mark.machine_uid);
         let answer = region
             .ec2
             .create_fleet()
-            .client_token(unused(&asked))
+            .client_token(unused(asked))
             .r#type(FleetType::Instant)
             .launch_template_configs(fleet.config)
             .target_capacity_specification(fleet.capacity)
@@ -205,7 +255,7 @@ impl Aws {
             .map_err(|error| provider_error("create the instance", Effect::Creates, &error));
         let answer = match answer {
             Ok(answer) => answer,
-            Err(error) => return self.refused(order, region, error).await,
+            Err(error) => return self.refused(order, region, asked, error).await,
         };
         let started = answer.instances().iter().find_map(|set| {
             let id = set.instance_ids().first()?;
@@ -223,12 +273,23 @@ impl Aws {
                 });
             Some((id.clone(), zone))
         });
-        if let Some(started) = started {
-            return Ok(started);
+        if let Some((id, zone)) = started {
+            return Ok(if self.has_ended(region, &id).await {
+                Asking::Spent
+            } else {
+                Asking::Started(id, zone)
+            });
         }
-        note_refusal(asked);
-        self.refused(order, region, fleet_error("create the instance", answer.errors()))
-            .await
+        note_refusal(asked.clone());
+        let error = fleet_error("create the instance", answer.errors());
+        self.refused(order, region, asked, error).await
+    }
+
+    /// Whether what an order is answered with is over: then the token is that of an order whose
+    /// machine was ended since. Where that cannot be known, the next look at the machine tells.
+    async fn has_ended(&self, region: &Region, id: &str) -> bool {
+        let looked = timeout(LOOK, self.instance(region, id)).await;
+        matches!(looked, Ok(Ok(Some(instance))) if is_over(&instance) || is_ending(&instance))
     }
 
     /// What to make of a refusal: an order with the token of an earlier one is answered by
@@ -237,18 +298,28 @@ impl Aws {
         &self,
         order: &Order,
         region: &Region,
+        asked: &Asked,
         error: ProviderError,
-    ) -> Result<(String, Option<String>), ProviderError> {
+    ) -> Result<Asking, ProviderError> {
         match error.code.as_deref() {
-            Some("IdempotentParameterMismatch") => {
+            Some(MISMATCH) => {
                 let found = self
                     .instances_of(region, &order.mark.cluster, &order.mark.machine_uid)
                     .await?;
-                let alive = found.into_iter().find(|instance| !is_over(instance));
+                let was_there = !found.is_empty();
+                let alive = found
+                    .into_iter()
+                    .find(|instance| !is_over(instance) && !is_ending(instance));
                 if let Some(instance) = alive
                     && let Some(id) = instance.instance_id()
                 {
-                    return Ok((id.to_owned(), map::zone(&instance).map(str::to_owned)));
+                    let zone = map::zone(&instance).map(str::to_owned);
+                    return Ok(Asking::Started(id.to_owned(), zone));
+                }
+                // The token is that of an order whose machine has ended, or of another Machine
+                // altogether, as after a cluster was restored.
+                if was_there || self.is_certain(asked) {
+                    return Ok(Asking::Spent);
                 }
             }
             Some(code) if code.starts_with("InvalidLaunchTemplate") => {
@@ -268,9 +339,25 @@ impl Aws {
         }
         Err(error)
     }
+
+    /// Whether AWS has said for so long that an order with this token was another one that it
+    /// would show its machine by now.
+    fn is_certain(&self, asked: &Asked) -> bool {
+        let mut doubts = self.doubts.lock().unwrap_or_else(PoisonError::into_inner);
+        if doubts.len() >= RECENT {
+            doubts.retain(|_, since| since.elapsed() < SETTLE);
+        }
+        let token = unused(asked);
+        let since = *doubts.entry(token.clone()).or_insert_with(Instant::now);
+        let is_certain = since.elapsed() >= SHOWN;
+        if is_certain {
+            doubts.remove(&token);
+        }
+        is_certain
+    }
 }
 
-/// The token of an order, or that which follows those that were refused.
+/// The token of an order, or the next one after the tokens that were refused.
 fn unused(asked: &Asked) -> String {
     let refusals = REFUSALS.lock().unwrap_or_else(PoisonError::into_inner);
     match refusals.get(asked) {

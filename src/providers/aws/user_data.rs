@@ -1,4 +1,4 @@
-//! What a machine is told at its first boot, as cloud-config: who may log in, and the
+//! What a machine is told at its first boot, as cloud-config: the user who may log in, and the
 //! script of the order. Pure. Written as JSON, which is YAML too and needs no quoting of
 //! ours.
 

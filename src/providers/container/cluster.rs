@@ -64,12 +64,19 @@ impl Cluster {
     }
 }
 
-/// The cluster and the watch of our Pods, which ends when this is dropped.
+/// The cluster and the watches of our Pods, which end when this is dropped.
 pub struct Started {
     client: Client,
     options: Options,
-    pods: reflector::Store<Pod>,
+    watched: Vec<Watched>,
     changed: broadcast::Sender<(String, String)>,
+}
+
+/// The Pods of one namespace, or of all.
+struct Watched {
+    /// `None` = all.
+    namespace: Option<String>,
+    pods: reflector::Store<Pod>,
     host_keys: Arc<HostKeys>,
     watch: AbortHandle,
 }
@@ -116,7 +123,7 @@ pub enum HostKey {
     Unreadable,
 }
 
-impl Drop for Started {
+impl Drop for Watched {
     fn drop(&mut self) {
         self.watch.abort();
     }
@@ -124,23 +131,26 @@ impl Drop for Started {
 
 impl Started {
     fn new(client: Client, options: Options) -> Self {
-        let (pods, writer) = reflector::store();
         let (changed, _) = broadcast::channel(CHANGES);
-        let host_keys = Arc::<HostKeys>::default();
-        let watch = tokio::spawn(watch(
-            client.clone(),
-            options.cluster.clone(),
-            writer,
-            changed.clone(),
-            host_keys.clone(),
-        ));
+        let begin = |api: Api<Pod>| {
+            let (pods, writer) = reflector::store();
+            let host_keys = Arc::<HostKeys>::default();
+            let namespace = api.namespace().map(str::to_owned);
+            let cluster = options.cluster.clone();
+            let watch = tokio::spawn(watch(api, cluster, writer, changed.clone(), host_keys.clone()));
+            Watched {
+                namespace,
+                pods,
+                host_keys,
+                watch: watch.abort_handle(),
+            }
+        };
+        let watched = options.pods(&client, None).into_iter().map(begin).collect();
         Self {
             client,
             options,
-            pods,
+            watched,
             changed,
-            host_keys,
-            watch: watch.abort_handle(),
         }
     }
 
@@ -154,34 +164,46 @@ impl Started {
         &self.options
     }
 
+    /// What watches that namespace, if anything does.
+    fn watched(&self, namespace: &str) -> Option<&Watched> {
+        self.watched
+            .iter()
+            .find(|watched| watched.namespace.as_deref().is_none_or(|name| name == namespace))
+    }
+
     /// The Pod as the watch last saw it; `None` also when the watch is not synced.
     pub fn cached(&self, namespace: &str, name: &str) -> Option<Arc<Pod>> {
-        let synced = self
-            .pods
+        let pods = &self.watched(namespace)?.pods;
+        let synced = pods
             .wait_until_ready()
             .now_or_never()
             .is_some_and(|ready| ready.is_ok());
         synced
-            .then(|| self.pods.get(&ObjectRef::new(name).within(namespace)))
+            .then(|| pods.get(&ObjectRef::new(name).within(namespace)))
             .flatten()
+    }
+
+    fn host_keys(&self, pod: &Pod) -> Option<&HostKeys> {
+        let watched = self.watched(pod.metadata.namespace.as_deref()?)?;
+        Some(&watched.host_keys)
     }
 
     /// The host key if it was read before.
     pub fn known_host_key(&self, pod: &Pod) -> Option<String> {
-        self.host_keys.get(pod.metadata.uid.as_deref()?)
+        self.host_keys(pod)?.get(pod.metadata.uid.as_deref()?)
     }
 
     /// The host key, read from the log at the first call.
     pub async fn host_key(&self, pod: &Pod) -> HostKey {
-        let Some(uid) = pod.metadata.uid.as_deref() else {
+        let (Some(uid), Some(host_keys)) = (pod.metadata.uid.as_deref(), self.host_keys(pod)) else {
             return HostKey::NotYet;
         };
-        if let Some(key) = self.host_keys.get(uid) {
+        if let Some(key) = host_keys.get(uid) {
             return HostKey::Known(key);
         }
         match tokio::time::timeout(KEY_DEADLINE, self.read_host_key(pod)).await {
             Ok(Ok(Some(key))) => {
-                self.host_keys.set(uid, &key);
+                host_keys.set(uid, &key);
                 return HostKey::Known(key);
             }
             Ok(Ok(None)) | Err(_) => {}
@@ -208,10 +230,11 @@ impl Started {
 
     /// Machines whose Pods changed. A reader that fell behind gets all of them.
     pub fn changes(&self) -> BoxStream<'static, (String, String)> {
-        let pods = self.pods.clone();
+        let stores: Vec<_> = self.watched.iter().map(|watched| watched.pods.clone()).collect();
         changes(self.changed.subscribe(), move || {
-            pods.state()
+            stores
                 .iter()
+                .flat_map(reflector::Store::state)
                 .filter_map(|pod| Some((pod.namespace()?, pod.name_any())))
                 .collect()
         })
@@ -252,9 +275,9 @@ fn running_for(pod: &Pod) -> Option<Duration> {
     Duration::try_from(Timestamp::now().duration_since(since)).ok()
 }
 
-/// Keeps the cache of our Pods filled and tells of each change, until it is aborted.
+/// Keeps a cache of our Pods filled and tells of each change, until it is aborted.
 async fn watch(
-    client: Client,
+    pods: Api<Pod>,
     cluster: String,
     mut writer: reflector::store::Writer<Pod>,
     changed: broadcast::Sender<(String, String)>,
@@ -267,10 +290,7 @@ async fn watch(
         labels::CLUSTER
     );
     let config = watcher::Config::default().labels(&ours);
-    let mut events = watcher(Api::<Pod>::all(client), config)
-        .default_backoff()
-        .modify(strip)
-        .boxed();
+    let mut events = watcher(pods, config).default_backoff().modify(strip).boxed();
     let reader = writer.as_reader();
     // Nobody listening is no failure: Pools may all be off.
     let tell = |pod: &Pod| {

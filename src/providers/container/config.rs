@@ -135,6 +135,7 @@ mod tests {
             cluster: "c".into(),
             node_image: image.into(),
             pod_network: PodNetwork::Direct,
+            namespaces: Vec::new(),
         }
     }
 

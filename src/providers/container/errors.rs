@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use kube::core::Status;
-use skyward_core::{ErrorKind, ProviderError};
+use skyward_core::{ErrorKind, NotLeading, ProviderError};
 
 /// Whether a call changes something: then a lost answer is no proof that nothing happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +16,9 @@ pub enum Effect {
 
 /// The error of one call.
 pub fn provider_error(operation: &'static str, effect: Effect, error: &kube::Error) -> ProviderError {
+    if let Some(refused) = NotLeading::caused(error) {
+        return refused.of(operation);
+    }
     match error {
         kube::Error::Api(status) => from_status(operation, effect, status),
         other => ProviderError::new(lost(effect), operation, chain(other)),
@@ -172,7 +175,9 @@ fn forbidden(said: &str) -> (ErrorKind, Option<&'static str>) {
     if said.contains(" cannot ") && said.contains("User ") {
         return (
             ErrorKind::Permission,
-            Some("The operator's role lacks this right; reinstall its RBAC"),
+            Some(
+                "The operator's role lacks this right; reinstall its RBAC, with the namespace among the chart's namespaces and rbac.container left on",
+            ),
         );
     }
     (ErrorKind::InvalidOrder, None)

@@ -241,12 +241,13 @@ fn resources(order: &Order, settings: &Settings) -> ResourceRequirements {
     let size = |size: &skyward_api::shared::Size| size.0.clone();
     let mut requests: BTreeMap<&str, String> = BTreeMap::new();
     let mut limits: BTreeMap<&str, String> = BTreeMap::new();
+    let cpus = |amounts: &skyward_api::provider::Amounts| amounts.cpu.as_ref().map(|amount| amount.0.clone());
     let cpu = order
         .vcpus
         .map(quantity::cpu)
-        .or_else(|| settings.requests.cpu.clone());
+        .or_else(|| cpus(&settings.requests));
     requests.extend(cpu.map(|amount| ("cpu", amount)));
-    limits.extend(settings.limits.cpu.clone().map(|amount| ("cpu", amount)));
+    limits.extend(cpus(&settings.limits).map(|amount| ("cpu", amount)));
     if let Some(asked) = order.memory_gb.map(|gigabytes| quantity::bytes(gigabytes * 1e9)) {
         requests.insert("memory", asked.clone());
         limits.insert("memory", asked);

@@ -22,14 +22,15 @@ use async_trait::async_trait;
 use futures::stream::BoxStream;
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod, Secret};
 use kube::{
-    Api,
+    Api, Client,
     api::{DeleteParams, ListParams, PostParams, Preconditions},
 };
 use skyward_api::labels;
 use skyward_core::{
     Accepted, Capabilities, Deletion, ErrorKind, MachineRef, Offer, Order, Provider, ProviderError,
     ProviderMachine, ProviderPhase, Scope,
-    provider::{HostKeys, Idempotency, Marking, SelfStop},
+    order::Owner,
+    provider::{HostKeys, Idempotency, MarkWriters, Marking, SelfStop},
 };
 
 pub use cluster::Cluster;
@@ -74,6 +75,25 @@ pub struct Options {
     pub node_image: String,
     /// How Pods are reached.
     pub pod_network: PodNetwork,
+    /// Namespaces in which Pods may be looked at; none named = all.
+    pub namespaces: Vec<String>,
+}
+
+impl Options {
+    /// Where Pods of ours may be: each needs a list and a watch of its own. Of one namespace that
+    /// is named, served or not, there is one.
+    fn pods(&self, client: &Client, namespace: Option<&str>) -> Vec<Api<Pod>> {
+        if let Some(namespace) = namespace {
+            return vec![Api::namespaced(client.clone(), namespace)];
+        }
+        if self.namespaces.is_empty() {
+            return vec![Api::all(client.clone())];
+        }
+        self.namespaces
+            .iter()
+            .map(|namespace| Api::namespaced(client.clone(), namespace))
+            .collect()
+    }
 }
 
 /// The client of a Provider object of this kind.
@@ -104,6 +124,7 @@ pub const CAPABILITIES: Capabilities = Capabilities {
     self_stop: SelfStop::EndsBilling,
     connected: true,
     marking: Marking::Tags,
+    mark_writers: MarkWriters::Namespaces,
     idempotency: Idempotency::Token,
     host_keys: HostKeys::Reported,
     ..Capabilities::of(KIND)
@@ -149,13 +170,59 @@ impl Container {
 
     /// The Pod as the API server has it now.
     async fn look(&self, machine: &MachineRef) -> Result<Option<Pod>, ProviderError> {
-        let pods = self.pods(&machine.mark.namespace);
-        call(
+        let namespace = &machine.mark.namespace;
+        let pods = self.pods(namespace);
+        let looked = call(
             "look at the Pod",
             Effect::None,
             pods.get_opt(&machine.mark.machine),
         )
-        .await
+        .await;
+        match looked {
+            Err(error) if self.goes(namespace, &error).await => Ok(None),
+            looked => looked,
+        }
+    }
+
+    /// Whether what was refused is a look into a namespace that is being deleted, or is gone. Our
+    /// RoleBinding there is deleted with everything else of it, perhaps first; its Pods go too,
+    /// and nobody can look at them any more. A refusal in a namespace that stays says nothing of
+    /// its Pods.
+    async fn goes(&self, namespace: &str, refused: &ProviderError) -> bool {
+        if refused.kind != ErrorKind::Permission {
+            return false;
+        }
+        let namespaces: Api<Namespace> = Api::all(self.cluster.client().clone());
+        let found = call(
+            "look at the namespace",
+            Effect::None,
+            namespaces.get_metadata_opt(namespace),
+        )
+        .await;
+        match found {
+            Ok(found) => found.is_none_or(|found| found.metadata.deletion_timestamp.is_some()),
+            Err(error) => {
+                tracing::debug!(namespace, %error, "whether the namespace goes is not known");
+                false
+            }
+        }
+    }
+
+    /// The machines whose Pods a list shows, to its last page.
+    async fn machines(&self, pods: &Api<Pod>, selector: &str) -> Result<Vec<ProviderMachine>, ProviderError> {
+        let network = self.cluster.options().pod_network;
+        let mut machines = Vec::new();
+        let mut parameters = ListParams::default().labels(selector).limit(PAGE);
+        loop {
+            let page = call("list the Pods", Effect::None, pods.list(&parameters)).await?;
+            machines.extend(page.items.iter().filter_map(|pod| {
+                state::machine(pod, self.user(), network, self.cluster.known_host_key(pod))
+            }));
+            match page.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => parameters = parameters.continue_token(&token),
+                None => return Ok(machines),
+            }
+        }
     }
 
     /// The machine of a Pod, with its host key once that is known.
@@ -195,6 +262,15 @@ impl Container {
             }
         }
         Ok(())
+    }
+}
+
+/// Whose the Pod is that has the name of a machine (P11). Without labels of ours it is somebody
+/// else's, which took the name, unless its UID is the one on record.
+fn owner(pod: &Pod, machine: &MachineRef) -> Owner {
+    match machine.mark.owner_of(map::mark(pod).as_ref()) {
+        Owner::Nobody if machine.id.is_none() || machine.id != pod.metadata.uid => Owner::Another,
+        owner => owner,
     }
 }
 
@@ -300,6 +376,10 @@ impl Provider for Container {
         }
         match self.look(machine).await? {
             Some(pod) if matches(&pod) => Ok(self.machine(&pod).await),
+            Some(pod) if owner(&pod, machine) == Owner::Nobody => Err(ProviderError::nobodys(
+                CAPABILITIES.marking,
+                &machine.mark.machine,
+            )),
             _ => Ok(None),
         }
     }
@@ -317,28 +397,33 @@ impl Provider for Container {
         if let Some(uid) = &scope.pool_uid {
             selector = format!("{selector},{}={uid}", labels::POOL_UID);
         }
-        let pods: Api<Pod> = Api::all(self.cluster.client().clone());
-        let mut parameters = ListParams::default().labels(&selector).limit(PAGE);
+        let (client, namespace) = (self.cluster.client(), scope.namespace.as_deref());
         let mut machines = Vec::new();
-        loop {
-            let page = call("list the Pods", Effect::None, pods.list(&parameters)).await?;
-            let network = self.cluster.options().pod_network;
-            machines.extend(page.items.iter().filter_map(|pod| {
-                state::machine(pod, self.user(), network, self.cluster.known_host_key(pod))
-            }));
-            match page.metadata.continue_.filter(|token| !token.is_empty()) {
-                Some(token) => parameters = parameters.continue_token(&token),
-                None => return Ok(machines),
+        for pods in self.cluster.options().pods(client, namespace) {
+            match (self.machines(&pods, &selector).await, pods.namespace()) {
+                (Ok(found), _) => machines.extend(found),
+                (Err(error), Some(namespace)) if self.goes(namespace, &error).await => {}
+                (Err(error), _) => return Err(error),
             }
         }
+        Ok(machines)
+    }
+
+    fn namespaces(&self) -> &[String] {
+        &self.cluster.options().namespaces
     }
 
     async fn delete(&self, machine: &MachineRef) -> Result<Deletion, ProviderError> {
         let Some(pod) = self.look(machine).await? else {
             return Ok(Deletion::Gone);
         };
-        if !is_machine(&pod, &machine.mark.machine_uid, &machine.mark.cluster) {
-            return Ok(Deletion::Gone);
+        match owner(&pod, machine) {
+            Owner::Ours => {}
+            Owner::Another => return Ok(Deletion::Foreign),
+            Owner::Nobody => {
+                let name = &machine.mark.machine;
+                return Err(ProviderError::nobodys(CAPABILITIES.marking, name));
+            }
         }
         // Ordered already. A Pod on a dead node stays so until the node is back or removed:
         // what runs there cannot be known, so it is never forced.
@@ -382,3 +467,6 @@ impl Provider for Container {
 #[cfg(test)]
 #[path = "tests/live.rs"]
 mod live;
+#[cfg(test)]
+#[path = "tests/refused.rs"]
+mod refused;

@@ -184,7 +184,7 @@ fn terminated_phase(terminated: &ContainerStateTerminated) -> ProviderPhase {
     match (terminated.exit_code, reason) {
         (_, "StartError" | "ContainerCannotRun") => failed(FailureKind::UnusableImage, cannot_start(said)),
         (_, "OOMKilled") => failed(
-            FailureKind::Lost,
+            FailureKind::OutOfMemory,
             "the machine used more memory than it may and was killed. Give the Pool more memoryGB, or the Provider a higher resources.limits.memory"
                 .to_owned(),
         ),

@@ -120,7 +120,7 @@ impl Client {
                 format!("no token of {} came in time", http.cloud()),
             )
         };
-        // One at a time: whoever waited finds the token of the one before.
+        // One at a time: a call that waited finds the token of the call before.
         let _turn = timeout(limit, self.turn.acquire()).await.map_err(|_| late())?;
         if let Some(header) = self.valid() {
             return Ok(header);

@@ -83,8 +83,8 @@ impl<T> Batched<T> {
         self.shared(longest, will_do, look).await
     }
 
-    /// Only whoever has the turn looks, the others wait for it. Failures are shared too:
-    /// those who wait would meet the same one.
+    /// Only the caller that has the turn looks, the others wait for it. Failures are shared too:
+    /// the callers that wait would meet the same one.
     async fn shared<F>(
         &self,
         longest: Duration,
@@ -106,7 +106,7 @@ impl<T> Batched<T> {
             ));
         };
         if let Some(at) = self.not_before(Instant::now()) {
-            // Whoever comes meanwhile looks with us.
+            // Callers that come meanwhile look with us.
             sleep_until(at).await;
         }
         let (number, began) = (self.number(), Instant::now());
@@ -165,7 +165,7 @@ mod tests {
         let found = futures::future::join_all((0..100).map(|_| one())).await;
         assert_eq!(found[0], Ok(1));
         assert!(found[1..].iter().all(|n| *n == Ok(2)), "{found:?}");
-        // Who comes while a look is under way waits for the next.
+        // A caller that comes while a look is under way waits for the next.
         let (first, second) = tokio::join!(one(), async {
             tokio::time::sleep(Duration::from_millis(500)).await;
             one().await

@@ -2,7 +2,7 @@
 //!
 //! One mechanism serves both kinds of limit that clouds have: at most one call in so
 //! many seconds, and so many calls in a minute. Each call takes the next free instant,
-//! so that those who wait are served in their order.
+//! so that calls that wait are served in their order.
 
 use std::{
     collections::{BTreeMap, VecDeque},

@@ -7,7 +7,8 @@
 //! many callers share one look.
 //!
 //! A call is repeated when it changes nothing (or the caller says that repeating is
-//! harmless), or when the cloud surely did nothing: 429, 401, no connection. After
+//! harmless), or when the cloud surely did nothing: 429, 401, no connection. Whatever is not
+//! a GET goes only while the fence is open, which is asked last of all. After
 //! anything else that was sent and may have had an effect the answer is `Indeterminate`
 //! (P3): the next look decides.
 
@@ -23,7 +24,7 @@ use reqwest::{
     Method, StatusCode,
     header::{AUTHORIZATION, HeaderValue},
 };
-use skyward_core::{ErrorKind, ProviderError};
+use skyward_core::{ErrorKind, Fence, ProviderError};
 use tokio::time::{Instant, sleep, timeout};
 use tracing::Instrument as _;
 
@@ -76,6 +77,8 @@ pub struct Call {
     body: Option<serde_json::Value>,
     effect: Effect,
     unauthorised: bool,
+    /// A value that is no part of a path: such a call is never sent.
+    misfit: Option<String>,
 }
 
 impl Call {
@@ -96,15 +99,20 @@ impl Call {
             body: None,
             effect,
             unauthorised: false,
+            misfit: None,
         }
     }
 
-    /// Fills the one `{…}` of the pattern in.
+    /// Fills the one `{…}` of the pattern in. With a value that would lead to another path, the
+    /// call is refused when it is sent.
     #[must_use]
     pub fn with(mut self, value: impl AsRef<str>) -> Self {
+        let value = value.as_ref();
         if let (Some(from), Some(to)) = (self.path.find('{'), self.path.find('}')) {
-            let escaped = escaped(value.as_ref());
-            self.path.replace_range(from..=to, &escaped);
+            self.path.replace_range(from..=to, &escaped(value));
+        }
+        if !is_part(value) {
+            self.misfit = Some(value.to_owned());
         }
         self
     }
@@ -145,6 +153,12 @@ impl Call {
     }
 }
 
+/// Whether a value can be one part of a path. Dots mean the path itself or the one above,
+/// escaped or not, and nothing at all means the path of all things.
+fn is_part(value: &str) -> bool {
+    !matches!(value, "" | "." | "..")
+}
+
 /// One part of a path, with everything escaped that is not plain.
 fn escaped(text: &str) -> String {
     use std::fmt::Write as _;
@@ -172,6 +186,8 @@ pub struct Setup {
     pub limits: Limits,
     /// Longest wait for one answer.
     pub request_timeout: Duration,
+    /// Closed when nothing may be changed any more.
+    pub fence: Fence,
 }
 
 /// The way to one account of one cloud. Clones share limits and tokens.
@@ -243,6 +259,13 @@ impl Http {
     }
 
     async fn sent(&self, call: &Call) -> Result<Answer, ProviderError> {
+        if let Some(value) = &call.misfit {
+            let what = format!(
+                "{} named \"{value}\" as an id, which leads to another address; look at the account in its console",
+                self.inner.setup.cloud
+            );
+            return Err(call.error(ErrorKind::Unsupported, what));
+        }
         let until = UNTIL
             .try_with(|until| *until)
             .unwrap_or_else(|_| Instant::now() + self.inner.setup.request_timeout * 2);
@@ -376,6 +399,14 @@ impl Http {
         }
         if let Some(token) = token {
             request = request.header(AUTHORIZATION, token.clone());
+        }
+        // The last thing before it goes: whatever was waited for, this process may have stood
+        // still meanwhile. A POST that only reads is no matter where nobody leads.
+        if call.method != Method::GET {
+            setup.fence.admit().map_err(|refused| Failure {
+                error: refused.of(call.operation),
+                safe: false,
+            })?;
         }
         match timeout(
             limit,

@@ -26,6 +26,8 @@ enum Act {
     Cut,
     /// Reads the request and says nothing.
     Hang,
+    /// Answers like `Say`, and before that the fence is closed.
+    Close(Fence, u16, &'static str, String),
 }
 
 fn say(status: u16, body: &str) -> Act {
@@ -98,7 +100,10 @@ async fn serve(
         heard.lock().unwrap().push(text);
         let number = next.fetch_add(1, Ordering::SeqCst);
         match acts.get(number).or(acts.last()).unwrap() {
-            Act::Say(status, headers, body) => {
+            act @ (Act::Say(status, headers, body) | Act::Close(_, status, headers, body)) => {
+                if let Act::Close(fence, ..) = act {
+                    fence.close();
+                }
                 let answer = format!(
                     "HTTP/1.1 {status} X\r\nContent-Length: {}\r\n{headers}\r\n{body}",
                     body.len()
@@ -112,6 +117,10 @@ async fn serve(
 }
 
 fn client(address: &str, auth: Auth, limits: Limits) -> Http {
+    fenced(&Fence::always_open(), address, auth, limits)
+}
+
+fn fenced(fence: &Fence, address: &str, auth: Auth, limits: Limits) -> Http {
     // A second call finds it installed.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     Http::new(Setup {
@@ -120,6 +129,7 @@ fn client(address: &str, auth: Auth, limits: Limits) -> Http {
         auth,
         limits,
         request_timeout: Duration::from_millis(700),
+        fence: fence.clone(),
     })
     .unwrap()
 }
@@ -152,6 +162,25 @@ async fn a_call_carries_key_user_agent_query_and_an_escaped_path() {
         "{heard}"
     );
     assert!(heard.contains("user-agent: skyward/"), "{heard}");
+}
+
+/// As in `DELETE /things/..`, which would be `DELETE /`.
+#[rstest]
+#[case::itself(".")]
+#[case::above("..")]
+#[case::all("")]
+#[tokio::test]
+async fn an_id_that_leads_to_another_path_is_never_sent(#[case] id: &str) {
+    let server = Server::start(vec![say(200, "{}")]).await;
+    let call = Call::new("end it", Method::DELETE, "/things/{id}", Effect::Repeatable).with(id);
+    let error = plain(&server.address).send(call).await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Unsupported);
+    assert!(error.message.contains(&format!("\"{id}\"")), "{error}");
+    assert_eq!(server.heard(), Vec::<String>::new());
+    // What is escaped already stays what it is.
+    let call = Call::get("look at it", "/things/{id}").with("%2e%2E");
+    plain(&server.address).send(call).await.unwrap();
+    assert!(server.heard()[0].starts_with("GET /things/%252e%252E "));
 }
 
 #[rstest]
@@ -330,4 +359,63 @@ async fn credentials_queries_and_bodies_appear_in_no_error() {
             assert!(!format!("{http:?}").contains(CANARY));
         }
     }
+}
+
+/// Sends an order through a fence that closes while something is waited for.
+async fn order_behind(
+    fence: &Fence,
+    acts: Vec<Act>,
+    auth: Auth,
+    limits: Limits,
+) -> (ProviderError, Vec<String>) {
+    let server = Server::start(acts).await;
+    let http = fenced(fence, &server.address, auth, limits);
+    let refused = operation(Duration::from_secs(5), http.send(order()))
+        .await
+        .unwrap_err();
+    (refused, server.heard())
+}
+
+#[tokio::test]
+async fn nothing_is_ordered_when_the_lease_ran_out_before_the_call_after_a_refusal_or_while_a_token_came() {
+    let key = || Auth::Bearer(Secret::new("k"));
+    let (fence, done) = (Fence::default(), say(201, "{}"));
+    let (error, heard) = order_behind(&fence, vec![done.clone()], key(), Limits::default()).await;
+    assert_eq!(
+        (error.kind, heard.len()),
+        (ErrorKind::NotLeading, 0),
+        "closed already"
+    );
+
+    let fence = Fence::always_open();
+    let slow = Act::Close(fence.clone(), 429, "Retry-After: 1\r\n", String::new());
+    let (error, heard) = order_behind(&fence, vec![slow, done.clone()], key(), Limits::default()).await;
+    assert_eq!((error.kind, heard.len()), (ErrorKind::NotLeading, 1), "{heard:?}");
+
+    let fence = Fence::always_open();
+    let granted = json!({ "access_token": "t", "expires_in": 3600 }).to_string();
+    let token = Act::Close(fence.clone(), 200, "", granted);
+    let (error, heard) = order_behind(&fence, vec![token, done], oauth(), Limits::default()).await;
+    assert_eq!((error.kind, heard.len()), (ErrorKind::NotLeading, 1), "{heard:?}");
+    assert!(heard[0].starts_with("POST /token"), "{heard:?}");
+}
+
+#[tokio::test]
+async fn nothing_is_ordered_when_the_lease_ran_out_while_the_call_waited_for_its_turn() {
+    let server = Server::start(vec![say(200, "{}")]).await;
+    let limits = Limits::new(vec![Rule::account(Rate::every(Duration::from_secs(1)))]);
+    let fence = Fence::default();
+    let http = fenced(&fence, &server.address, Auth::Bearer(Secret::new("k")), limits);
+    http.send(read()).await.unwrap();
+    // Its turn comes later than that.
+    fence.open_until(Instant::now() + Duration::from_millis(500));
+    let error = operation(Duration::from_secs(5), http.send(order()))
+        .await
+        .unwrap_err();
+    assert_eq!(error.kind, ErrorKind::NotLeading);
+    http.send(read()).await.unwrap();
+    assert!(
+        server.heard().iter().all(|text| text.starts_with("GET ")),
+        "reads go through"
+    );
 }

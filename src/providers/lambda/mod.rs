@@ -16,7 +16,7 @@ use async_trait::async_trait;
 use skyward_core::{
     Account, Capabilities, CredentialKey, Deletion, ErrorKind, Leftover, Mark, Offer, Order, ProviderError,
     ProviderMachine,
-    provider::{Idempotency, Marking, SelfStop},
+    provider::{Idempotency, MarkWriters, Marking, SelfStop},
 };
 use tokio::time::Instant;
 
@@ -57,6 +57,7 @@ impl Kind for LambdaKind {
             auth: Auth::Bearer(key),
             limits: client::limits(),
             request_timeout: account.settings.request_timeout(),
+            fence: account.fence,
         })?;
         let lambda = Lambda {
             client: Client::new(http),
@@ -72,6 +73,7 @@ impl Kind for LambdaKind {
 
 const CAPABILITIES: Capabilities = Capabilities {
     marking: Marking::Tags,
+    mark_writers: MarkWriters::Account,
     idempotency: Idempotency::LookUp,
     settle_time: Duration::from_secs(60),
     poll_interval: Duration::from_secs(15),

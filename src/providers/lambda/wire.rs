@@ -46,7 +46,7 @@ pub struct Tag {
     pub value: String,
 }
 
-/// A kind of machine, and who has it.
+/// A kind of machine, and the regions that have it.
 #[derive(Clone, Debug, Deserialize)]
 pub struct TypeItem {
     /// The kind.

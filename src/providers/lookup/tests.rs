@@ -1,7 +1,10 @@
 //! The contract over a cloud that is a list in memory.
 
 use serde_json::json;
-use skyward_core::provider::Idempotency;
+use skyward_core::{
+    machine::Rental,
+    provider::{Idempotency, Marking},
+};
 
 use super::*;
 use crate::fixtures;
@@ -71,8 +74,22 @@ impl Service for Fake {
         Ok(self.by_id.iter().find(|thing| thing.id == id).cloned())
     }
 
-    fn seen(&self, _machine: &Thing) -> Option<ProviderMachine> {
-        None
+    fn seen(&self, machine: &Thing) -> Option<ProviderMachine> {
+        Some(ProviderMachine {
+            id: machine.id.to_owned(),
+            mark: machine.mark.clone()?,
+            phase: ProviderPhase::Running,
+            endpoint: None,
+            private_address: None,
+            private_interface: None,
+            host_key: None,
+            rental: Rental::default(),
+        })
+    }
+
+    /// Nothing that an order begins is ever done here.
+    async fn finish(&self, _machine: &Thing) -> Option<ProviderPhase> {
+        Some(ProviderPhase::starting("it is not done"))
     }
 
     async fn order(&self, _order: &Order, settings: &Value) -> Result<String, ProviderError> {
@@ -135,6 +152,28 @@ async fn what_is_there_is_not_ordered_again_and_one_that_is_gone_does_not_hide_i
 }
 
 #[tokio::test]
+async fn what_an_order_began_is_asked_about_until_the_machine_took_runs_and_never_again() {
+    let (provider, _) = connected(vec![thing("there", false)], Vec::new());
+    let phase = async |started| {
+        let machine = MachineRef {
+            started,
+            ..recorded("there")
+        };
+        provider.get(&machine).await.unwrap().unwrap().phase
+    };
+    assert_eq!(phase(false).await, ProviderPhase::starting("it is not done"));
+    assert_eq!(phase(true).await, ProviderPhase::Running);
+}
+
+#[tokio::test]
+async fn a_machine_that_is_gone_answers_no_order() {
+    let (provider, asked) = connected(vec![thing("old", true)], Vec::new());
+    let accepted = provider.create(&fixtures::order()).await.unwrap();
+    assert_eq!(accepted.id, "new");
+    assert_eq!(asked.lock().unwrap().len(), 1);
+}
+
+#[tokio::test]
 async fn an_order_has_the_settings_of_its_provider_with_what_its_pool_overrides() {
     let (provider, asked) = connected(Vec::new(), Vec::new());
     let mut order = fixtures::order();
@@ -153,7 +192,11 @@ async fn an_id_that_is_another_machines_by_now_is_left_alone() {
         ..thing("there", false)
     };
     let (provider, asked) = connected(vec![another], Vec::new());
-    assert_eq!(provider.delete(&recorded("there")).await.unwrap(), Deletion::Gone);
+    assert_eq!(provider.get(&recorded("there")).await.unwrap(), None);
+    assert_eq!(
+        provider.delete(&recorded("there")).await.unwrap(),
+        Deletion::Foreign
+    );
     assert!(asked.lock().unwrap().is_empty());
 }
 

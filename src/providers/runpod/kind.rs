@@ -31,7 +31,7 @@ pub enum Cloud {
     Secure,
     /// The same, with an address in the global network.
     Networked,
-    /// Those of partners.
+    /// Data centers of partners.
     Community,
 }
 

@@ -56,6 +56,7 @@ impl crate::registry::Kind for RunPodKind {
             // Its limits are not published: 429 tells them.
             limits: Limits::new(Vec::new()),
             request_timeout: account.settings.request_timeout(),
+            fence: account.fence,
         })?;
         let runpod = RunPod {
             client: Client::new(http),
@@ -90,6 +91,8 @@ const CAPABILITIES: Capabilities = Capabilities {
     // Containers without CAP_SYS_ADMIN.
     fuse: false,
     reclaim_notice: ReclaimNotice::None,
+    // Images of many GB are loaded while SSH answers already.
+    bootstrap_timeout: Duration::from_mins(10),
     hidden_environment: &[
         "RUNPOD_API_KEY",
         "PUBLIC_KEY",
@@ -236,8 +239,8 @@ impl RunPod {
         })
     }
 
-    /// The catalogue of one cloud. Its prices are kept: an order is compared with none that are
-    /// older than those of its offer.
+    /// The catalogue of one cloud. Its prices are kept: an order is never compared with prices that
+    /// are older than the prices of its offer.
     async fn catalogue(&self, cloud: Cloud) -> Result<offers::Catalogue, ProviderError> {
         let mut gpus = BTreeMap::new();
         for count in offers::COUNTS {

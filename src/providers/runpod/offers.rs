@@ -17,11 +17,11 @@ use super::{
 };
 use crate::wire::dns_label;
 
-/// Numbers of GPUs whose stock is asked for; for those between a larger one that is there
+/// Numbers of GPUs whose stock is asked for; for a number in between, a larger one that is in stock
 /// is proof enough.
 pub const COUNTS: [u32; 4] = [1, 2, 4, 8];
 
-/// Region of machines in the global network. Those outside do not reach them, so that is
+/// Region of machines in the global network. Machines outside do not reach them, so that is
 /// another place.
 const NETWORK: &str = "global-network";
 

@@ -20,6 +20,8 @@ until [ -x /usr/sbin/sshd ]; do
   (apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends openssh-server) || sleep 5
 done
 ssh-keygen -A
+# Of a container that was started again with its disk: it stops itself when nobody needs it.
+if [ -f /opt/skyward/boot.sh ]; then sh /opt/skyward/boot.sh </dev/null >>/opt/skyward/agent.log 2>&1 & fi
 # The first process of a container gets no signal that it has no handler for.
 trap 'exit 143' TERM INT
 while :; do

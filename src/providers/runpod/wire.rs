@@ -303,7 +303,7 @@ pub struct Extensions {
     pub code: Option<String>,
 }
 
-/// Answer to who we are.
+/// The answer to the question which account we are.
 #[derive(Debug, Deserialize)]
 pub struct Who {
     /// The account.

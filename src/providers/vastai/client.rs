@@ -152,10 +152,10 @@ impl Client {
 
 /// Overlay networks; none of these is in the official description.
 impl Client {
-    /// All of the account. No Pool may be held by a path that is not there: it has none then.
-    pub async fn overlays(&self) -> Result<Vec<Overlay>, ProviderError> {
-        let found: Option<Vec<Overlay>> = self.rest.find(Call::get("list the overlays", OVERLAY)).await?;
-        Ok(found.unwrap_or_default())
+    /// All of the account; `None` where Vast.ai has no such path. That says nothing of a network,
+    /// but no Pool may be held by it either.
+    pub async fn overlays(&self) -> Result<Option<Vec<Overlay>>, ProviderError> {
+        self.rest.find(Call::get("list the overlays", OVERLAY)).await
     }
 
     /// Makes one.

@@ -68,8 +68,9 @@ pub struct Settings {
     /// one physical cluster can form. Without it such Pools need `cluster: false`. Default `true`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub use_overlay: Option<bool>,
-    /// Longest wait for an overlay network to be made or joined; an order as a whole is given up
-    /// after 50 seconds. Default `120s`.
+    /// Longest wait for an overlay network to be made, and then for a machine to join it: it is
+    /// tried again until then. One that is in no network by then is returned and replaced; where
+    /// the network is not made, another offer is tried. Default `120s`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overlay_timeout: Option<Lasting>,
     /// How long a machine whose controller is gone and that runs nothing waits before it

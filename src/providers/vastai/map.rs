@@ -109,9 +109,23 @@ pub fn disk_gb(order: &Order, settings: &Settings) -> u32 {
 }
 
 /// Name of the overlay network of a Pool in a cluster.
-pub fn overlay(order: &Order, cluster: u64) -> String {
-    let name = marks::pool_name(&order.mark.cluster, &order.mark.pool_uid);
+pub fn overlay(mark: &Mark, cluster: u64) -> String {
+    let name = marks::pool_name(&mark.cluster, &mark.pool_uid);
     format!("{name}.{cluster}")
+}
+
+/// The overlay network that a machine is in, or was ordered to join.
+pub fn overlay_of(instance: &Instance) -> Option<String> {
+    let label = instance.label.as_deref()?;
+    let mark = mark(label)?;
+    Some(overlay(&mark, network(instance, label)?))
+}
+
+/// The cluster of a machine that is in an overlay network by its label.
+fn network(instance: &Instance, label: &str) -> Option<u64> {
+    instance
+        .cluster_id
+        .filter(|_| label.split('/').next() == Some(NETWORKED))
 }
 
 /// The body that rents, into this overlay network; with a bid it is for the spot market.
@@ -181,9 +195,7 @@ pub fn machine(
 ) -> Option<ProviderMachine> {
     let label = instance.label.as_deref()?;
     let mark = mark(label)?;
-    let network = instance
-        .cluster_id
-        .filter(|_| label.split('/').next() == Some(NETWORKED));
+    let network = network(instance, label);
     let endpoint = endpoint(instance, settings);
     Some(ProviderMachine {
         id: instance.id.to_string(),

@@ -1,6 +1,6 @@
 //! Vast.ai: a marketplace of containers with GPUs, on demand and for bids.
 //!
-//! Marks are labels. An offer stands for a group of asks, each of which can be had once: an
+//! Marks are labels. An offer stands for a group of asks, each of which can be rented once: an
 //! order takes the cheapest that fits and, when it is taken already, the next. All that the
 //! machines of a Pool share is their overlay network, where they stand in one physical
 //! cluster; the keys of the account, which Vast.ai would push to every machine, are never
@@ -14,8 +14,8 @@ pub mod offers;
 pub mod wire;
 
 use std::{
-    collections::BTreeMap,
-    sync::{Mutex, PoisonError},
+    collections::{BTreeMap, BTreeSet},
+    sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -24,10 +24,12 @@ use jiff::Timestamp;
 use serde_json::Value;
 use skyward_core::{
     Account, Capabilities, CredentialKey, Deletion, ErrorKind, Leftover, Mark, Market, Offer, Order,
-    ProviderError, ProviderMachine,
+    ProviderError, ProviderMachine, ProviderPhase,
+    error::ErrorClass,
+    machine::FailureKind,
     provider::{HostKeys, Idempotency, Marking, ReclaimNotice, SelfStop},
 };
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
 use crate::{
     http::{Auth, Batched, Http, Setup},
@@ -47,6 +49,8 @@ pub const KIND: &str = "vastai";
 const TRIES: usize = 5;
 /// Most asks that offers are made from.
 const ASKS: u32 = 5000;
+/// What nobody asks for any more is forgotten after this.
+const FORGOTTEN: Duration = Duration::from_hours(1);
 /// How long a host that ran may be silent before its machine counts as lost.
 const SILENCE: Duration = Duration::from_mins(5);
 
@@ -58,11 +62,13 @@ impl Kind for VastAiKind {
     const CREDENTIALS: &'static [CredentialKey] = config::CREDENTIALS;
     const ENDPOINTS: &'static [(&'static str, &'static str)] = &[client::ENDPOINT];
     const CAPABILITIES: &'static Capabilities = &CAPABILITIES;
-    // Each look at a machine asks whether a relay will do, and knows no order.
+    // Each look at a machine asks whether a relay will do and whether it is in its network, and
+    // knows no order.
     const FIXED: &'static [&'static str] = &[
         "geolocation",
         "requireDirectPort",
         "useOverlay",
+        "overlayTimeout",
         "instanceTimeout",
         "requestTimeout",
     ];
@@ -75,6 +81,7 @@ impl Kind for VastAiKind {
             auth: Auth::Bearer(account.credentials.token(config::API_KEY)?),
             limits: client::limits(),
             request_timeout: account.settings.request_timeout(),
+            fence: account.fence,
         })?;
         let vastai = VastAi {
             client: Client::new(http),
@@ -82,6 +89,8 @@ impl Kind for VastAiKind {
             overlays: Batched::default(),
             made: Maker::default(),
             silent: Mutex::default(),
+            making: Mutex::default(),
+            joins: Mutex::default(),
             bids: Mutex::default(),
         };
         lookup::provider(&account.settings, vastai)
@@ -118,12 +127,33 @@ const CAPABILITIES: Capabilities = Capabilities {
 struct VastAi {
     client: Client,
     settings: Settings,
-    overlays: Batched<Vec<Overlay>>,
+    /// As last listed; `None` where Vast.ai has no such list.
+    overlays: Batched<Option<Vec<Overlay>>>,
     made: Maker,
     /// Since when hosts are silent, by machine.
     silent: Mutex<BTreeMap<u64, Instant>>,
+    /// Since when overlay networks are being made, by name.
+    making: Mutex<BTreeMap<String, Instant>>,
+    /// Machines that are in their networks, or shall be.
+    joins: Mutex<BTreeMap<u64, Joining>>,
     /// GPUs of the spot market by host, as last listed: each order lists before it rents.
     bids: Mutex<BTreeMap<u64, f64>>,
+}
+
+/// Whether a machine is in its overlay network.
+#[derive(Clone, Copy)]
+enum Joining {
+    /// It shall be, since then.
+    Since(Instant),
+    /// It is.
+    Done,
+}
+
+impl Joining {
+    /// Whether lists may be behind.
+    fn is_young(self) -> bool {
+        matches!(self, Self::Since(since) if since.elapsed() < FORGOTTEN)
+    }
 }
 
 impl Listed for Instance {
@@ -155,12 +185,12 @@ impl VastAi {
     /// The network of the order's Pool in a cluster, made where it does not exist.
     async fn overlay(&self, order: &Order, cluster: u64) -> Result<String, ProviderError> {
         let since = Instant::now();
-        let name = map::overlay(order, cluster);
+        let name = map::overlay(&order.mark, cluster);
         let known = self
             .overlays
             .fresh(Self::OPERATION, || self.client.overlays())
             .await?;
-        if known.iter().any(|overlay| overlay.name == name) {
+        if known.iter().flatten().any(|overlay| overlay.name == name) {
             return Ok(name);
         }
         let making = async {
@@ -170,32 +200,69 @@ impl VastAi {
         self.made.make(name.clone(), since, making).await
     }
 
-    /// Puts a machine into its network. One that cannot be in it is of no use to its Pool.
-    async fn join(&self, settings: &Settings, overlay: &str, id: u64) -> Result<(), ProviderError> {
-        let joined = self.within(settings, self.client.join_overlay(overlay, id)).await;
-        if joined.is_err() {
-            self.client.destroy(id).await?;
+    /// The same; a network that is not made within `overlayTimeout` is made elsewhere, or later.
+    async fn network(&self, order: &Order, cluster: u64) -> Result<String, ProviderError> {
+        let name = map::overlay(&order.mark, cluster);
+        let since = {
+            let mut making = self.making.lock().unwrap_or_else(PoisonError::into_inner);
+            making.retain(|_, since| since.elapsed() < FORGOTTEN);
+            *making.entry(name.clone()).or_insert_with(Instant::now)
+        };
+        let made = self.overlay(order, cluster).await;
+        let error = match made {
+            Err(error) if error.kind.class() == ErrorClass::Retryable => error,
+            other => {
+                self.forget(&name);
+                return other;
+            }
+        };
+        let limit = self.settings.overlay_timeout();
+        if since.elapsed() < limit {
+            return Err(error);
         }
-        joined
+        self.forget(&name);
+        Err(ProviderError::new(
+            ErrorKind::NoCapacity,
+            "create the overlay",
+            format!(
+                "Vast.ai did not make it within {} s (vastai.overlayTimeout): {error}",
+                limit.as_secs()
+            ),
+        ))
     }
 
-    /// What is done to an overlay network has a time of its own.
-    async fn within<T>(
-        &self,
-        settings: &Settings,
-        work: impl Future<Output = Result<T, ProviderError>>,
-    ) -> Result<T, ProviderError> {
-        let late = |_| {
-            ProviderError::new(
+    fn forget(&self, overlay: &str) {
+        let mut making = self.making.lock().unwrap_or_else(PoisonError::into_inner);
+        making.remove(overlay);
+    }
+
+    /// Puts a machine into its network.
+    async fn join(&self, overlay: &str, id: u64) -> Result<(), ProviderError> {
+        self.client.join_overlay(overlay, id).await?;
+        self.joins().insert(id, Joining::Done);
+        Ok(())
+    }
+
+    /// Whether a machine is in its network, as when another process did that or the answer was
+    /// lost. A look that fails is no verdict on the machine.
+    async fn is_in(&self, overlay: &str, id: u64) -> Result<bool, ProviderError> {
+        let known = self
+            .overlays
+            .fresh(Self::OPERATION, || self.client.overlays())
+            .await?;
+        let Some(known) = known.as_ref() else {
+            return Err(ProviderError::new(
                 ErrorKind::Transient,
-                "make the overlay",
-                "Vast.ai did not answer within overlayTimeout",
-            )
+                "list the overlays",
+                "Vast.ai does not list them",
+            ));
         };
-        timeout(settings.overlay_timeout(), work)
-            .await
-            .map_err(late)
-            .flatten()
+        let is_in = |known: &Overlay| known.name == overlay && known.instances.contains(&id);
+        Ok(known.iter().any(is_in))
+    }
+
+    fn joins(&self) -> MutexGuard<'_, BTreeMap<u64, Joining>> {
+        self.joins.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Asks that will do for an order, the cheapest first, each with the bid for it.
@@ -287,6 +354,9 @@ impl Service for VastAi {
         let instances = self.client.instances().await?;
         let held = offers::bids(instances.iter().filter(|instance| !map::gone(instance)));
         *self.bids.lock().unwrap_or_else(PoisonError::into_inner) = held;
+        let listed: BTreeSet<u64> = instances.iter().map(|instance| instance.id).collect();
+        self.joins()
+            .retain(|id, joining| listed.contains(id) || joining.is_young());
         Ok(instances)
     }
 
@@ -320,14 +390,18 @@ impl Service for VastAi {
             .filter(|_| order.pool.connected && !asks.is_empty())
         {
             None => None,
-            Some(cluster) => Some(self.within(settings, self.overlay(order, cluster)).await?),
+            Some(cluster) => Some(self.network(order, cluster).await?),
         };
         for (ask, bid) in asks.into_iter().take(TRIES) {
             let body = map::body(order, settings, bid, overlay.as_deref())?;
             match self.client.rent(ask.id, body).await {
                 Ok(id) => {
+                    // One that is not in it yet joins at a later look.
                     if let Some(overlay) = &overlay {
-                        self.join(settings, overlay, id).await?;
+                        self.joins().insert(id, Joining::Since(Instant::now()));
+                        if let Err(error) = self.join(overlay, id).await {
+                            tracing::debug!(%error, id, "the machine joins its overlay network later");
+                        }
                     }
                     // The start-up script lets the key in as well: this is only for hosts
                     // on which that comes late, and may fail while the image is loaded.
@@ -344,6 +418,45 @@ impl Service for VastAi {
         Err(refused)
     }
 
+    async fn finish(&self, instance: &Instance) -> Option<ProviderPhase> {
+        let overlay = map::overlay_of(instance)?;
+        let since = match self
+            .joins()
+            .entry(instance.id)
+            .or_insert_with(|| Joining::Since(Instant::now()))
+        {
+            Joining::Done => return None,
+            Joining::Since(since) => *since,
+        };
+        match self.is_in(&overlay, instance.id).await {
+            Ok(true) => {
+                self.joins().insert(instance.id, Joining::Done);
+                return None;
+            }
+            Ok(false) => {}
+            // How long that may last, timeouts.provision of its Pool says.
+            Err(error) => {
+                return Some(ProviderPhase::starting(format!(
+                    "whether it is in its overlay network is not known: {error}"
+                )));
+            }
+        }
+        let error = self.join(&overlay, instance.id).await.err()?;
+        let limit = self.settings.overlay_timeout();
+        let passes = error.kind.class() == ErrorClass::Retryable;
+        Some(if passes && since.elapsed() < limit {
+            ProviderPhase::starting("it joins its overlay network")
+        } else if passes {
+            let limit = limit.as_secs();
+            ProviderPhase::failed(
+                FailureKind::Other,
+                format!("it was in no overlay network after {limit} s (vastai.overlayTimeout): {error}"),
+            )
+        } else {
+            ProviderPhase::failed(FailureKind::Other, error.to_string())
+        })
+    }
+
     async fn end(&self, instance: &Instance) -> Result<Deletion, ProviderError> {
         self.silent
             .lock()
@@ -357,7 +470,7 @@ impl Service for VastAi {
         let overlays = match self.client.overlays().await {
             // An account without such networks need not allow these calls.
             Err(error) if !self.settings.use_overlay() && error.kind == ErrorKind::Permission => Vec::new(),
-            found => found?,
+            found => found?.unwrap_or_default(),
         };
         let ours = overlays.into_iter().filter_map(|overlay| {
             Some(Leftover {
@@ -372,7 +485,7 @@ impl Service for VastAi {
 
     /// Deleting a network deletes the machines in it: it goes when none is left.
     async fn give_back(&self, thing: &Leftover) -> Result<(), ProviderError> {
-        let overlays = self.client.overlays().await?;
+        let overlays = self.client.overlays().await?.unwrap_or_default();
         let Some(overlay) = overlays.iter().find(|overlay| overlay.name == thing.id) else {
             return Ok(());
         };

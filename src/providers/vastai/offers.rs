@@ -1,5 +1,5 @@
 //! What is for rent at Vast.ai becomes offers. There are thousands of asks, and each is
-//! there once: those that differ in nothing that a Pool can ask for are one offer, at the
+//! there once: asks that differ in nothing that a Pool can ask for are one offer, at the
 //! price of the cheapest. Pure.
 
 use std::{
@@ -98,7 +98,7 @@ impl Group {
         })
     }
 
-    /// The group of an ask among those of its physical cluster, if it stands in one.
+    /// The group of an ask among the asks of its physical cluster, if it stands in one.
     pub fn in_cluster(ask: &Ask) -> Option<Self> {
         let place = cluster(ask.cluster_id?);
         Self::of(ask).map(|group| Self { place, ..group })
@@ -243,8 +243,8 @@ pub enum OwnBid {
     Ended,
 }
 
-/// What becomes of the account's own bids when an ask is rented: whoever pays more, or rents
-/// on demand, takes the GPUs of those who bid less, be it the same account.
+/// What becomes of the account's own bids when an ask is rented: a renter who pays more, or rents
+/// on demand, takes the GPUs of lower bids, even of the same account.
 pub fn own_bid(ask: &Ask, held: &BTreeMap<u64, f64>) -> OwnBid {
     let Some(ours) = ask.machine_id.and_then(|host| held.get(&host)) else {
         return OwnBid::None;
@@ -315,8 +315,8 @@ struct Seen {
 }
 
 impl Seen {
-    /// Whoever wants one machine takes the cheapest; whoever wants a `whole` network must be
-    /// able to pay for each.
+    /// A Pool that wants one machine takes the cheapest; a Pool that wants a `whole` network must
+    /// be able to pay for each.
     fn count(&mut self, ask: &Ask, market: Market, price: Decimal, whole: bool) {
         let slot = match market {
             Market::OnDemand => &mut self.on_demand,

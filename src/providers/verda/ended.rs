@@ -1,5 +1,5 @@
-//! Machines whose end we ordered: Verda shows them as it shows those that it took back. Only
-//! as many as an hour knows, since a controller runs for months.
+//! Machines whose end we ordered: Verda shows them as it shows machines that it took back. Only
+//! the machines of the last hour are kept, since a controller runs for months.
 
 use std::{
     collections::BTreeMap,

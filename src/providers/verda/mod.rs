@@ -17,7 +17,7 @@ use async_trait::async_trait;
 use skyward_core::{
     Account, Capabilities, CredentialKey, Deletion, ErrorKind, Leftover, Mark, Market, Offer, Order,
     ProviderError, ProviderMachine,
-    provider::{HostKeys, Idempotency, Marking, ReclaimNotice, SelfStop},
+    provider::{HostKeys, Idempotency, MarkWriters, Marking, ReclaimNotice, SelfStop},
 };
 use tokio::time::Instant;
 
@@ -62,6 +62,7 @@ impl Kind for VerdaKind {
             auth: client::auth(id, secret),
             limits: client::limits(),
             request_timeout: account.settings.request_timeout(),
+            fence: account.fence,
         })?;
         let verda = Verda {
             client: Client::new(http),
@@ -80,6 +81,7 @@ impl Kind for VerdaKind {
 const CAPABILITIES: Capabilities = Capabilities {
     markets: &[Market::OnDemand, Market::Spot],
     marking: Marking::Tags,
+    mark_writers: MarkWriters::Account,
     idempotency: Idempotency::LookUp,
     settle_time: Duration::from_secs(30),
     poll_interval: Duration::from_secs(10),

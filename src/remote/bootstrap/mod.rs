@@ -12,19 +12,22 @@ mod run;
 mod script;
 mod steps;
 
-use std::{collections::BTreeMap, fmt, time::Duration};
+use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 use skyward_core::Secret;
 
-pub(crate) use run::{Bootstrap, BootstrapError, Prepared, prepare};
+pub(crate) use run::{Bootstrap, BootstrapError, Deadline, Prepared, prepare};
+pub(crate) use script::printable;
 
 /// An index that only some packages come from.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct PipIndex {
     /// Its URL.
     pub url: String,
     /// The packages that come from it.
     pub packages: Vec<String>,
+    /// User name and password for the index.
+    pub credentials: Option<(Secret, Secret)>,
 }
 
 /// What must be on a machine.
@@ -40,12 +43,17 @@ pub struct Spec {
     pub apt: Vec<String>,
     /// Environment of the steps, such as proxies; names that the shell keeps for itself are left out.
     pub env_for_steps: BTreeMap<String, String>,
-    /// Values that must not be shown in failures: those that came from Secrets.
-    pub masked: Vec<Secret>,
+    /// The same, from Secrets: steps whose values change are not done again for that.
+    pub secret_env_for_steps: Arc<BTreeMap<String, Secret>>,
+    /// Values that must not be shown in failures: the values that came from Secrets.
+    pub masked: Arc<Vec<Secret>>,
     /// Shell snippets whose output becomes a variable of every run.
     pub shell_vars: BTreeMap<String, String>,
     /// Certificates to trust besides the machine's own, PEM.
-    pub ca_bundle: Option<String>,
+    pub ca_bundle: Option<Arc<str>>,
+    /// The machine is prepared already, by what is not known any more: it is only connected, and
+    /// what its runs find stays as it is.
+    pub prepared: bool,
     /// User that runs run as, made where SSH logs in as root; `None` = root.
     pub worker_user: Option<String>,
     /// The one key that may log in, in OpenSSH form.
@@ -72,9 +80,11 @@ impl Default for Spec {
             pip_indexes: Vec::new(),
             apt: Vec::new(),
             env_for_steps: BTreeMap::new(),
-            masked: Vec::new(),
+            secret_env_for_steps: Arc::default(),
+            masked: Arc::default(),
             shell_vars: BTreeMap::new(),
             ca_bundle: None,
+            prepared: false,
             worker_user: None,
             authorized_key: String::new(),
             home: None,
@@ -95,7 +105,9 @@ impl fmt::Debug for Spec {
             .field("pip", &self.pip.len())
             .field("apt", &self.apt)
             .field("env_for_steps", &self.env_for_steps.keys())
+            .field("secret_env_for_steps", &self.secret_env_for_steps.keys())
             .field("shell_vars", &self.shell_vars.keys())
+            .field("prepared", &self.prepared)
             .field("worker_user", &self.worker_user)
             .field("home", &self.home)
             .finish_non_exhaustive()

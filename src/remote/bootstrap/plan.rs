@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{Spec, script::Said};
-use crate::{binaries::AgentBinaries, quote::is_name};
+use crate::{binaries::AgentBinaries, budget::Room, quote::is_name};
 
 /// Oldest Python that functions can run on.
 const OLDEST_PYTHON: (u32, u32) = (3, 10);
@@ -84,6 +84,8 @@ pub(crate) struct Facts {
     pub(crate) done: BTreeMap<String, String>,
     /// Variables captured earlier.
     pub(crate) variables: BTreeMap<String, String>,
+    /// Room for all that.
+    pub(crate) room: Room,
 }
 
 impl Facts {
@@ -113,6 +115,7 @@ impl Facts {
                 .map(owned)
                 .collect(),
             variables: variables(said),
+            room: said.room.clone(),
         }
     }
 }
@@ -172,7 +175,7 @@ fn major_minor(version: &str) -> Option<(u32, u32)> {
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
 }
 
-/// Steps that the spec asks for on this machine, in order; those already done are among
+/// Steps that the spec asks for on this machine, in order; steps already done are among
 /// them, so that the numbers of progress mean the same on every machine.
 pub(crate) fn steps(spec: &Spec, facts: Option<&Facts>) -> Vec<Step> {
     let own = facts.and_then(|facts| facts.python.as_deref());
@@ -441,6 +444,7 @@ mod tests {
                 ("var".into(), "b-d 41".into()),
             ],
             tail: String::new(),
+            ..Said::default()
         };
         assert_eq!(
             variables(&said),

@@ -1,34 +1,44 @@
 //! What starts the agent after the machine rebooted while no controller looked: without it
-//! the machine would have no dead man's switch any more. Only decides what is written;
+//! the machine would have no dead man's switch any more. Where systemd runs that is a unit, where
+//! OpenRC does a local script, elsewhere a line of cron's; on a machine that has none of these, as a
+//! container, the controller starts the agent once it is back. Only decides what is written;
 //! `scripts/boot.sh` writes it.
 //!
 //! It starts the supervisor, as `skyward-agent start` does: of two supervisors the second one
 //! ends at once, so it does not matter who comes first.
 
-use super::{Spec, plan::Facts, script::Script};
+use super::{Spec, plan::Facts, script::Script, steps::hidden};
 use crate::quote::quote;
 
 const BOOT: &str = include_str!("scripts/boot.sh");
-/// Where systemd has units of the machine's own.
-const UNITS: &str = "/etc/systemd/system";
-/// Exists where systemd is the first process.
-const SYSTEMD: &str = "/run/systemd/system";
+/// Where what is started at a boot is kept, by what a machine has, and the folders that exist
+/// where systemd and OpenRC run.
+const FOLDERS: [(&str, &str); 5] = [
+    ("units", "/etc/systemd/system"),
+    ("systemd", "/run/systemd/system"),
+    ("locals", "/etc/local.d"),
+    ("openrc", "/run/openrc"),
+    ("entries", "/etc/cron.d"),
+];
 
 /// Installs it, or nothing: a machine has one home of an agent that boots with it, the usual one.
 pub(super) fn install(spec: &Spec, facts: &Facts, agent: &str, arguments: &[(&str, &str)]) -> Script {
     if spec.home.is_some() || !is_plain(&facts.home) || !is_plain(&facts.user) {
         return Script::default();
     }
-    in_folders(UNITS, SYSTEMD, facts, agent, arguments)
+    below("", spec, facts, agent, arguments)
 }
 
-fn in_folders(units: &str, systemd: &str, facts: &Facts, agent: &str, arguments: &[(&str, &str)]) -> Script {
-    Script::default()
-        .set("launcher", &launcher(facts, agent, arguments))
+fn below(root: &str, spec: &Spec, facts: &Facts, agent: &str, arguments: &[(&str, &str)]) -> Script {
+    let script = Script::default()
+        .set("launcher", &launcher(spec, facts, agent, arguments))
         .set("unit", &unit(facts))
-        .set("units", units)
-        .set("systemd", systemd)
-        .then(BOOT)
+        .set("local", &local(facts))
+        .set("entry", &entry(facts));
+    let with_folders = FOLDERS.iter().fold(script, |script, (name, path)| {
+        script.set(name, &format!("{root}{path}"))
+    });
+    with_folders.then(BOOT)
 }
 
 /// Means nothing but itself in a unit.
@@ -39,16 +49,50 @@ fn is_plain(text: &str) -> bool {
             .all(|c| c.is_ascii_alphanumeric() || "/._-".contains(c))
 }
 
-/// A script, since units have rules of their own for what commands may hold.
-fn launcher(facts: &Facts, agent: &str, arguments: &[(&str, &str)]) -> String {
+/// A script, since units have rules of their own for what commands may hold. What the cloud
+/// keeps for itself is not handed on, as when we start the agent.
+fn launcher(spec: &Spec, facts: &Facts, agent: &str, arguments: &[(&str, &str)]) -> String {
     let program = format!("{}/bin/{agent}", facts.home);
     let mut words = vec![quote(&program), "supervise".to_owned()];
     for (name, value) in arguments.iter().filter(|(_, value)| !value.is_empty()) {
         words.extend([format!("--{name}"), quote(value)]);
     }
+    let hidden = hidden(spec, " ");
+    let unset = if hidden.is_empty() {
+        String::new()
+    } else {
+        format!("unset {hidden}\n")
+    };
     format!(
-        "#!/bin/sh\n# Written by Skyward for skyward-agent.service.\nexec {}\n",
+        "#!/bin/sh\n# Written by Skyward: starts its agent when the machine boots.\n{unset}exec {}\n",
         words.join(" ")
+    )
+}
+
+/// The launcher in the background, as the login, with the log where the agent has it.
+fn in_background(facts: &Facts) -> String {
+    let Facts { home, .. } = facts;
+    format!("/bin/sh {home}/boot.sh </dev/null >>{home}/agent.log 2>&1 &")
+}
+
+fn local(facts: &Facts) -> String {
+    let start = in_background(facts);
+    let user = &facts.user;
+    let command = if user == "root" {
+        start
+    } else {
+        format!("su {user} -s /bin/sh -c '{start}'")
+    };
+    format!(
+        "#!/bin/sh\n# Written by Skyward: the machine stops itself when nobody needs it, also after a reboot.\n{command}"
+    )
+}
+
+fn entry(facts: &Facts) -> String {
+    format!(
+        "# Written by Skyward: the machine stops itself when nobody needs it, also after a reboot.\n@reboot {} {}",
+        facts.user,
+        in_background(facts)
     )
 }
 
@@ -90,38 +134,58 @@ mod tests {
         }
     }
 
-    /// Runs the script as somebody who may do what root may.
+    /// Runs the script as somebody who may do what root may, on a machine whose files are in `root`.
     fn run(folder: &Path, machine: &str) -> String {
-        let (units, systemd) = (folder.join("units"), folder.join("systemd"));
+        let spec = Spec {
+            hidden_environment: vec!["CLOUD_KEY".into()],
+            ..Spec::default()
+        };
         let arguments = [
             ("machine", machine),
             ("stop-command", "it's \"over\"; $HOME"),
             ("user", ""),
         ];
-        let boot = in_folders(
-            &units.display().to_string(),
-            &systemd.display().to_string(),
+        let root = folder.join("root");
+        let boot = below(
+            &root.display().to_string(),
+            &spec,
             &facts(folder),
             "agent",
             &arguments,
         );
         let script = Script::default()
             .set("home", &folder.display().to_string())
-            .then("as_root() { \"$@\"; }\n")
+            .then("as_root() { \"$@\"; }\nhave() { [ \"$1\" = cron ]; }\n")
             .before(boot);
         let output = Command::new("/bin/sh").args(["-c", &script.text("::t")]).output();
         String::from_utf8(output.unwrap().stderr).unwrap()
     }
 
+    /// What the machine's own programs would do with what is in that file, at a boot.
+    fn started(folder: &Path) -> String {
+        fs::create_dir_all(folder.join("bin")).unwrap();
+        let agent = folder.join("bin/agent");
+        fs::write(&agent, "#!/bin/sh\nprintf '%s|' \"$@\" \"${CLOUD_KEY-hidden}\"\n").unwrap();
+        fs::set_permissions(&agent, fs::Permissions::from_mode(0o755)).unwrap();
+        let started = Command::new("/bin/sh")
+            .arg(folder.join("boot.sh"))
+            .env("CLOUD_KEY", "canary")
+            .output();
+        String::from_utf8(started.unwrap().stdout).unwrap()
+    }
+
+    const STARTED: &str = "supervise|--machine|ns/m|--stop-command|it's \"over\"; $HOME|hidden|";
+
     #[test]
     fn a_machine_that_systemd_runs_starts_the_same_agent_at_each_boot() {
         let folder = tempfile::tempdir().unwrap();
-        let path = |name: &str| folder.path().join(name);
-        fs::create_dir_all(path("systemd")).unwrap();
-        fs::create_dir_all(path("units")).unwrap();
+        let path = |name: &str| folder.path().join("root").join(name);
+        for name in ["run/systemd/system", "etc/systemd/system", "etc/cron.d"] {
+            fs::create_dir_all(path(name)).unwrap();
+        }
         assert_eq!(run(folder.path(), "ns/old"), "");
         assert_eq!(run(folder.path(), "ns/m"), "");
-        let wanted = path("units/multi-user.target.wants/skyward-agent.service");
+        let wanted = path("etc/systemd/system/multi-user.target.wants/skyward-agent.service");
         let unit = fs::read_to_string(wanted).unwrap();
         let start = format!("\nExecStart=/bin/sh {}/boot.sh\n", folder.path().display());
         assert!(
@@ -130,32 +194,58 @@ mod tests {
         );
         assert!(unit.contains("\nLimitMEMLOCK=infinity\n"), "{unit}");
         assert_eq!(
-            fs::read_dir(path("units")).unwrap().count(),
+            fs::read_dir(path("etc/systemd/system")).unwrap().count(),
             2,
             "nothing is left over"
         );
-
-        fs::create_dir(path("bin")).unwrap();
-        fs::write(path("bin/agent"), "#!/bin/sh\nprintf '%s|' \"$@\"\n").unwrap();
-        fs::set_permissions(path("bin/agent"), fs::Permissions::from_mode(0o755)).unwrap();
-        let started = Command::new("/bin/sh").arg(path("boot.sh")).output().unwrap();
-        assert_eq!(
-            String::from_utf8(started.stdout).unwrap(),
-            "supervise|--machine|ns/m|--stop-command|it's \"over\"; $HOME|"
-        );
+        assert_eq!(fs::read_dir(path("etc/cron.d")).unwrap().count(), 0);
+        assert_eq!(started(folder.path()), STARTED);
     }
 
     #[test]
-    fn a_machine_without_systemd_is_left_as_it_is() {
+    fn a_machine_without_systemd_starts_it_with_what_it_has() {
+        for (present, expected) in [
+            (
+                vec!["run/openrc", "etc/local.d", "etc/cron.d"],
+                "etc/local.d/skyward-agent.start",
+            ),
+            (vec!["etc/local.d", "etc/cron.d"], "etc/cron.d/skyward-agent"),
+        ] {
+            let folder = tempfile::tempdir().unwrap();
+            let path = |name: &str| folder.path().join("root").join(name);
+            for name in present {
+                fs::create_dir_all(path(name)).unwrap();
+            }
+            assert_eq!(run(folder.path(), "ns/m"), "");
+            assert_eq!(run(folder.path(), "ns/m"), "");
+            let file = path(expected);
+            let text = fs::read_to_string(&file).unwrap();
+            let home = folder.path().display();
+            let start = format!("/bin/sh {home}/boot.sh </dev/null >>{home}/agent.log 2>&1 &");
+            let last = text.trim_end().lines().last().unwrap();
+            if std::path::Path::new(expected).extension() == Some("start".as_ref()) {
+                assert_eq!(last, format!("su ubuntu -s /bin/sh -c '{start}'"));
+                assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o755);
+            } else {
+                assert_eq!(last, format!("@reboot ubuntu {start}"));
+            }
+            assert_eq!(fs::read_dir(file.parent().unwrap()).unwrap().count(), 1);
+            assert_eq!(started(folder.path()), STARTED);
+        }
+    }
+
+    #[test]
+    fn a_machine_that_nothing_boots_has_only_what_its_first_process_may_start() {
         let folder = tempfile::tempdir().unwrap();
         assert_eq!(run(folder.path(), "ns/m"), "");
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+        assert_eq!(started(folder.path()), STARTED);
     }
 
     #[test]
     fn what_cannot_be_written_is_said_and_fails_nothing() {
         let folder = tempfile::tempdir().unwrap();
-        fs::create_dir(folder.path().join("systemd")).unwrap();
+        fs::create_dir_all(folder.path().join("root/run/systemd/system")).unwrap();
         let said = run(folder.path(), "ns/m");
         assert!(
             said.ends_with("will not be started when the machine reboots\n"),
@@ -167,12 +257,12 @@ mod tests {
     fn only_the_usual_home_boots_with_its_machine() {
         let text = |spec: &Spec, home: &str| install(spec, &facts(Path::new(home)), "agent", &[]).text("");
         let usual = Spec::default();
-        assert!(text(&usual, "/home/ubuntu/.skyward").contains(UNITS));
-        assert!(!text(&usual, "/home/it's me/.skyward").contains(UNITS));
+        assert!(text(&usual, "/home/ubuntu/.skyward").contains("/etc/systemd/system"));
+        assert!(!text(&usual, "/home/it's me/.skyward").contains("/etc/systemd/system"));
         let other = Spec {
             home: Some("/opt/skyward".into()),
             ..Spec::default()
         };
-        assert!(!text(&other, "/opt/skyward").contains(UNITS));
+        assert!(!text(&other, "/opt/skyward").contains("/etc/systemd/system"));
     }
 }

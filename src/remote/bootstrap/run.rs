@@ -1,26 +1,62 @@
 //! Runs the steps over a connection.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
-use tokio::{fs::File, sync::Semaphore, time::Instant};
+use futures::future::BoxFuture;
+use tokio::{
+    fs::File,
+    time::{Instant, sleep},
+};
 
 use super::{
     Progress, Spec,
     plan::{self, Facts, Python, Step},
-    script::{self, Said, ScriptError},
+    script::{self, Said, Script, ScriptError},
     steps::{self, Marked},
 };
 use crate::{
     binaries::{AgentBinaries, Binary},
-    mask::Mask,
+    budget::Account,
+    diagnosis::Diagnosis,
     quote::quote,
+    sessions::lock,
     ssh::{Connection, Input},
+    transcript::Transcript,
+    turns::Turn,
 };
 
 /// Longest time for a step that only looks, or moves a few files.
 const SHORT: Duration = Duration::from_mins(1);
 /// Longest time for the agent to arrive over a slow line.
 const UPLOAD: Duration = Duration::from_mins(3);
+/// An upload is looked at that often,
+const LOOK: Duration = Duration::from_secs(10);
+/// and is given up when less than this went out since the last look: others wait for its turn.
+const LEAST: u64 = 64 * 1024 * LOOK.as_secs();
+
+/// The end of the time for all steps. Clones are the same.
+#[derive(Clone, Debug)]
+pub(crate) struct Deadline(Arc<Mutex<Instant>>);
+
+impl Deadline {
+    /// So long from now.
+    pub(crate) fn after(time: Duration) -> Self {
+        Self(Arc::new(Mutex::new(Instant::now() + time)))
+    }
+
+    /// There was nothing that could have been done in that time.
+    pub(crate) fn extend(&self, by: Duration) {
+        *lock(&self.0) += by;
+    }
+
+    fn left(&self) -> Duration {
+        lock(&self.0).saturating_duration_since(Instant::now())
+    }
+}
 
 /// Why a machine is not ready for runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +69,8 @@ pub(crate) enum BootstrapError {
         step: &'static str,
         /// What happened, with its last output.
         message: String,
+        /// Why, as far as its output tells.
+        diagnosis: Box<Diagnosis>,
     },
     /// A step took too long.
     TimedOut {
@@ -40,22 +78,29 @@ pub(crate) enum BootstrapError {
         step: &'static str,
         /// What happened, with its last output.
         message: String,
+        /// Why, as far as its output tells.
+        diagnosis: Box<Diagnosis>,
     },
     /// This machine cannot be used at all.
     Unsupported(String),
+    /// It broke a limit.
+    Broken(String),
 }
 
 /// Everything about one bootstrap.
 pub(crate) struct Bootstrap<'a> {
     pub(crate) connection: &'a Connection,
+    /// What is charged for what the scripts say.
+    pub(crate) account: &'a Account,
     pub(crate) spec: &'a Spec,
+    /// Gets what the steps print.
+    pub(crate) transcript: &'a Transcript,
     /// Name of the machine, as `namespace/name`.
     pub(crate) machine: &'a str,
     pub(crate) binaries: &'a AgentBinaries,
-    /// Bounds uploads at the same time.
-    pub(crate) uploads: &'a Semaphore,
-    /// End of the time for all steps.
-    pub(crate) deadline: Instant,
+    /// Waits for the turn to upload something. The deadline is later afterwards.
+    pub(crate) uploads: &'a (dyn Fn() -> BoxFuture<'a, Turn> + Send + Sync),
+    pub(crate) deadline: &'a Deadline,
 }
 
 /// A machine with everything but a running agent.
@@ -110,7 +155,7 @@ pub(crate) async fn prepare(
         }
         .at(Step::Probe),
     );
-    let facts = bootstrap.look().await?;
+    let mut facts = bootstrap.look().await?;
     if let Some(reason) = plan::unusable(&facts, binaries) {
         return Err(BootstrapError::Unsupported(reason));
     }
@@ -148,11 +193,15 @@ pub(crate) async fn prepare(
         }
         all_done = false;
         progress(position.at(*step));
-        let said = script::run(bootstrap.connection, &script, limit, &bootstrap.mask())
+        let said = bootstrap
+            .run(&script, limit)
             .await
             .map_err(|error| describe(step.name(), error))?;
         if *step == Step::ShellVars {
             variables = plan::variables(&said);
+            // Variables captured earlier are not needed any more.
+            facts.variables.clear();
+            facts.room = said.room;
         }
     }
     if facts.agent_digest.as_ref() != Some(&binary.digest) {
@@ -186,7 +235,7 @@ impl Bootstrap<'_> {
             self.machine,
             &prepared.environment,
         );
-        let result = script::run(self.connection, &script, self.limit(SHORT), &self.mask()).await;
+        let result = self.run(&script, self.limit(SHORT)).await;
         result
             .map(|_| ())
             .map_err(|error| describe(Step::Start.name(), error))
@@ -194,7 +243,7 @@ impl Bootstrap<'_> {
 
     async fn look(&self) -> Result<Facts, BootstrapError> {
         let script = steps::prepare(self.spec, self.binaries);
-        match script::run(self.connection, &script, self.limit(SHORT), &self.mask()).await {
+        match self.run(&script, self.limit(SHORT)).await {
             Ok(said) if said.get("prepared") == Some("yes") => Ok(Facts::read(&said)),
             Ok(said) => Err(describe(
                 Step::Probe.name(),
@@ -207,7 +256,7 @@ impl Bootstrap<'_> {
                 // One script, several steps: it says where it was.
                 let at = match &error {
                     ScriptError::Failed { said, .. } | ScriptError::TimedOut { said, .. } => said.get("step"),
-                    ScriptError::Lost(_) => None,
+                    ScriptError::Lost(_) | ScriptError::Broken(_) => None,
                 };
                 let step = at.and_then(Step::named).unwrap_or(Step::Probe);
                 Err(describe(step.name(), error))
@@ -217,55 +266,142 @@ impl Bootstrap<'_> {
 
     async fn upload(&self, facts: &Facts, binary: &Binary) -> Result<(), BootstrapError> {
         let step = Step::Agent.name();
-        let failed = |message: String| BootstrapError::Failed { step, message };
-        // Never closed, so an error is impossible; without a permit nothing is lost.
-        let _permit = self.uploads.acquire().await;
+        let failed = |message: String| BootstrapError::Failed {
+            step,
+            diagnosis: Box::new(Diagnosis::of(&message, "")),
+            message,
+        };
+        let _turn = (self.uploads)().await;
         let file = File::open(&binary.path).await.map_err(|error| {
             failed(format!(
                 "the controller cannot read its own copy of the agent: {error}"
             ))
         })?;
+        let size = file.metadata().await.map_or(u64::MAX, |metadata| metadata.len());
         let command = steps::upload(facts, binary);
-        let result = script::run_command(
+        let upload = script::run_command(
             self.connection,
+            self.account,
             &command,
             Input::File(file),
             "",
             self.limit(UPLOAD),
-            &self.mask(),
-        )
-        .await;
+            self.transcript,
+        );
+        let result = tokio::select! {
+            result = upload => result,
+            () = stalls(|| self.connection.written(), size) => {
+                return Err(BootstrapError::Lost(format!(
+                    "the machine took less than {} KiB of the agent in {} s",
+                    LEAST / 1024,
+                    LOOK.as_secs()
+                )));
+            }
+        };
         result.map(|_: Said| ()).map_err(|error| describe(step, error))
+    }
+
+    async fn run(&self, script: &Script, limit: Duration) -> Result<Said, ScriptError> {
+        script::run(self.connection, self.account, script, limit, self.transcript).await
     }
 
     /// A step's own limit within what is left for all.
     fn limit(&self, own: Duration) -> Duration {
-        own.min(self.deadline.saturating_duration_since(Instant::now()))
-    }
-
-    fn mask(&self) -> Mask {
-        Mask::new(self.spec.masked.iter().map(skyward_core::Secret::expose))
+        own.min(self.deadline.left())
     }
 }
 
-/// A script's failure in words for the user; the step is named by whoever shows them.
+/// Waits until less than the least went out since the last look, as long as not all of it did.
+async fn stalls(written: impl Fn() -> u64, size: u64) {
+    let begin = written();
+    let mut before = begin;
+    loop {
+        sleep(LOOK).await;
+        let now = written();
+        if now - begin >= size {
+            // What is left is the machine's own work.
+            return std::future::pending().await;
+        }
+        if now - before < LEAST {
+            return;
+        }
+        before = now;
+    }
+}
+
+/// A script's failure in words for the user; the caller that shows them names the step.
 fn describe(step: &'static str, error: ScriptError) -> BootstrapError {
     let with_output = |what: String, said: &Said| match said.tail.as_str() {
         "" => what,
         tail => format!("{what}: {tail}"),
     };
+    let why = |ended: &str, said: &Said| Box::new(Diagnosis::of(ended, &said.tail));
     match error {
         ScriptError::Lost(why) => BootstrapError::Lost(why),
-        ScriptError::Failed { how, said } => BootstrapError::Failed {
-            step,
-            message: with_output(format!("failed ({how})"), &said),
-        },
+        ScriptError::Broken(broken) => BootstrapError::Broken(broken),
+        ScriptError::Failed { how, said } => {
+            let ended = format!("failed ({how})");
+            BootstrapError::Failed {
+                step,
+                diagnosis: why(&ended, &said),
+                message: with_output(ended, &said),
+            }
+        }
         ScriptError::TimedOut { limit, said } => BootstrapError::TimedOut {
             step,
+            // How long it had is what others left of the time for all.
+            diagnosis: why("timed out", &said),
             message: with_output(
                 format!("did not end within {} s", limit.as_secs_f32().round()),
                 &said,
             ),
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use tokio::time::timeout;
+
+    use super::*;
+
+    /// How long an upload of 10 MiB has its turn on a line of that rate.
+    async fn turn_at(bytes_per_second: u64) -> Option<Duration> {
+        let written = AtomicU64::new(7);
+        let line = async {
+            loop {
+                sleep(Duration::from_secs(1)).await;
+                written.fetch_add(bytes_per_second, Ordering::Relaxed);
+            }
+        };
+        let begin = Instant::now();
+        let stalled = tokio::select! {
+            stalled = timeout(UPLOAD, stalls(|| written.load(Ordering::Relaxed), 10 << 20)) => stalled.is_ok(),
+            () = line => false,
+        };
+        stalled.then(|| begin.elapsed())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_upload_to_a_machine_that_takes_nothing_gives_its_turn_back() {
+        assert_eq!(turn_at(0).await, Some(LOOK));
+        assert_eq!(turn_at(32 * 1024).await, Some(LOOK));
+        assert_eq!(turn_at(80 * 1024).await, None, "slow, but it goes on");
+        assert_eq!(
+            turn_at(100 << 20).await,
+            None,
+            "what follows is the machine's work"
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_time_for_the_steps_does_not_run_while_others_are_waited_for() {
+        let deadline = Deadline::after(Duration::from_secs(300));
+        sleep(Duration::from_secs(400)).await;
+        assert_eq!(deadline.left(), Duration::ZERO);
+        deadline.extend(Duration::from_secs(380));
+        assert_eq!(deadline.left(), Duration::from_secs(280));
     }
 }

@@ -5,10 +5,13 @@
 
 use std::time::Duration;
 
+use tokio::sync::Notify;
+
 use crate::{
-    mask::Mask,
+    budget::{Account, Charge, Room},
     quote::{is_name, quote},
     ssh::{Connection, ExecError, Exit, Input, Output},
+    transcript::Transcript,
 };
 
 const COMMON: &str = include_str!("scripts/common.sh");
@@ -17,8 +20,18 @@ const COMMON: &str = include_str!("scripts/common.sh");
 const TAIL: usize = 1024;
 /// Room in front of the tail, so that trimming is rare and masking sees whole secrets.
 const SLACK: usize = 16 * 1024;
-/// All that a script may say to the controller.
-const SAID: usize = 4 * 1024 * 1024;
+/// All that a script may say to the controller: values of 32 variables of 32 KiB each, in
+/// hexadecimal, and a little.
+const SAID: usize = 32 * LINE;
+/// The longest line of that.
+const LINE: usize = 2 * 32 * 1024 + 1024;
+/// How many lines.
+const LINES: usize = 512;
+/// What a line costs besides its bytes.
+const LINE_COSTS: usize = 64;
+/// What a script may say before room is asked for: enough that one which says more lines than any
+/// of ours is known by that, where there is no room.
+const SAID_FREE: usize = 40 * 1024;
 
 /// In front of each of our variables. No variable of the user begins so.
 const OURS: &str = "skyward_";
@@ -97,6 +110,8 @@ pub(super) struct Said {
     pub(super) lines: Vec<(String, String)>,
     /// Last output otherwise, masked.
     pub(super) tail: String,
+    /// Room for the lines.
+    pub(super) room: Room,
 }
 
 impl Said {
@@ -130,6 +145,8 @@ pub(super) enum ScriptError {
         /// What it said until then.
         said: Said,
     },
+    /// It said more than any script of ours says.
+    Broken(String),
     /// It took too long and was ended.
     TimedOut {
         /// How long it had.
@@ -142,18 +159,20 @@ pub(super) enum ScriptError {
 /// Runs a script to its end.
 pub(super) async fn run(
     connection: &Connection,
+    account: &Account,
     script: &Script,
     limit: Duration,
-    mask: &Mask,
+    transcript: &Transcript,
 ) -> Result<Said, ScriptError> {
     let tag = format!("::skyward-{:016x}", rand::random::<u64>());
     run_command(
         connection,
+        account,
         "exec /bin/sh -s",
         Input::Bytes(script.text(&tag).into()),
         &tag,
         limit,
-        mask,
+        transcript,
     )
     .await
 }
@@ -161,23 +180,45 @@ pub(super) async fn run(
 /// Runs a command with its input to its end.
 pub(super) async fn run_command(
     connection: &Connection,
+    account: &Account,
     command: &str,
     input: Input,
     tag: &str,
     limit: Duration,
-    mask: &Mask,
+    transcript: &Transcript,
 ) -> Result<Said, ScriptError> {
-    let mut listener = Listener::new(tag);
-    let result = connection
-        .exec(command, input, limit, |source, bytes| {
-            listener.hear(source, bytes);
-        })
-        .await;
+    let mut listener = Listener::new(tag, account, transcript);
+    let too_much = Notify::new();
+    let exec = connection.exec(command, input, limit, |source, bytes| {
+        listener.hear(source, bytes);
+        if listener.trouble.is_some() {
+            too_much.notify_one();
+        }
+    });
+    let result = tokio::select! {
+        result = exec => Some(result),
+        () = too_much.notified() => None,
+    };
+    match listener.trouble.take() {
+        Some(Trouble::Broken(words)) => return Err(ScriptError::Broken(words)),
+        // Others of its namespace say much as well: it is tried again.
+        Some(Trouble::NoRoom) => {
+            return Err(ScriptError::Lost(
+                "the machines of its namespace have filled all memory that there is for what they say".into(),
+            ));
+        }
+        None => {}
+    }
+    let Some(result) = result else {
+        return Err(ScriptError::Lost("it was not heard to its end".into()));
+    };
     match result {
-        Ok(Exit::Status(0)) => Ok(listener.said(mask)),
+        // What it printed otherwise is shown of one that did not understand us, and of no other.
+        Ok(Exit::Status(0)) if !listener.lines.is_empty() => Ok(listener.messages()),
+        Ok(Exit::Status(0)) => Ok(listener.all_said()),
         Ok(exit) => Err(ScriptError::Failed {
             how: in_words(&exit),
-            said: listener.said(mask),
+            said: listener.all_said(),
         }),
         Err(ExecError::Lost(why)) => Err(ScriptError::Lost(why)),
         Err(ExecError::Refused(why)) => Err(ScriptError::Failed {
@@ -185,7 +226,7 @@ pub(super) async fn run_command(
             said: Said::default(),
         }),
         Err(ExecError::TimedOut(limit)) => {
-            let said = listener.said(mask);
+            let said = listener.all_said();
             end(connection, said.get("pid")).await;
             Err(ScriptError::TimedOut { limit, said })
         }
@@ -213,9 +254,23 @@ async fn end(connection: &Connection, pid: Option<&str>) {
         .await;
 }
 
+/// Why a script is not listened to any more.
+enum Trouble {
+    /// It broke a limit.
+    Broken(String),
+    /// There is no room for what it says now.
+    NoRoom,
+}
+
 /// Sorts a script's output.
-struct Listener {
+struct Listener<'a> {
     tag: String,
+    account: &'a Account,
+    /// Gets what is no message.
+    transcript: &'a Transcript,
+    /// Room for what was said beyond a little.
+    room: Vec<Charge>,
+    trouble: Option<Trouble>,
     /// The beginning of a line of standard output whose end has not come yet.
     partial: Vec<u8>,
     lines: Vec<(String, String)>,
@@ -223,10 +278,14 @@ struct Listener {
     tail: Vec<u8>,
 }
 
-impl Listener {
-    fn new(tag: &str) -> Self {
+impl<'a> Listener<'a> {
+    fn new(tag: &str, account: &'a Account, transcript: &'a Transcript) -> Self {
         Self {
             tag: tag.to_owned(),
+            account,
+            transcript,
+            room: Vec::new(),
+            trouble: None,
             partial: Vec::new(),
             lines: Vec::new(),
             said_bytes: 0,
@@ -235,23 +294,38 @@ impl Listener {
     }
 
     fn hear(&mut self, source: Output, bytes: &[u8]) {
+        if self.trouble.is_some() {
+            return;
+        }
         if source == Output::Err {
             self.keep(bytes);
             return;
         }
-        self.partial.extend_from_slice(bytes);
-        let mut start = 0;
-        let partial = std::mem::take(&mut self.partial);
-        while let Some(length) = partial[start..].iter().position(|b| *b == b'\n') {
-            self.line(&partial[start..=start + length]);
-            start += length + 1;
+        // A machine may send a byte at a time: what came before is not looked at again.
+        let mut rest = bytes;
+        while let Some(end) = rest.iter().position(|b| *b == b'\n') {
+            let (line, behind) = rest.split_at(end + 1);
+            rest = behind;
+            if self.partial.is_empty() {
+                self.line(line);
+            } else {
+                self.partial.extend_from_slice(line);
+                self.with_partial(Self::line);
+            }
         }
-        self.partial = partial[start..].to_vec();
+        self.partial.extend_from_slice(rest);
         // A line without end is output, not a message.
-        if self.partial.len() > SAID {
-            let line = std::mem::take(&mut self.partial);
-            self.keep(&line);
+        if self.partial.len() > LINE {
+            self.with_partial(Self::keep);
         }
+    }
+
+    /// Does that with the line that has come so far, and empties its buffer.
+    fn with_partial(&mut self, take: impl FnOnce(&mut Self, &[u8])) {
+        let mut partial = std::mem::take(&mut self.partial);
+        take(self, &partial);
+        partial.clear();
+        self.partial = partial;
     }
 
     fn line(&mut self, line: &[u8]) {
@@ -260,18 +334,35 @@ impl Listener {
             .strip_prefix(&self.tag)
             .and_then(|rest| rest.strip_prefix(' '))
         {
-            Some(message) if self.said_bytes + message.len() <= SAID => {
-                self.said_bytes += message.len();
-                let message = message.trim_end();
-                let (word, rest) = message.split_once(' ').unwrap_or((message, ""));
-                self.lines.push((word.to_owned(), rest.trim().to_owned()));
-            }
-            Some(_) => {}
+            Some(message) => self.said(message.trim_end()),
             None => self.keep(line),
         }
     }
 
+    /// A line for the controller.
+    fn said(&mut self, message: &str) {
+        let said = self.said_bytes + message.len() + LINE_COSTS;
+        if said > SAID || self.lines.len() == LINES {
+            self.trouble.get_or_insert(Trouble::Broken(format!(
+                "more than {LINES} lines or {SAID} bytes in answer to one script"
+            )));
+            return;
+        }
+        let charged = self.room.len() * LINE + SAID_FREE;
+        if said > charged {
+            let Some(room) = self.account.try_take_for_script(LINE) else {
+                self.trouble.get_or_insert(Trouble::NoRoom);
+                return;
+            };
+            self.room.push(room);
+        }
+        self.said_bytes = said;
+        let (word, rest) = message.split_once(' ').unwrap_or((message, ""));
+        self.lines.push((word.to_owned(), rest.trim().to_owned()));
+    }
+
     fn keep(&mut self, bytes: &[u8]) {
+        self.transcript.push(bytes);
         self.tail.extend_from_slice(bytes);
         if self.tail.len() > TAIL + 2 * SLACK {
             let excess = self.tail.len() - TAIL - SLACK;
@@ -279,20 +370,32 @@ impl Listener {
         }
     }
 
-    fn said(mut self, mask: &Mask) -> Said {
+    fn messages(self) -> Said {
+        Said {
+            lines: self.lines,
+            tail: String::new(),
+            room: self.room.into(),
+        }
+    }
+
+    fn all_said(mut self) -> Said {
         let partial = std::mem::take(&mut self.partial);
         self.keep(&partial);
-        let text = mask.apply(&printable(&String::from_utf8_lossy(&self.tail)));
+        let text = self
+            .transcript
+            .mask()
+            .apply(&printable(&String::from_utf8_lossy(&self.tail)));
         Said {
             lines: self.lines,
             tail: last(text.trim(), TAIL).to_owned(),
+            room: self.room.into(),
         }
     }
 }
 
 /// As a terminal would leave it: without control characters, and of a line that was
 /// written over and over, as progress bars do, what came last.
-fn printable(text: &str) -> String {
+pub(crate) fn printable(text: &str) -> String {
     let mut result = String::with_capacity(text.len());
     let mut line = 0;
     let mut chars = text.chars().peekable();
@@ -337,13 +440,20 @@ fn last(text: &str, limit: usize) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{budget::Budget, mask::Mask};
+
+    fn transcript(account: &Account) -> Transcript {
+        Transcript::new(account.clone(), Mask::of(&["canary"]))
+    }
 
     fn heard(parts: &[(Output, &str)]) -> Said {
-        let mut listener = Listener::new("::t");
+        let account = Budget::default().account("tests");
+        let transcript = transcript(&account);
+        let mut listener = Listener::new("::t", &account, &transcript);
         for (source, text) in parts {
             listener.hear(*source, text.as_bytes());
         }
-        listener.said(&Mask::new(["canary"]))
+        listener.all_said()
     }
 
     #[test]
@@ -357,6 +467,74 @@ mod tests {
         assert_eq!(said.get("os"), Some("Linux"));
         assert_eq!(said.all("done").collect::<Vec<_>>(), ["apt abc"]);
         assert_eq!(said.tail, "plain ::t no\nproblem\n::tx no");
+    }
+
+    #[test]
+    fn a_line_that_comes_a_byte_at_a_time_is_neither_copied_nor_read_anew_for_each_byte() {
+        let account = Budget::default().account("tests");
+        let transcript = transcript(&account);
+        let mut listener = Listener::new("::t", &account, &transcript);
+        let mut buffers = 0;
+        let mut buffer = (listener.partial.as_ptr(), 0);
+        for _ in 0..3 * LINE {
+            listener.hear(Output::Out, b"x");
+            let now = (listener.partial.as_ptr(), listener.partial.capacity());
+            buffers += usize::from(now != buffer);
+            buffer = now;
+        }
+        assert!(buffers < 50, "{buffers} buffers for one line");
+        listener.hear(Output::Out, b"\n::t a b\n");
+        assert_eq!(listener.lines, [("a".to_owned(), "b".to_owned())]);
+    }
+
+    /// What becomes of a script that says that line so often.
+    fn told(line: &str, often: usize) -> (usize, Option<Trouble>) {
+        let account = Budget::default().account("tests");
+        let transcript = transcript(&account);
+        let mut listener = Listener::new("::t", &account, &transcript);
+        for _ in 0..often {
+            listener.hear(Output::Out, line.as_bytes());
+        }
+        (listener.lines.len(), listener.trouble)
+    }
+
+    #[test]
+    fn a_script_that_says_more_than_any_of_ours_breaks_a_limit() {
+        let variable = format!("::t var NAME {}\n", "61".repeat(32 * 1024));
+        assert!(matches!(told(&variable, 31), (31, None)));
+        assert!(matches!(told(&variable, 40), (32, Some(Trouble::Broken(_)))));
+        assert!(matches!(told("::t a\n", LINES), (LINES, None)));
+        assert!(matches!(
+            told("::t a\n", 2_000_000),
+            (LINES, Some(Trouble::Broken(_)))
+        ));
+        assert!(matches!(told("no message\n", 100_000), (0, None)));
+    }
+
+    #[test]
+    fn scripts_of_one_namespace_that_say_much_at_once_wait_for_each_other() {
+        let budget = Budget::default();
+        let line = format!("::t a {}\n", "x".repeat(LINE - 100));
+        let accounts: Vec<_> = (0..100).map(|_| budget.account("tests")).collect();
+        let transcripts: Vec<_> = accounts.iter().map(transcript).collect();
+        let mut listeners: Vec<_> = accounts
+            .iter()
+            .zip(&transcripts)
+            .map(|(account, transcript)| Listener::new("::t", account, transcript))
+            .collect();
+        for listener in &mut listeners {
+            for _ in 0..30 {
+                listener.hear(Output::Out, line.as_bytes());
+            }
+        }
+        let held: usize = listeners.iter().map(|listener| listener.said_bytes).sum();
+        assert!(held <= 20 << 20, "{held} bytes");
+        assert!(
+            listeners
+                .iter()
+                .any(|l| matches!(l.trouble, Some(Trouble::NoRoom)))
+        );
+        assert!(listeners.iter().any(|l| l.trouble.is_none()));
     }
 
     #[test]

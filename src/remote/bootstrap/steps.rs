@@ -29,6 +29,16 @@ pub(super) struct Marked {
     pub(super) digest: String,
 }
 
+impl Marked {
+    /// With this in front, which is no part of the digest.
+    fn after(self, head: Script) -> Self {
+        Self {
+            script: head.before(self.script),
+            ..self
+        }
+    }
+}
+
 /// The first look: probe, keys, user.
 pub(super) fn prepare(spec: &Spec, binaries: &AgentBinaries) -> Script {
     let file = |architecture: &str| {
@@ -77,21 +87,13 @@ pub(super) fn apt(spec: &Spec, facts: &Facts, limit: Duration) -> Marked {
     // The lock is waited for as long as the step may take, but for some time to work in.
     let wait = limit.as_secs().saturating_sub(30).max(5);
     let script = with_environment(spec, facts).set("packages", &spec.apt.join(" "));
-    let Marked { script, digest } = marked(script, APT);
-    Marked {
-        script: Script::default()
-            .set("lock_wait", &wait.to_string())
-            .before(script),
-        digest,
-    }
+    marked(script, APT).after(secrets(spec).set("lock_wait", &wait.to_string()))
 }
 
 /// A Python of that version.
 pub(super) fn python(spec: &Spec, facts: &Facts, version: &str) -> Marked {
-    marked(
-        with_environment(spec, facts).set("version", version),
-        &format!("{UV}{PYTHON}"),
-    )
+    let script = with_environment(spec, facts).set("version", version);
+    marked(script, &format!("{UV}{PYTHON}")).after(secrets(spec))
 }
 
 /// Python packages, in an environment on that Python (`None`: the machine's own).
@@ -102,7 +104,15 @@ pub(super) fn packages(spec: &Spec, facts: &Facts, python: Option<&str>) -> Mark
         .set("project", &project)
         // Not used: another Python must install the packages again.
         .set("version", python.unwrap_or_default());
-    marked(script, &format!("{UV}{PACKAGES}"))
+    let credentials = spec.pip_indexes.iter().enumerate();
+    let known = credentials.filter_map(|(number, index)| Some((number, index.credentials.as_ref()?)));
+    // As uv wants the credentials of an index by its name: they are in no file, and in no argument.
+    let secrets = known.fold(secrets(spec), |script, (number, (user, password))| {
+        script
+            .export(&format!("UV_INDEX_INDEX_{number}_USERNAME"), user.expose())
+            .export(&format!("UV_INDEX_INDEX_{number}_PASSWORD"), password.expose())
+    });
+    marked(script, &format!("{UV}{PACKAGES}")).after(secrets)
 }
 
 /// Variables captured from snippets.
@@ -114,7 +124,7 @@ pub(super) fn shell_vars(spec: &Spec, facts: &Facts) -> Marked {
         }
     }
     snippets.push_str("}\n");
-    marked(with_environment(spec, facts).then(&snippets), SHELL_VARS)
+    marked(with_environment(spec, facts).then(&snippets), SHELL_VARS).after(secrets(spec))
 }
 
 /// Start of the agent, with the environment of runs if it is not right already.
@@ -126,8 +136,8 @@ pub(super) fn start(
     environment: &BTreeMap<String, String>,
 ) -> Script {
     let json = serde_json::to_string_pretty(environment).unwrap_or_else(|_| "{}".into());
-    let known = facts.env_digest.as_deref() == Some(digest_of(&json).as_str());
-    // An ordinary user cannot run anything as somebody else.
+    let known = spec.prepared || facts.env_digest.as_deref() == Some(digest_of(&json).as_str());
+    // An ordinary user cannot run anything as another user.
     let user = if facts.root {
         spec.worker_user.as_deref().unwrap_or("root")
     } else {
@@ -158,7 +168,7 @@ pub(super) fn start(
 }
 
 /// Names of variables, of which each is a word of a pattern as it is.
-fn hidden(spec: &Spec, between: &str) -> String {
+pub(super) fn hidden(spec: &Spec, between: &str) -> String {
     let names = spec.hidden_environment.iter().map(String::as_str);
     names
         .filter(|name| crate::quote::is_name(name))
@@ -175,6 +185,16 @@ fn with_environment(spec: &Spec, facts: &Facts) -> Script {
     )
 }
 
+/// The steps' variables from Secrets. They are no part of any digest: one that is rotated
+/// installs nothing again. What the Pool says itself stands behind them, and wins.
+fn secrets(spec: &Spec) -> Script {
+    spec.secret_env_for_steps
+        .iter()
+        .fold(Script::default(), |script, (name, value)| {
+            script.export(name, value.expose())
+        })
+}
+
 /// Adds the script's text and the digest of all that goes into it.
 fn marked(script: Script, text: &str) -> Marked {
     let script = script.then(text);
@@ -185,8 +205,8 @@ fn marked(script: Script, text: &str) -> Marked {
     }
 }
 
-/// Packages as a requirements file, and as a project those that come from an index of
-/// their own: uv knows such indexes only in projects.
+/// Packages as a requirements file, and packages from an index of their own as a project: uv
+/// knows such indexes only in projects.
 fn requirements(pip: &[String], indexes: &[PipIndex]) -> (String, String) {
     let index_of = |package: &str| {
         let name = normalized(package);
@@ -327,6 +347,7 @@ mod tests {
         let indexes = vec![PipIndex {
             url: "https://index.example/cu128".into(),
             packages: vec!["Torch".into(), "torch_vision".into()],
+            credentials: None,
         }];
         let pip = [
             "numpy>=2",
@@ -360,6 +381,60 @@ torch-vision = { index = "index-0" }
             super::requirements(&pip[..1], &indexes),
             ("numpy>=2\n".into(), String::new())
         );
+    }
+
+    #[test]
+    fn a_secret_reaches_the_steps_alone_and_its_rotation_does_none_again() {
+        let with = |value: &str| {
+            let secret = skyward_core::Secret::new(value);
+            Spec {
+                pip: vec!["torch".into()],
+                apt: vec!["git".into()],
+                shell_vars: BTreeMap::from([("A".to_owned(), "echo".to_owned())]),
+                env_for_steps: BTreeMap::from([("BOTH".to_owned(), "of the Pool".to_owned())]),
+                secret_env_for_steps: std::sync::Arc::new(BTreeMap::from([
+                    ("https_proxy".to_owned(), secret.clone()),
+                    ("BOTH".to_owned(), secret.clone()),
+                ])),
+                pip_indexes: vec![PipIndex {
+                    url: "https://index.example/simple".into(),
+                    packages: vec!["torch".into()],
+                    credentials: Some((skyward_core::Secret::new("robot"), secret)),
+                }],
+                ..Spec::default()
+            }
+        };
+        let facts = facts();
+        let marked = |spec: &Spec| {
+            [
+                apt(spec, &facts, Duration::from_secs(60)),
+                python(spec, &facts, "3.12"),
+                packages(spec, &facts, None),
+                shell_vars(spec, &facts),
+            ]
+        };
+        let (old, new) = (marked(&with("canary-1")), marked(&with("canary-2")));
+        for (old, new) in old.into_iter().zip(new) {
+            assert_eq!(old.digest, new.digest);
+            let text = old.script.text("");
+            assert!(text.contains("https_proxy=canary-1"), "{text}");
+            let [secret, own] = ["BOTH=canary-1", "BOTH='of the Pool'"].map(|line| text.find(line));
+            assert!(secret < own, "the Pool's own value stands last: {text}");
+        }
+        let text = packages(&with("canary-1"), &facts, None).script.text("");
+        assert!(
+            text.contains("UV_INDEX_INDEX_0_USERNAME=robot")
+                && text.contains("UV_INDEX_INDEX_0_PASSWORD=canary-1"),
+            "{text}"
+        );
+        let binary = Binary {
+            path: "agent".into(),
+            digest: "0".repeat(64),
+            size: 0,
+        };
+        let environment = super::super::plan::run_environment(&with("canary-1"), &facts, &BTreeMap::new());
+        let start = start(&with("canary-1"), &facts, &binary, "team/m", &environment).text("");
+        assert!(!start.contains("canary"), "runs do not find it");
     }
 
     /// A variable of the user with the name of one of ours would be changed for what the

@@ -13,8 +13,8 @@ use tokio::{sync::mpsc, time::timeout};
 use super::{SOON, is_ready, spec, sshd::Sshd, wait};
 use crate::{
     AgentBinaries, SessionSpec, Sessions,
+    patience::Patience,
     protocol::{Command as Work, RunSpec, fact, finished::Ending, run_spec},
-    session::Patience,
     sessions::Stage,
 };
 
@@ -50,7 +50,7 @@ impl Machine {
         Self { sshd, spec }
     }
 
-    /// Processes of its agent: those that name its home.
+    /// Processes of its agent: the processes that name its home.
     fn processes(&self) -> Vec<u32> {
         let home = self.sshd.agent_home();
         let processes = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok);

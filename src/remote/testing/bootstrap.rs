@@ -213,7 +213,7 @@ async fn a_failed_step_says_which_and_what_it_said_last_without_secrets() {
     spec.bootstrap
         .env_for_steps
         .insert("TOKEN".into(), "canary-in-a-secret".into());
-    spec.bootstrap.masked = vec![Secret::new("canary-in-a-secret")];
+    spec.bootstrap.masked = std::sync::Arc::new(vec![Secret::new("canary-in-a-secret")]);
     let snippet =
         "seq 2000; echo the token is $TOKEN >&2; echo at https://me:hunter2@index.example/x; exit 4";
     // Only what goes to standard error is output; standard output is the value.
@@ -225,11 +225,60 @@ async fn a_failed_step_says_which_and_what_it_said_last_without_secrets() {
         (failure.kind, failure.step.as_deref()),
         (FailureKind::StepFailed, Some("shell_vars"))
     );
+    let diagnosis = failure.diagnosis.unwrap();
+    assert_eq!(diagnosis.ended, "failed (exit code 1)");
+    assert_eq!(
+        diagnosis.line,
+        "the snippet for variable \"A\" failed with exit code 4"
+    );
     let message = failure.message;
     assert!(message.starts_with("failed (exit code 1): "), "{message}");
     assert!(message.ends_with("the token is ***\nat https://***@index.example/x\nthe snippet for variable \"A\" failed with exit code 4"), "{message}");
     assert!(message.len() < 2200 && message.contains("2000") && !message.contains("\n100\n"));
     assert!(!format!("{:?}", spec.bootstrap).contains("canary"));
+}
+
+#[tokio::test]
+async fn all_that_the_steps_printed_can_be_read_while_they_run_and_after_they_failed_without_secrets() {
+    let (sshd, fake) = (Sshd::start(), FakeAgent::new());
+    let mut spec = spec(&sshd, "m");
+    spec.bootstrap
+        .env_for_steps
+        .insert("TOKEN".into(), "canary-in-a-secret".into());
+    spec.bootstrap.masked = std::sync::Arc::new(vec![Secret::new("canary-in-a-secret")]);
+    let go = sshd.path("go");
+    let snippet = format!(
+        "seq 2000; echo the token is $TOKEN; while ! [ -e {} ]; do sleep 0.05; done; exit 4",
+        go.display()
+    );
+    spec.bootstrap
+        .shell_vars
+        .insert("A".into(), format!("{{ {snippet}; }} >&2"));
+    let (sessions, _changed) = sessions(&fake);
+    sessions.ensure(spec.clone());
+    let text = || {
+        sessions
+            .transcript(&spec.machine)
+            .map(|transcript| transcript.text())
+    };
+    super::until("what the snippet printed is there", || {
+        text().is_some_and(|text| text.contains("the token is ***\n"))
+    })
+    .await;
+    fs::write(go, "").unwrap();
+    wait(&sessions, &spec.machine, is_failed).await;
+    let text = text().unwrap();
+    assert!(
+        text.contains("probe ---\n") && text.contains("shell_vars ---\n1\n2\n"),
+        "{text}"
+    );
+    assert!(
+        text.ends_with("2000\nthe token is ***\nthe snippet for variable \"A\" failed with exit code 4\n")
+    );
+    assert!(!text.contains("canary"));
+    sessions.remove(&spec.machine);
+    assert!(sessions.transcript(&spec.machine).is_none());
+    sessions.shutdown().await;
 }
 
 #[tokio::test]
@@ -328,6 +377,7 @@ async fn python_packages_come_from_their_indexes_into_an_environment_that_runs_f
     spec.bootstrap.pip_indexes = vec![crate::bootstrap::PipIndex {
         url: package_index(),
         packages: vec!["pluggy".into()],
+        credentials: None,
     }];
     spec.bootstrap.shell_vars = [(
         "FOUND".to_owned(),

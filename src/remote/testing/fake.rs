@@ -6,7 +6,7 @@ use std::{
     pin::Pin,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
@@ -19,9 +19,11 @@ use tonic::{Request, Response, Status};
 use crate::{
     binaries::AgentBinaries,
     protocol::{
-        Chunk, Fact, ForgetReply, ForgetRequest, HelloReply, HelloRequest, LeaseReply, LeaseRequest,
-        ReadLogRequest, ReadResultRequest, RunState, StartRequest, StopRequest, WatchRequest,
+        CHUNK_BYTES, Chunk, Fact, ForgetReply, ForgetRequest, HelloReply, HelloRequest, LeaseReply,
+        LeaseRequest, ReadLogRequest, ReadResultRequest, RunState, StartRequest, Started, StopRequest,
+        WatchRequest,
         agent_server::{Agent, AgentServer},
+        fact,
     },
 };
 
@@ -49,6 +51,11 @@ while True:
 ' "$3/agent.sock" ;;
 esac
 "#;
+
+/// A client that asks for facts after this one is told of a run with an impossible id.
+pub(super) const LIE: u64 = 666;
+/// From this epoch on, the fake names the newest one that it saw instead of refusing an older.
+pub(super) const NEWER: u64 = 100;
 
 /// The executable to upload.
 pub(super) struct FakeAgent {
@@ -81,6 +88,8 @@ impl FakeAgent {
 pub(super) struct Server {
     pub(super) leases: Arc<AtomicU64>,
     pub(super) hellos: Arc<AtomicU64>,
+    /// It says Hello, and that our epoch is too old to whatever comes next.
+    pub(super) refuses_commands: Arc<AtomicBool>,
     stop: CancellationToken,
     socket: std::path::PathBuf,
 }
@@ -88,18 +97,27 @@ pub(super) struct Server {
 impl Server {
     /// Serves as that machine; refuses epochs below `epoch`.
     pub(super) fn start(home: &str, machine: &str, digest: &str, epoch: u64) -> Self {
+        Self::start_in("boot", home, machine, digest, epoch)
+    }
+
+    /// The same, in another life of the machine.
+    pub(super) fn start_in(boot: &str, home: &str, machine: &str, digest: &str, epoch: u64) -> Self {
         fs::create_dir_all(home).unwrap();
         let socket = std::path::Path::new(home).join("agent.sock");
         let _ = fs::remove_file(&socket);
         let listener = UnixListener::bind(&socket).unwrap();
         let stop = CancellationToken::new();
         let (leases, hellos) = (Arc::<AtomicU64>::default(), Arc::<AtomicU64>::default());
+        let refuses_commands = Arc::<AtomicBool>::default();
         let service = Service {
             machine: machine.to_owned(),
+            boot: boot.to_owned(),
             digest: digest.to_owned(),
             epoch,
+            newer_epoch: epoch >= NEWER,
             leases: leases.clone(),
             hellos: hellos.clone(),
+            refuses_commands: refuses_commands.clone(),
         };
         let service = AgentServer::new(service).max_encoding_message_size(64 << 20);
         let server = tonic::transport::Server::builder();
@@ -114,6 +132,7 @@ impl Server {
         Self {
             leases,
             hellos,
+            refuses_commands,
             stop,
             socket,
         }
@@ -149,10 +168,13 @@ fn cut(
 
 struct Service {
     machine: String,
+    boot: String,
     digest: String,
     epoch: u64,
+    newer_epoch: bool,
     leases: Arc<AtomicU64>,
     hellos: Arc<AtomicU64>,
+    refuses_commands: Arc<AtomicBool>,
 }
 
 type Answer<T> = Result<Response<T>, Status>;
@@ -162,7 +184,7 @@ type Streamed<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 impl Agent for Service {
     async fn hello(&self, request: Request<HelloRequest>) -> Answer<HelloReply> {
         self.hellos.fetch_add(1, Ordering::Relaxed);
-        if request.get_ref().epoch < self.epoch {
+        if request.get_ref().epoch < self.epoch && !self.newer_epoch {
             return Err(Status::failed_precondition("epoch too old"));
         }
         Ok(Response::new(HelloReply {
@@ -170,10 +192,12 @@ impl Agent for Service {
             agent_version: "0.0.0-fake".into(),
             agent_digest: self.digest.clone(),
             machine: self.machine.clone(),
-            boot_id: "boot".into(),
+            boot_id: self.boot.clone(),
             last_seq: 0,
             python: "3.11.2".into(),
             accelerators: vec!["H100".into()],
+            newest_epoch: self.epoch,
+            epoch_proof: format!("proof of {}", self.epoch),
             ..HelloReply::default()
         }))
     }
@@ -190,8 +214,8 @@ impl Agent for Service {
     async fn watch(&self, request: Request<WatchRequest>) -> Answer<Self::WatchStream> {
         let first = Fact {
             seq: request.get_ref().since + 1,
-            run_id: "r".into(),
-            fact: None,
+            run_id: "../r".into(),
+            fact: (request.get_ref().since == LIE).then(|| fact::Fact::Started(Started::default())),
         };
         use futures::StreamExt as _;
         Ok(Response::new(Box::pin(
@@ -208,10 +232,10 @@ impl Agent for Service {
     /// Zeros: `offset` says how many MiB.
     async fn read_result(&self, request: Request<ReadResultRequest>) -> Answer<Self::ReadResultStream> {
         let size = request.get_ref().offset << 20;
-        let chunks = (0..size).step_by(1 << 20).map(|offset| {
+        let chunks = (0..size).step_by(CHUNK_BYTES).map(|offset| {
             Ok(Chunk {
                 offset,
-                data: vec![0; 1 << 20].into(),
+                data: vec![0; CHUNK_BYTES].into(),
             })
         });
         Ok(Response::new(Box::pin(futures::stream::iter(
@@ -220,6 +244,9 @@ impl Agent for Service {
     }
 
     async fn forget(&self, _: Request<ForgetRequest>) -> Answer<ForgetReply> {
+        if self.refuses_commands.load(Ordering::Relaxed) {
+            return Err(Status::failed_precondition("stale epoch"));
+        }
         Ok(Response::new(ForgetReply {}))
     }
 

@@ -19,7 +19,8 @@ use tokio::{
 
 use crate::{
     bootstrap::Spec,
-    session::Patience,
+    dial::PodDialer,
+    patience::Patience,
     sessions::{Lease, MachineKey, SessionSpec, SessionState, Sessions, Stage},
     testing::{fake::FakeAgent, sshd::Sshd},
 };
@@ -50,12 +51,22 @@ fn spec(sshd: &Sshd, name: &str) -> SessionSpec {
         },
         retry_interval: Duration::from_millis(500),
         epoch: 7,
+        epoch_proof: "proof of 7".into(),
+        installation: "here".into(),
         ready_at: None,
     }
 }
 
 /// Sessions of a controller that uploads that fake.
 fn sessions(fake: &FakeAgent) -> (std::sync::Arc<Sessions>, mpsc::Receiver<MachineKey>) {
+    sessions_through(fake, None)
+}
+
+/// The same, with a way to the ports of Pods.
+fn sessions_through(
+    fake: &FakeAgent,
+    pods: Option<std::sync::Arc<dyn PodDialer>>,
+) -> (std::sync::Arc<Sessions>, mpsc::Receiver<MachineKey>) {
     let (sender, receiver) = mpsc::channel(64);
     let patience = Patience {
         login: Duration::from_millis(300),
@@ -63,10 +74,13 @@ fn sessions(fake: &FakeAgent) -> (std::sync::Arc<Sessions>, mpsc::Receiver<Machi
         agent: Duration::from_secs(2),
         outdated: Duration::from_millis(200),
         mending: Duration::from_millis(200),
+        epoch_ahead: (Duration::from_millis(100), Duration::from_millis(200)),
+        stays: Duration::from_millis(200),
+        panicked: (Duration::from_millis(100), Duration::from_millis(200)),
         ..Patience::default()
     };
     (
-        Sessions::with_patience(fake.binaries(), None, sender, patience),
+        Sessions::with_patience(fake.binaries(), pods, sender, patience),
         receiver,
     )
 }

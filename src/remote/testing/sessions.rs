@@ -1,23 +1,30 @@
 //! Whole sessions: from nothing to Ready, losses, failures, removal.
 
 use std::{
-    sync::atomic::Ordering,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
     time::{Duration, Instant},
 };
 
 use futures::StreamExt as _;
+use skyward_core::machine::Dial;
 use tokio::time::timeout;
 
 use super::{
     SOON,
-    fake::{FakeAgent, Server},
-    is_failed, is_ready, sessions, spec,
+    fake::{FakeAgent, LIE, NEWER, Server},
+    is_failed, is_ready, sessions, sessions_through, spec,
     sshd::Sshd,
     until, wait,
 };
 use crate::{
     agent::AgentError,
-    bootstrap, key,
+    bootstrap,
+    dial::{PodDialer, Stream},
+    key,
     sessions::{FailureKind, Lease, MachineKey, SessionState, Stage},
 };
 
@@ -100,6 +107,45 @@ async fn a_machine_that_is_not_there_yet_is_dialled_until_it_is() {
     sessions.shutdown().await;
 }
 
+/// Panics twice, and then finds the way.
+struct Stumbles {
+    times: AtomicU32,
+    server: SocketAddr,
+}
+
+#[async_trait::async_trait]
+impl PodDialer for Stumbles {
+    async fn dial(&self, _: &str, _: &str, _: u16) -> std::io::Result<Box<dyn Stream>> {
+        assert!(
+            self.times.fetch_add(1, Ordering::Relaxed) >= 2,
+            "a panic that a test planted"
+        );
+        Ok(Box::new(tokio::net::TcpStream::connect(self.server).await?))
+    }
+}
+
+#[tokio::test]
+async fn a_session_that_panics_begins_anew_and_says_so() {
+    let (sshd, fake) = (Sshd::start(), FakeAgent::new());
+    let _server = serve(&sshd, &fake, "m");
+    let Dial::Address(server) = sshd.dial() else {
+        unreachable!("it listens here")
+    };
+    let times = AtomicU32::new(0);
+    let (sessions, _changed) = sessions_through(&fake, Some(Arc::new(Stumbles { times, server })));
+    let mut spec = spec(&sshd, "m");
+    spec.endpoint.dial = Dial::PodPort {
+        namespace: "tests".into(),
+        pod: "m".into(),
+        port: 22,
+    };
+    sessions.ensure(spec.clone());
+    let says = |state: &SessionState| matches!(&state.stage, Stage::Dialing { last_error: Some(why) } if why.contains("error within this controller"));
+    wait(&sessions, &spec.machine, says).await;
+    wait(&sessions, &spec.machine, is_ready).await;
+    sessions.shutdown().await;
+}
+
 #[tokio::test]
 async fn a_killed_server_is_reconnected_with_the_key_that_was_learnt() {
     let (mut sshd, fake) = (Sshd::start(), FakeAgent::new());
@@ -136,6 +182,31 @@ async fn a_killed_server_is_reconnected_with_the_key_that_was_learnt() {
     let state = wait(&sessions, &machine, is_failed).await;
     assert_eq!(failure(&state).0, FailureKind::HostKeyChanged);
     assert!(failure(&state).2.contains("SHA256:"));
+    sessions.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_machine_that_breaks_a_limit_is_not_talked_with_any_more_although_it_was_ready() {
+    let (sshd, fake) = (Sshd::start(), FakeAgent::new());
+    let _server = serve(&sshd, &fake, "m");
+    let (sessions, _changed) = sessions(&fake);
+    let spec = ready_before(&sshd);
+    sessions.ensure(spec.clone());
+    wait(&sessions, &spec.machine, is_ready).await;
+    let agent = sessions.agent(&spec.machine).unwrap();
+    let mut facts = agent.watch(LIE).await.unwrap();
+    let told = timeout(SOON, facts.next()).await.unwrap();
+    assert!(
+        matches!(&told, Some(Err(AgentError::Protocol(words))) if words.contains("no run's id")),
+        "{told:?}"
+    );
+    // What it says afterwards does not count either.
+    assert!(matches!(agent.hello().await, Err(AgentError::Protocol(_))));
+    let state = wait(&sessions, &spec.machine, is_failed).await;
+    assert_eq!(failure(&state).0, FailureKind::ProtocolViolation);
+    assert!(failure(&state).2.contains("no run's id"), "{state:?}");
+    assert!(sessions.agent(&spec.machine).is_none());
+    until("the connection is closed", || sshd.connections() == 0).await;
     sessions.shutdown().await;
 }
 
@@ -194,16 +265,96 @@ async fn a_machine_that_was_ready_and_does_not_let_us_in_is_tried_again() {
 }
 
 #[tokio::test]
-async fn a_machine_that_was_ready_and_obeys_a_newer_leader_is_let_go() {
+async fn an_agent_that_refuses_our_epoch_gets_no_command_and_is_asked_again() {
+    for spec in [|sshd: &Sshd| spec(sshd, "m"), ready_before] {
+        let (sshd, fake) = (Sshd::start(), FakeAgent::new());
+        let server = Server::start(&sshd.agent_home(), "tests/m", &fake.digest(), 8);
+        let (sessions, _changed) = sessions(&fake);
+        let spec = spec(&sshd);
+        sessions.ensure(spec.clone());
+        wait(&sessions, &spec.machine, is_ahead).await;
+        assert!(sessions.agent(&spec.machine).is_none(), "no command reaches it");
+        until("it was asked again", || {
+            server.hellos.load(Ordering::Relaxed) >= 3
+        })
+        .await;
+        assert!(is_ahead(&sessions.state(&spec.machine).unwrap()));
+        drop(server);
+        // It takes our epoch after all.
+        let _server = serve(&sshd, &fake, "m");
+        wait(&sessions, &spec.machine, is_ready).await;
+        sessions.shutdown().await;
+    }
+}
+
+#[tokio::test]
+async fn an_agent_that_greets_us_and_refuses_what_comes_next_gets_no_more_commands() {
     let (sshd, fake) = (Sshd::start(), FakeAgent::new());
-    let _server = Server::start(&sshd.agent_home(), "tests/m", &fake.digest(), 8);
+    let server = serve(&sshd, &fake, "m");
+    let (sessions, _changed) = sessions(&fake);
+    let spec = spec(&sshd, "m");
+    sessions.ensure(spec.clone());
+    wait(&sessions, &spec.machine, is_ready).await;
+    let agent = sessions.agent(&spec.machine).unwrap();
+    server.refuses_commands.store(true, Ordering::Relaxed);
+    assert_eq!(agent.forget(vec!["r".into()]).await, Err(AgentError::StaleEpoch));
+    wait(&sessions, &spec.machine, |_| {
+        sessions
+            .agent(&spec.machine)
+            .is_none_or(|other| other.connection != agent.connection)
+    })
+    .await;
+    sessions.shutdown().await;
+}
+
+#[tokio::test]
+async fn an_agent_that_names_a_newer_epoch_gets_its_lease_and_no_command() {
+    let (sshd, fake) = (Sshd::start(), FakeAgent::new());
+    let server = Server::start(&sshd.agent_home(), "tests/m", &fake.digest(), NEWER);
     let (sessions, _changed) = sessions(&fake);
     let spec = ready_before(&sshd);
     sessions.ensure(spec.clone());
-    let state = wait(&sessions, &spec.machine, is_failed).await;
-    assert_eq!(failure(&state).0, FailureKind::AgentRefused);
-    assert!(failure(&state).2.contains("newer controller"), "{state:?}");
+    let state = wait(&sessions, &spec.machine, is_ahead).await;
+    let claim = state.newer_epoch.unwrap();
+    assert_eq!((claim.epoch, claim.proof.as_str()), (NEWER, "proof of 100"));
+    assert!(sessions.agent(&spec.machine).is_none());
+    until("its lease is renewed", || {
+        server.leases.load(Ordering::Relaxed) >= 1
+    })
+    .await;
+    until("it was asked again", || {
+        server.hellos.load(Ordering::Relaxed) >= 3
+    })
+    .await;
+    // The leader took a higher epoch meanwhile.
+    sessions.ensure(crate::SessionSpec {
+        epoch: NEWER,
+        ..spec.clone()
+    });
+    let state = wait(&sessions, &spec.machine, is_ready).await;
+    assert_eq!(state.newer_epoch, None);
     sessions.shutdown().await;
+}
+
+#[test]
+fn what_no_leader_can_have_sent_is_not_kept() {
+    let claim = |newest_epoch, epoch_proof: String| {
+        let hello = crate::protocol::HelloReply {
+            newest_epoch,
+            epoch_proof,
+            ..Default::default()
+        };
+        crate::sessions::EpochClaim::of(&hello, 7)
+    };
+    assert_eq!(claim(7, "p".into()), None);
+    assert_eq!(claim(8, "p".into()).unwrap().proof, "p");
+    let far = claim(u64::MAX, "p".into()).unwrap();
+    assert_eq!((far.epoch, far.proof.as_str()), (2_147_483_647, ""));
+    assert_eq!(claim(8, "p".repeat(1000)).unwrap().proof, "");
+}
+
+fn is_ahead(state: &SessionState) -> bool {
+    state.stage == Stage::EpochAhead
 }
 
 #[tokio::test]
@@ -237,6 +388,34 @@ async fn an_agent_that_died_is_started_again_over_the_same_connection() {
         agent.connection
     );
     assert!(sshd.connections() >= 1);
+    sessions.shutdown().await;
+}
+
+/// What it is found with has no unit, no cron and no other way to start anything at its boot.
+#[tokio::test]
+async fn a_machine_that_rebooted_and_started_no_agent_gets_one_over_ssh() {
+    let (mut sshd, fake) = (Sshd::start(), FakeAgent::new());
+    let server = serve(&sshd, &fake, "m");
+    let (sessions, _changed) = sessions(&fake);
+    let spec = spec(&sshd, "m");
+    sessions.ensure(spec.clone());
+    let before = wait(&sessions, &spec.machine, is_ready).await;
+    assert_eq!(before.agent.unwrap().boot_id, "boot");
+
+    sshd.kill();
+    drop(server);
+    // The file of the socket outlives its process.
+    let socket = std::path::Path::new(&sshd.agent_home()).join("agent.sock");
+    drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
+    sshd.run();
+    until("the agent is started again", || {
+        sshd.read("started").lines().count() >= 2
+    })
+    .await;
+    let _server = Server::start_in("after", &sshd.agent_home(), "tests/m", &fake.digest(), 7);
+    let after = wait(&sessions, &spec.machine, is_ready).await;
+    assert_eq!(after.agent.unwrap().boot_id, "after");
+    assert_eq!(after.ready_at, before.ready_at);
     sessions.shutdown().await;
 }
 
@@ -294,26 +473,17 @@ async fn a_key_that_is_refused_fails_after_some_patience() {
 }
 
 #[tokio::test]
-async fn an_agent_of_a_newer_leader_or_of_another_machine_is_left_alone() {
-    for (name, epoch, expected) in [
-        ("m", 8, "newer controller"),
-        ("other", 7, "belongs to machine \"tests/other\""),
-    ] {
-        let (sshd, fake) = (Sshd::start(), FakeAgent::new());
-        let _server = Server::start(
-            &sshd.agent_home(),
-            &format!("tests/{name}"),
-            &fake.digest(),
-            epoch,
-        );
-        let (sessions, _changed) = sessions(&fake);
-        let spec = spec(&sshd, "m");
-        sessions.ensure(spec.clone());
-        let state = wait(&sessions, &spec.machine, is_failed).await;
-        assert_eq!(failure(&state).0, FailureKind::AgentRefused);
-        assert!(failure(&state).2.contains(expected), "{state:?}");
-        sessions.shutdown().await;
-    }
+async fn an_agent_of_another_machine_is_left_alone() {
+    let (sshd, fake) = (Sshd::start(), FakeAgent::new());
+    let _server = serve(&sshd, &fake, "other");
+    let (sessions, _changed) = sessions(&fake);
+    let spec = spec(&sshd, "m");
+    sessions.ensure(spec.clone());
+    let state = wait(&sessions, &spec.machine, is_failed).await;
+    assert_eq!(failure(&state).0, FailureKind::AgentRefused);
+    let expected = "belongs to machine \"tests/other\"";
+    assert!(failure(&state).2.contains(expected), "{state:?}");
+    sessions.shutdown().await;
 }
 
 #[tokio::test]

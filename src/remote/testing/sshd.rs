@@ -11,11 +11,11 @@ use std::{
 
 use skyward_core::{Secret, machine::Dial};
 
-use crate::{dial, key, ssh};
+use crate::{budget::Budget, dial, key, meter::Meter, ssh};
 
 const SSHD: &str = "/usr/sbin/sshd";
 
-/// A port that nobody else gets: below those that the kernel gives to connections, since the
+/// A port that nobody else gets: below the ports that the kernel gives to connections, since the
 /// server is stopped and started again on it while other tests connect, and above those of
 /// a local cluster's etcd, which may start meanwhile.
 fn own_port() -> u16 {
@@ -195,6 +195,7 @@ impl Sshd {
                 private_key: key,
                 host_key,
             },
+            Meter::new(Budget::default().account("tests")),
         )
         .await
     }

@@ -1,4 +1,4 @@
-//! Who asks: signatures, regions, and what a credential may still do.
+//! The caller: signatures, regions, and what a credential may still do.
 
 use super::catalogue;
 use super::context::State;

@@ -192,7 +192,7 @@ impl Failure {
         }
     }
 
-    /// An action that is not allowed to whoever asks EC2.
+    /// An action that is not allowed to the caller of EC2.
     pub fn not_allowed(caller: &str, action: &str) -> Self {
         Self::new(
             403,

@@ -110,7 +110,7 @@ pub fn create(context: &mut Context<'_, '_>, input: &Value) -> Outcome {
         );
     }
     context.visit.subject.get_or_insert_with(|| fleet.clone());
-    // Only who waits for an instant fleet hears at once what came of it.
+    // Only a client that waits for an instant fleet hears at once what came of it.
     let answer = if kind == "instant" {
         json!({"FleetId": fleet, "Errors": errors, "Instances": instances})
     } else {

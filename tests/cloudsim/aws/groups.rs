@@ -1,4 +1,4 @@
-//! Security groups: one that each VPC has, and those that clients make.
+//! Security groups: one that each VPC has, and groups that clients make.
 
 use serde_json::{Value, json};
 
@@ -98,7 +98,7 @@ pub fn create_group(context: &mut Context<'_, '_>, input: &Value) -> Outcome {
     Ok(answer)
 }
 
-/// All groups of the region: those that networks have by themselves come first.
+/// All groups of the region: groups that networks have by themselves come first.
 fn all(context: &Context<'_, '_>) -> Vec<Resource> {
     let account = &context.visit.account;
     let mut all = Vec::new();

@@ -17,7 +17,7 @@ pub struct Image {
     pub architecture: &'static str,
     /// Its owner.
     owner: &'static str,
-    /// Who logs in over SSH.
+    /// The user who logs in over SSH.
     pub user: &'static str,
     /// The device of its root volume.
     pub root_device: &'static str,
@@ -157,7 +157,7 @@ pub fn get_parameter(context: &Context<'_, '_>, input: &Value) -> Outcome {
     Ok(json!({ "Parameter": parameter }))
 }
 
-/// SSM `GetParameters`: those that do not exist are named and no failure.
+/// SSM `GetParameters`: parameters that do not exist are named and no failure.
 pub fn get_parameters(context: &Context<'_, '_>, input: &Value) -> Outcome {
     let (mut found, mut invalid) = (Vec::new(), Vec::new());
     for name in texts(input, "Names") {
@@ -169,7 +169,7 @@ pub fn get_parameters(context: &Context<'_, '_>, input: &Value) -> Outcome {
     Ok(json!({"Parameters": found, "InvalidParameters": invalid}))
 }
 
-/// SSM `GetParametersByPath`: those right below a path, or all below it.
+/// SSM `GetParametersByPath`: the parameters right below a path, or all below it.
 pub fn get_parameters_by_path(context: &Context<'_, '_>, input: &Value) -> Outcome {
     let path = needed(input, "Path").map_err(|_| Failure::client("ValidationException", "Path is empty"))?;
     let below = |name: &str| {
@@ -208,7 +208,7 @@ fn parameter(context: &Context<'_, '_>, name: &str) -> Option<Value> {
     }))
 }
 
-/// What the service calls those whose images it vouches for.
+/// What the service calls the owners whose images it vouches for.
 const ALIAS: &str = "amazon";
 
 /// Filters by the place in the description that they look at; what no image here has finds

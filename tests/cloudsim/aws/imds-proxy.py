@@ -49,6 +49,6 @@ class Handler(http.server.BaseHTTPRequestHandler):
 if __name__ == "__main__":
     with http.server.ThreadingHTTPServer(ADDRESS, Handler) as server:
         if ADDRESS[1] == 0:
-            # Any free port: whoever began this process has to be told.
+            # Any free port: the process that began this one has to be told.
             print(server.server_address[1], flush=True)
         server.serve_forever()

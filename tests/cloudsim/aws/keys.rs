@@ -1,4 +1,4 @@
-//! Key pairs: those whose public half a client brings, and those that the service makes.
+//! Key pairs: pairs whose public half a client brings, and pairs that the service makes.
 
 use std::collections::BTreeMap;
 

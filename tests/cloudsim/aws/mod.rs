@@ -2,7 +2,7 @@
 //!
 //! Which requests are allowed, and how answers are written, comes from the botocore
 //! models in the folder that `SKYWARD_SPECS` names; without them there is no AWS.
-//! Service and region of a request are those of its signature, as all endpoints are
+//! Service and region of a request are taken from its signature, as all endpoints are
 //! one address here.
 //!
 //! | fact | where |
@@ -10,7 +10,7 @@
 //! | form in, XML out; names by `queryName`, `locationName`; flat lists | `query`, `xml` |
 //! | what the model does not know is refused and recorded | `query`, `json`, `check` below |
 //! | signatures, clock skew, permissions | `sigv4`, `access` |
-//! | temporary credentials of roles, and who has them | `sts` |
+//! | temporary credentials of roles, and their holders | `sts` |
 //! | error codes, their status, their form at each service | `failure` |
 //! | regions, zones, default VPC, a private VPC | `network` |
 //! | security groups, and their rules as permissions | `groups`, `rules` |

@@ -12,8 +12,8 @@ use super::room;
 
 /// The one service whose products are here.
 const EC2: &str = "AmazonEC2";
-/// Services that have prices as well, but no products here: who asks for all gets more than
-/// one, and in pages.
+/// Services that have prices as well, but no products here: a client that asks for all gets more
+/// than one, and in pages.
 const OTHERS: [&str; 3] = ["AWSLambda", "AmazonECR", "AmazonS3"];
 /// What every product has.
 const COMMON: [&str; 3] = ["productFamily", "servicecode", "termType"];
@@ -166,7 +166,7 @@ fn all_products(context: &mut Context<'_, '_>) -> Vec<Value> {
     all
 }
 
-/// Pricing `GetProducts`: documents as strings, among them those that a client
+/// Pricing `GetProducts`: documents as strings, among them documents that a client
 /// does not want when it forgets a filter.
 pub fn get_products(context: &mut Context<'_, '_>, input: &Value) -> Outcome {
     check_format(input)?;

@@ -27,7 +27,7 @@ pub struct Signed<'a> {
     pub body: &'a [u8],
 }
 
-/// Who signed, and for what.
+/// The signer, and what the signature is for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scope {
     /// The access key's id.

@@ -1,6 +1,6 @@
-//! Who is asking, and temporary credentials for roles.
+//! The caller's identity, and temporary credentials for roles.
 //!
-//! Nobody makes roles here: each account has every role, and trusts whoever belongs to it
+//! Nobody makes roles here: each account has every role, and trusts every caller of its own
 //! and every web identity. Session policies are read and do not restrict anything.
 
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ use super::input::{int, list, needed, text};
 use super::{header_map, sigv4};
 use crate::core::account::{Credential, CredentialState};
 
-/// The longest session of who has a role already and takes another one.
+/// The longest session of a caller that has a role already and takes another one.
 const CHAINED: i64 = 3_600;
 
 /// A role that somebody has taken.
@@ -23,7 +23,7 @@ pub struct Assumed {
     arn: String,
 }
 
-/// The name of whoever asks.
+/// The name of the caller.
 pub fn name_of_caller(context: &Context<'_, '_>) -> String {
     match assumed(context) {
         Some(role) => role.arn.clone(),
@@ -31,7 +31,7 @@ pub fn name_of_caller(context: &Context<'_, '_>) -> String {
     }
 }
 
-/// The role that whoever asks has taken.
+/// The role that the caller has taken.
 fn assumed<'a>(context: &'a Context<'_, '_>) -> Option<&'a Assumed> {
     let scope = sigv4::scope(&header_map(context.visit.request)).ok()?;
     context.state.roles.get(&scope.access_key)

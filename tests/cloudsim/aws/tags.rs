@@ -19,7 +19,7 @@ enum Bearer {
     Fleet,
 }
 
-/// What has this id. Whoever has it from a launch need not wait until lists show it.
+/// The resource with this id. A client that has it from a launch need not wait until lists show it.
 fn bearer(context: &Context<'_, '_>, id: &str) -> Result<Bearer, Failure> {
     let (world, account) = (&context.visit.world, &context.visit.account);
     let mut machines = world

@@ -93,7 +93,7 @@ pub struct Visit<'a> {
     pub request: &'a Request,
     /// Which call it is.
     pub call: &'a Call,
-    /// Who asks; "" for calls that need no credentials.
+    /// The account that asks; "" for calls that need no credentials.
     pub account: AccountId,
     /// How a machine made by this call boots.
     pub boot: BootPlan,
@@ -168,7 +168,7 @@ pub trait Cloud: Send + 'static {
     /// What the official description does not allow in it, in words.
     fn check(&self, request: &Request, call: &Call) -> Vec<String>;
 
-    /// Who asks; `None` for calls that need no credentials.
+    /// The account that asks; `None` for calls that need no credentials.
     fn authenticate(
         &mut self,
         world: &mut World,

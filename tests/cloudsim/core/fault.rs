@@ -200,12 +200,12 @@ impl Faults {
         self.0.clear();
     }
 
-    /// Forgets those of one account.
+    /// Forgets the rules of one account.
     pub fn clear_of(&mut self, account: &str) {
         self.0.retain(|rule| rule.account.as_deref() != Some(account));
     }
 
-    /// Those that have not struck as often as they should.
+    /// Rules that have not struck as often as they should.
     pub fn pending(&self) -> Vec<&Rule> {
         self.0
             .iter()

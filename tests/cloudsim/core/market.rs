@@ -17,7 +17,7 @@ pub enum Market {
     Spot,
 }
 
-/// One thing that can be rented. Prices are those of the whole machine for an hour.
+/// One thing that can be rented. Prices are for the whole machine for an hour.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct InstanceType {
     /// The cloud's name for it.
@@ -79,7 +79,7 @@ impl Shelf {
     }
 }
 
-/// How many machines are left on each shelf. What is on no shelf cannot be had.
+/// How many machines are left on each shelf. A type that is on no shelf cannot be rented.
 #[derive(Clone, Debug, Default)]
 pub struct Stock(BTreeMap<Shelf, Left>);
 

@@ -1,4 +1,4 @@
-//! SSH keys: known by name to orders, by id to whoever deletes them.
+//! SSH keys: orders know them by name, deletions by id.
 
 use serde::Deserialize;
 use serde_json::{Value, json};

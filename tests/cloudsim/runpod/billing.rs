@@ -212,8 +212,8 @@ fn answer(records: Vec<Value>, query: Value, unique: Option<(&str, usize)>, tota
     Answer::json(200, &json!({"records": records, "metadata": metadata}))
 }
 
-/// The network volumes of an account, also those that are gone, with what they cost in a
-/// bucket; those that cost nothing are left out.
+/// The network volumes of an account, also volumes that are gone, with what they cost in a
+/// bucket; volumes that cost nothing are left out.
 pub(super) fn volume_costs<'a>(visit: &'a Visit<'_>, bucket: Bucket) -> Vec<(&'a Resource, Decimal)> {
     let all = visit.world.resources.values();
     let own = all.filter(|found| found.kind == volumes::KIND && found.account == visit.account);
@@ -238,7 +238,7 @@ fn of_volumes(amounts: [Decimal; 2]) -> Value {
 }
 
 impl Runpod {
-    /// The pods of an account, also those that are gone, with what they cost in a bucket; those
+    /// The pods of an account, also pods that are gone, with what they cost in a bucket; pods
     /// that cost nothing are left out.
     pub(super) fn costs<'a>(&self, visit: &'a Visit<'_>, bucket: Bucket) -> Vec<(&'a Machine, Cost)> {
         let pods = visit.world.machines_of(&visit.account);

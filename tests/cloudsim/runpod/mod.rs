@@ -105,7 +105,7 @@ pub struct Runpod {
 
 const MINUTE: SignedDuration = SignedDuration::from_mins(1);
 
-/// What is told to who asks for what RunPod has and nobody simulates.
+/// The answer to a client that asks for something that RunPod has and this simulator has not.
 const LEFT_OUT: &str = "this simulator leaves that out: it has pods, clusters and what they refer to";
 
 impl Runpod {
@@ -423,7 +423,7 @@ impl Cloud for Runpod {
 }
 
 impl Runpod {
-    /// The floor of bids for one GPU moves (in SECURE unless said), and who bids less is stopped.
+    /// The floor of bids for one GPU moves (in SECURE unless said), and pods with lower bids stop.
     fn move_floor(&self, world: &mut World, body: &Value) -> Result<Value, String> {
         let gpu = body
             .get("gpu")

@@ -251,7 +251,7 @@ fn place(visit: &Visit<'_>, order: &Order, hardware: &InstanceType) -> Option<(T
         if !order.is_cpu && u64::from(order.count) > catalogue::most(hardware, *tier) {
             continue;
         }
-        // Who bids pays the bid, if it reaches the floor.
+        // A bidder pays the bid, if it reaches the floor.
         let price = match order.bid {
             Some(bid) if bid < listed => continue,
             Some(bid) => bid,

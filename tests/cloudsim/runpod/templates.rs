@@ -22,7 +22,7 @@ pub(super) const DISK: u32 = 20;
 /// A template.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Template {
-    /// Whose it is; "" for RunPod's own and those of strangers.
+    /// The account that owns it; "" for RunPod's own templates and templates of strangers.
     pub(super) account: AccountId,
     pub(super) name: String,
     pub(super) image: String,
@@ -169,7 +169,7 @@ impl Runpod {
         Ok(template)
     }
 
-    /// Those of an account with their ids, the oldest first.
+    /// The templates of an account with their ids, the oldest first.
     pub(super) fn templates_of(&self, visit: &Visit<'_>) -> Vec<(&String, &Template)> {
         let ids = all_of(visit.world, &visit.account, KIND);
         ids.iter()
@@ -245,7 +245,7 @@ impl Runpod {
         Answer::json(200, &json!({ "templates": all }))
     }
 
-    /// The public ones: RunPod's own, or those of others. Nobody's are verified here.
+    /// The public templates: RunPod's own, or templates of others. None are verified here.
     pub(super) fn public_templates(&self, visit: &Visit<'_>) -> Answer {
         let source = visit.request.parameter("source").unwrap_or("official");
         let all: Vec<Value> = self

@@ -8,7 +8,7 @@ use super::reply::{Failure, Outcome};
 /// Where the disk of an instance is on its host.
 const DISK: &str = "/var/lib/docker/overlay2/merged";
 
-/// Keeps a text for who asks for the file, and says where that is.
+/// Keeps a text for a client that asks for the file, and says where the file is.
 fn kept(context: &mut Context<'_, '_>, file: &str, text: String) -> String {
     context.state.results.insert(file.to_owned(), text);
     let host = context.visit.request.header("host").unwrap_or("localhost");

@@ -14,7 +14,7 @@ use crate::core::world::World;
 /// What the service remembers besides machines and resources.
 #[derive(Debug, Default)]
 pub struct State {
-    /// Hosts, offers and who has them.
+    /// Hosts, offers and their renters.
     pub market: Market,
     /// Keys that containers carry, with account and instance.
     pub container_keys: BTreeMap<String, (String, String)>,
@@ -107,8 +107,8 @@ impl Context<'_, '_> {
     }
 }
 
-/// Lets the market decide anew, and instances follow: who loses is paused, who wins
-/// again resumes by itself.
+/// Lets the market decide anew, and instances follow: an instance that loses is paused, one that
+/// wins again resumes by itself.
 pub fn settle(state: &mut State, world: &mut World, plan: &BootPlan) {
     for (id, wins) in state.market.settle() {
         let Some(machine) = world.machines.get(&id) else {

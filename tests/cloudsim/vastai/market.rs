@@ -1,4 +1,4 @@
-//! Hosts, the slices of them that are offered, and who gets them: on-demand
+//! Hosts, the slices of them that are offered, and the renters that get them: on-demand
 //! before bids, higher bids before lower ones.
 //!
 //! An offer is a real slice of one machine. It goes when it is taken, and comes
@@ -154,7 +154,7 @@ impl Market {
     }
 
     fn offer(&mut self, machine_id: i64, first: u32, gpus: u32, now: Timestamp) {
-        // Ids grow, with gaps, as those of a service with many customers.
+        // Ids grow, with gaps, as at a service with many customers.
         self.last_ask += 7 + i64::from(first) * 3;
         let ask = Ask {
             id: self.last_ask,
@@ -300,7 +300,7 @@ impl Market {
         order.sort_by_key(|id| {
             let rental = &self.rentals[id];
             let per_gpu = rental.bid.map(|bid| bid / Decimal::from(rental.ask.gpus));
-            // On demand first, then the highest bids, then whoever has it already.
+            // On demand first, then the highest bids, then the rental that has it already.
             (
                 per_gpu.is_some(),
                 std::cmp::Reverse(per_gpu),
@@ -321,7 +321,7 @@ impl Market {
                 .hosts
                 .get(&rental.ask.machine_id)
                 .is_some_and(|host| match rental.bid {
-                    // Who has a machine on demand keeps it until the contract ends.
+                    // A renter on demand keeps the machine until the contract ends.
                     None => rental.winning || !host.taken_by_others,
                     Some(bid) => {
                         let per_gpu = bid / Decimal::from(rental.ask.gpus);

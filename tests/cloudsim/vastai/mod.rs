@@ -178,9 +178,9 @@ impl Vastai {
         }
     }
 
-    /// The least time between two calls of an endpoint, in milliseconds. Those of
-    /// create, delete and get were seen, those with others in the description are from there;
-    /// the rest is a guess on the safe side.
+    /// The least time between two calls of an endpoint, in milliseconds. The times of create,
+    /// delete and get were seen, times that the description gives are from there, and the rest is
+    /// a guess on the safe side.
     fn threshold(name: &str) -> i64 {
         match name {
             "instances.create" | "instances.create-many" | "instances.launch" => 4_500,
@@ -247,7 +247,7 @@ impl Cloud for Vastai {
             return Ok(None);
         }
         let Some(key) = request.bearer() else {
-            // Those who make lists of prices search without a key.
+            // Makers of price lists search without a key.
             return if call.name == "offers.search" {
                 Ok(None)
             } else {

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::market::{Ask, Market, Offering};
 
 impl Market {
-    /// All slices that can be had, as the search describes them.
+    /// All slices that can be rented, as the search describes them.
     pub fn offers(&self, offering: Offering, storage: Decimal, now: Timestamp) -> Vec<Map<String, Value>> {
         self.asks
             .values()

@@ -29,7 +29,7 @@ fn members(overlay: &Resource) -> Vec<i64> {
         .collect()
 }
 
-/// Those of its members that exist.
+/// The overlay's members that exist.
 fn present(context: &Context<'_, '_>, overlay: &Resource) -> Vec<i64> {
     let mut ids = members(overlay);
     ids.retain(|id| context.instance(&id.to_string()).is_ok());

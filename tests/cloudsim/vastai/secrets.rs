@@ -17,7 +17,7 @@ fn known<'a>(context: &'a Context<'_, '_>) -> impl Iterator<Item = (&'a String, 
         .map(|((_, name), value)| (name, value))
 }
 
-/// Those of the account.
+/// The secrets of the account.
 pub fn of_account(context: &Context<'_, '_>) -> BTreeMap<String, String> {
     known(context)
         .map(|(name, value)| (name.clone(), value.clone()))

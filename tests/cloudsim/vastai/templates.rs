@@ -38,7 +38,7 @@ fn public() -> Map<String, Value> {
         .collect()
 }
 
-/// Those that the account may use.
+/// The templates that the account may use.
 fn all(context: &Context<'_, '_>) -> Vec<Map<String, Value>> {
     let own = context
         .visit

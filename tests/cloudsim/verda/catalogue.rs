@@ -103,7 +103,7 @@ struct Image {
     fits: Fits,
 }
 
-/// The ids of those that dstack orders by them are Verda's.
+/// The images. An image that dstack orders by its id has Verda's id.
 static IMAGES: [Image; 7] = [
     Image {
         id: "f2a7c0de-2404-4000-8000-000000000001",
@@ -382,7 +382,7 @@ pub(super) fn month(kind: Kind) -> Decimal {
     }
 }
 
-/// `GET /v1/volume-types`: those of which customers have volumes.
+/// `GET /v1/volume-types`: the types of which customers have volumes.
 pub(super) fn volume_types(visit: &mut Visit<'_>) -> Answer {
     let currency = visit.request.parameter("currency").unwrap_or("usd").to_owned();
     let types = [Kind::Nvme, Kind::NvmeShared, Kind::Hdd]

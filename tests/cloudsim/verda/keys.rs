@@ -149,7 +149,7 @@ fn create(visit: &mut Visit<'_>, mixed: bool, kind: &'static str, name: &str, te
     id_alone(visit, mixed, 201, &id)
 }
 
-/// Deletes one by the path, or those that the body names.
+/// Deletes the key in the path, or the keys that the body names.
 pub(super) fn delete(visit: &mut Visit<'_>, kind: &'static str, id: &str) -> Result<Answer, Refusal> {
     let ids = if id.is_empty() {
         given::<DeleteMany>(visit.request)?.ids

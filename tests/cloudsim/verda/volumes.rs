@@ -209,7 +209,7 @@ impl Verda {
         }
     }
 
-    /// The volumes of the account, those in the trash too.
+    /// The volumes of the account, volumes in the trash too.
     pub(super) fn of_account<'a>(
         &'a self,
         visit: &'a Visit<'_>,

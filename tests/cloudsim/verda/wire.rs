@@ -108,7 +108,7 @@ impl Kind {
         matches!(self, Self::NvmeShared | Self::HddShared | Self::NvmeSharedCluster)
     }
 
-    /// Whether it is among those that are made no more.
+    /// Whether volumes of this type are made no more.
     pub(super) fn is_retired(self) -> bool {
         matches!(self, Self::Hdd | Self::HddShared)
     }

@@ -4,12 +4,14 @@
 //! - [`life`]: the sample of each cloud, and a spot machine that is taken back in mid-run.
 //! - [`kills`]: the controller is killed between each kind of effect and its record.
 //! - [`money`]: budgets, limits of a month, settings that may be overridden.
+//! - [`restored`]: a cluster that remembers less than its machines.
 //! - [`trouble`]: no capacity, credentials that are wrong, revoked and replaced, everything
 //!   deleted at once.
 
 mod kills;
 mod life;
 mod money;
+mod restored;
 mod trouble;
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -28,11 +30,11 @@ use tokio::{
 
 /// The clouds of all stories of this program, with the operator sent to them.
 static CLOUDS: OnceCell<Clouds> = OnceCell::const_new();
-/// Whoever kills the controller has it alone; all others share it.
+/// A story that kills the controller has it alone; all others share it.
 static CONTROLLER: RwLock<()> = RwLock::const_new(());
 
-/// The clouds that are tried: all of which there is a simulator here. That of AWS needs its
-/// official description.
+/// The clouds that are tried: all clouds that have a simulator here. The simulator of AWS needs
+/// AWS' official description.
 fn names() -> Vec<&'static str> {
     let all = ["verda", "runpod", "vastai", "lambda", "aws"];
     all.into_iter()
@@ -68,7 +70,7 @@ async fn clouds(cluster: &Cluster) -> Result<&'static Clouds> {
 struct Story {
     space: Space,
     customer: Customer,
-    _shared: Option<RwLockReadGuard<'static, ()>>,
+    shared: Option<RwLockReadGuard<'static, ()>>,
 }
 
 /// One account at a cloud.
@@ -192,7 +194,7 @@ async fn story(name: &str, cloud: &'static str) -> Result<Story> {
     Ok(Story {
         space,
         customer,
-        _shared: Some(shared),
+        shared: Some(shared),
     })
 }
 

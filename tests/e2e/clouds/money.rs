@@ -65,7 +65,9 @@ async fn a_spent_budget_and_a_spent_month_end_what_they_say_and_raised_it_goes_o
     patch(space, "pool.skyward.dev", "p", raise).await?;
     let said = space.condition::<Pool>("p", "Ready", "LimitReached").await?;
     ensure!(
-        said.contains("limits.monthlyCost is 0.003 USD, and that is spent"),
+        said.starts_with(&format!(
+            "limits.monthlyCost of Provider \"{name}\" is 0.003 USD, and that is spent"
+        )),
         "{said}"
     );
     ensure!(customer.billed().is_empty(), "{:?}", customer.billed());

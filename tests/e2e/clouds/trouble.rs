@@ -25,8 +25,21 @@ async fn wrong_credentials_say_what_to_do_and_right_ones_work_without_a_restart(
     let name = customer
         .provider(space, json!({"refreshInterval": "10s"}))
         .await?;
+    // A Secret that is not there is another matter than one that the cloud refuses.
+    let absent =
+        json!({"spec": {"credentialsSecretRef": {"name": format!("{}-absent", space.name)}}}).to_string();
+    let present =
+        json!({"spec": {"credentialsSecretRef": {"name": format!("{}-verda", space.name)}}}).to_string();
+    let patch = |spec| ["patch", "provider.skyward.dev", &name, "--type=merge", "-p", spec];
+    space.cluster.kubectl(&patch(&absent)).await?.ok()?;
+    let said = provider_says(space, &name, "Ready", "CredentialsMissing").await?;
+    for words in ["-absent", "VERDA_CLIENT_SECRET", OPERATOR_NAMESPACE] {
+        ensure!(said.contains(words), "it names {words}: {said}");
+    }
     customer.secret(space, &wrong).await?;
+    space.cluster.kubectl(&patch(&present)).await?.ok()?;
     let said = provider_says(space, &name, "Ready", "CredentialsRefused").await?;
+    ensure!(said.contains("VERDA_CLIENT_SECRET"), "it names the key: {said}");
     ensure!(said.contains("Secret"), "it says what to do: {said}");
     ensure!(!said.contains("canary"), "it shows no secret: {said}");
     space.pool("p", 1, json!({"provider": name})).await?;
@@ -211,6 +224,10 @@ async fn deleted_at_once(cloud: &'static str) -> Result {
     ensure!(!customer.leftovers().is_empty(), "its machines share something");
     let secret = format!("secret/{}-{cloud}", space.name);
     let provider = format!("provider.skyward.dev/{name}");
+    // It has machines, so that this is meant is said first.
+    let allow = format!("{}=true", skyward_api::labels::ALLOW_DELETION);
+    let annotate = ["annotate", provider.as_str(), &allow];
+    space.cluster.kubectl(&annotate).await?.ok()?;
     for (what, namespace) in [
         (secret.as_str(), OPERATOR_NAMESPACE),
         (provider.as_str(), "default"),
@@ -260,7 +277,7 @@ async fn a_cloud_that_does_not_answer_delays_nobody_elses_machines() -> Result {
     let mut no_answer = Rule::always("create", Fault::Latency { millis: 60_000 });
     no_answer.account = Some(silent.account.clone());
     // Each of our orders is given up after half a minute, and 32 are under way at a time.
-    // Fewer than there are machines: who waits for all of them waits in vain.
+    // Fewer than there are machines: an order that waits for all of them waits in vain.
     no_answer.times = Some(4 * 32);
     silent.sim.fault(no_answer);
     // Nor is anything made of them: 150 Pods would delay everybody's by themselves.

@@ -11,6 +11,7 @@
 mod output;
 mod prepare;
 mod signals;
+mod sources;
 mod spawn;
 mod verdict;
 
@@ -35,12 +36,14 @@ use nix::{
     sys::{
         prctl,
         signal::{Signal, killpg},
+        stat::{Mode, umask},
         wait::{WaitPidFlag, WaitStatus, waitpid},
     },
     unistd::{Pid, dup2_stdin, setsid},
 };
 use prost::Message;
 
+pub(super) use self::verdict::out_of_memory;
 use self::{
     output::Output,
     prepare::{Failure, Prepared},
@@ -50,7 +53,10 @@ use self::{
 use super::{
     frame,
     home::{Home, RunFolder},
+    machine,
+    memory::{self, Kills},
     processes,
+    remains::Begun,
     reserve::free_bytes,
     unix_ms,
 };
@@ -69,6 +75,9 @@ const EXIT_BYTES: i64 = 16 * 1024;
 /// Runs the work of one run to its end. Errors go to standard error, the daemon's log.
 pub(super) fn main(home: &Home, run_id: &str, default_user: &str) -> anyhow::Result<()> {
     let _ = setsid();
+    // Whatever the daemon's is: no file or socket of ours is for anybody else.
+    umask(Mode::from_bits_truncate(0o077));
+    memory::go_before_the_agent();
     prctl::set_child_subreaper(true)?;
     // Here and not by the daemon: a child that is given a directory costs the daemon a fork.
     std::env::set_current_dir("/")?;
@@ -98,11 +107,16 @@ fn run(
         started_ms: unix_ms(),
         ..Observed::default()
     };
+    let kills = Kills::now(machine::is_container());
     let begun = || -> Result<(Prepared, Output), Failure> {
         let prepared = prepare::prepare(home, folder, spec, default_user)?;
-        let output = Output::create(&folder.log(), spec.log_limit)?;
+        let output = Output::create(folder, spec.log_limit)?;
         // From here on a second start would be a repetition.
-        File::create_new(folder.begun())?;
+        Begun {
+            uid: prepared.user.uid,
+            kills: kills.clone(),
+        }
+        .leave(folder)?;
         Ok((prepared, output))
     }();
     let (prepared, output) = match begun {
@@ -151,6 +165,7 @@ fn run(
         .result
         .and_then(|file| file.metadata().ok())
         .map(|metadata| metadata.len());
+    observed.memory_kills = kills.and_then(|kills| kills.since()).unwrap_or(0);
     observed.no_room = [prepared.working_dir.as_path(), folder.path(), Path::new("/tmp")]
         .iter()
         .any(|path| free_bytes(path).is_some_and(|free| free < 256 * 1024));
@@ -274,7 +289,7 @@ impl Shim<'_> {
         self.reap();
     }
 
-    /// Collects dead children, ours and those that became ours. Whether any child is left.
+    /// Collects dead children, ours and orphans that became ours. Returns whether any child is left.
     fn reap(&mut self) -> bool {
         loop {
             let (pid, status) = match waitpid(None, Some(WaitPidFlag::WNOHANG)) {

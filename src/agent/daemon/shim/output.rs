@@ -1,41 +1,26 @@
-//! The log file of a run while it grows: bounded in size, indifferent to what is in it, and
-//! never a reason for the work to stop. Output that is not kept is still read, and counted.
+//! The log of a run while it grows: bounded in size, indifferent to what is in it, and never a
+//! reason for the work to stop. Output that the disk does not take is still read, and counted.
 
-use std::{
-    fs::{File, OpenOptions},
-    io::{self, Write},
-    os::unix::fs::OpenOptionsExt,
-    path::Path,
-    time::Instant,
-};
+use std::{io, time::Instant};
 
 use super::FLUSH_AFTER;
 use crate::{
+    daemon::{home::RunFolder, log_files::LogWriter},
     log::{self, Encoder, Stream, Tail},
     protocol::TAIL_BYTES,
 };
 
-/// Kept of one run, unless its spec says otherwise.
-const DEFAULT_LIMIT: u64 = 2 * 1024 * 1024 * 1024;
-
-/// Why output is not kept any more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Closed {
-    AtLimit,
-    NoRoom,
-}
-
 /// The open log of a run.
 #[derive(Debug)]
 pub(super) struct Output {
-    file: File,
+    files: LogWriter,
     encoder: Encoder,
     /// Encoded and not written yet; empty between calls.
     buffer: Vec<u8>,
-    written: u64,
-    limit: u64,
-    dropped: u64,
-    closed: Option<Closed>,
+    /// Output that was never written.
+    lost: u64,
+    /// The disk took no more; from then on nothing is written.
+    no_room: bool,
     tail: Tail,
     flush_at: Option<Instant>,
 }
@@ -43,7 +28,9 @@ pub(super) struct Output {
 /// The log of an ended run.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ended {
+    /// Its size, with what is not kept any more.
     pub(super) bytes: u64,
+    /// What of it is not kept any more, and output that was never in it.
     pub(super) dropped: u64,
     pub(super) tail: Vec<u8>,
     /// Output was lost because the disk was full.
@@ -51,21 +38,13 @@ pub(super) struct Ended {
 }
 
 impl Output {
-    pub(super) fn create(path: &Path, limit: u64) -> io::Result<Self> {
-        let file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(path)?;
+    pub(super) fn create(folder: &RunFolder, limit: u64) -> io::Result<Self> {
         Ok(Self {
-            file,
+            files: LogWriter::create(folder, limit)?,
             encoder: Encoder::new(),
             buffer: Vec::new(),
-            written: 0,
-            limit: if limit == 0 { DEFAULT_LIMIT } else { limit },
-            dropped: 0,
-            closed: None,
+            lost: 0,
+            no_room: false,
             tail: Tail::new(TAIL_BYTES),
             flush_at: None,
         })
@@ -79,8 +58,8 @@ impl Output {
     /// Takes what was read from a pipe.
     pub(super) fn push(&mut self, stream: Stream, bytes: &[u8], unix_ms: u64) {
         self.tail.push(bytes);
-        if self.closed.is_some() {
-            self.dropped += bytes.len() as u64;
+        if self.no_room {
+            self.lost += bytes.len() as u64;
             return;
         }
         self.encoder.push(stream, bytes, unix_ms, &mut self.buffer);
@@ -99,62 +78,35 @@ impl Output {
         self.write();
     }
 
-    /// Ends the log; where output is missing, its last record says so.
+    /// Ends the log; where the disk was full, its last record says so.
     pub(super) fn finish(mut self) -> Ended {
         let now = super::unix_ms();
         self.flush(now);
-        let (dropped, limit) = (self.dropped, self.limit);
-        let notice = match self.closed {
-            None => None,
-            Some(Closed::AtLimit) => Some(format!(
-                "[skyward] {dropped} bytes of output are missing: the log reached its limit of {limit} bytes\n"
-            )),
-            Some(Closed::NoRoom) => Some(format!(
-                "[skyward] {dropped} bytes of output are missing: the disk was full\n"
-            )),
-        };
-        let no_room = self.closed == Some(Closed::NoRoom);
-        if let Some(notice) = notice {
-            self.closed = None;
-            self.limit = u64::MAX;
+        let (lost, no_room) = (self.lost, self.no_room);
+        if no_room {
+            self.no_room = false;
+            let notice = format!("[skyward] {lost} bytes of output are missing: the disk was full\n");
             self.encoder
                 .push(Stream::Stderr, notice.as_bytes(), now, &mut self.buffer);
             self.write();
         }
         Ended {
-            bytes: self.written,
-            dropped,
+            bytes: self.files.end(),
+            dropped: self.files.deleted() + lost,
             tail: self.tail.as_bytes().to_vec(),
             no_room,
         }
     }
 
-    /// Writes the buffer, as far as limit and disk allow, and empties it.
+    /// Writes the buffer, as far as the disk takes it, and empties it.
     fn write(&mut self) {
-        let mut keep = self.buffer.len();
-        if self.closed.is_some() {
-            keep = 0;
-        } else if self.written + keep as u64 > self.limit {
-            self.closed = Some(Closed::AtLimit);
-            let room = (self.limit - self.written) as usize;
-            keep = self.buffer[..room]
-                .iter()
-                .rposition(|byte| *byte == b'\n')
-                .map_or(0, |end| end + 1);
-        }
-        if keep != 0 {
-            if self.file.write_all(&self.buffer[..keep]).is_ok() {
-                self.written += keep as u64;
-            } else {
-                // Half a record must not stay: what comes later would continue it.
-                let _ = self.file.set_len(self.written);
-                let _ = io::Seek::seek(&mut self.file, io::SeekFrom::Start(self.written));
-                self.closed = Some(Closed::NoRoom);
-                keep = 0;
-            }
-        }
-        let lost = log::records(&self.buffer[keep..], 0);
-        self.dropped += lost
+        let kept = if self.no_room {
+            0
+        } else {
+            self.files.write(&self.buffer)
+        };
+        self.no_room |= kept < self.buffer.len();
+        self.lost += log::records(&self.buffer[kept..], 0)
             .map(|record| record.content.len() as u64 + u64::from(!record.partial))
             .sum::<u64>();
         self.buffer.clear();
@@ -165,37 +117,41 @@ impl Output {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::daemon::home::Home;
 
-    fn output(limit: u64) -> (tempfile::TempDir, Output) {
-        let folder = tempfile::tempdir().unwrap();
-        let output = Output::create(&folder.path().join("log"), limit).unwrap();
-        (folder, output)
+    fn folder() -> (tempfile::TempDir, RunFolder) {
+        let home = tempfile::tempdir().unwrap();
+        let folder = Home::new(home.path()).run("r");
+        std::fs::create_dir_all(folder.path()).unwrap();
+        (home, folder)
     }
 
     #[test]
-    fn beyond_its_limit_output_is_counted_and_the_last_record_says_so() {
-        let (folder, mut output) = output(300);
-        let line = [b'x'; 99];
-        for _ in 0..10 {
-            output.push(Stream::Stdout, &[&line[..], b"\n"].concat(), 1_763_675_510_123);
+    fn beyond_its_limit_a_log_grows_on_and_the_middle_of_it_is_counted_as_missing() {
+        let (_home, folder) = folder();
+        let mut output = Output::create(&folder, 1200).unwrap();
+        let line = [&[b'x'; 77][..], b"\n"].concat();
+        for _ in 0..100 {
+            output.push(Stream::Stdout, &line, 1_763_675_510_123);
         }
         let ended = output.finish();
-        let encoded = std::fs::read(folder.path().join("log")).unwrap();
-        assert_eq!(ended.bytes, encoded.len() as u64);
-        assert_eq!(ended.dropped, 800);
-        let text = String::from_utf8(log::decode(&encoded, None)).unwrap();
-        assert_eq!(text.lines().count(), 3);
-        assert!(
-            text.ends_with("800 bytes of output are missing: the log reached its limit of 300 bytes\n"),
-            "{text}"
-        );
-        assert_eq!(ended.tail.len(), 1000);
+        assert_eq!(ended.bytes, 100 * (78 + 18));
+        assert!(!ended.no_room);
+        let head = std::fs::metadata(folder.log()).unwrap().len();
+        let tail: u64 = std::fs::read_dir(folder.log_tail())
+            .unwrap()
+            .map(|entry| entry.unwrap().metadata().unwrap().len())
+            .sum();
+        assert_eq!(head + tail + ended.dropped, ended.bytes);
+        assert_eq!(ended.tail.len(), TAIL_BYTES);
     }
 
     #[test]
     fn a_full_disk_loses_output_but_nothing_else() {
+        let (_home, folder) = folder();
         // Every write to this device fails for want of room.
-        let mut output = Output::create(Path::new("/dev/full"), 0).unwrap();
+        std::os::unix::fs::symlink("/dev/full", folder.log()).unwrap();
+        let mut output = Output::create(&folder, 0).unwrap();
         output.push(Stream::Stdout, b"one\ntwo\n", 1);
         output.push(Stream::Stdout, b"three\n", 1);
         let ended = output.finish();
@@ -206,13 +162,14 @@ mod tests {
 
     #[test]
     fn an_unfinished_line_is_written_when_it_is_due_and_at_the_end() {
-        let (folder, mut output) = output(0);
+        let (_home, folder) = folder();
+        let mut output = Output::create(&folder, 0).unwrap();
         output.push(Stream::Stdout, b"10%", 1_763_675_510_123);
         assert!(output.flush_at().is_some());
         output.flush(1_763_675_510_223);
         output.push(Stream::Stdout, b" 20%", 1_763_675_510_323);
         output.finish();
-        let encoded = std::fs::read(folder.path().join("log")).unwrap();
+        let encoded = std::fs::read(folder.log()).unwrap();
         assert_eq!(log::decode(&encoded, None), b"10% 20%");
     }
 }

@@ -3,20 +3,16 @@
 
 use std::{
     collections::BTreeMap,
-    fs::{DirBuilder, File, OpenOptions},
-    io::{self, ErrorKind, Read, Seek, Write},
-    os::{
-        fd::AsRawFd,
-        unix::fs::{DirBuilderExt, OpenOptionsExt},
-    },
+    fs::{File, OpenOptions},
+    io::{self, ErrorKind, Read, Seek},
+    os::{fd::AsRawFd, unix::fs::OpenOptionsExt},
     path::{Path, PathBuf},
 };
 
-use nix::unistd::{Gid, Uid, chown};
-
 use super::{
-    super::{home::Home, processes::RUN_VARIABLE, users},
+    super::{exec, home::Home, processes::RUN_VARIABLE, users},
     RunFolder,
+    sources::{Sources, make_working_directory},
     verdict::{DEFAULT_RESULT_LIMIT, Outcome},
 };
 use crate::protocol::{Function, RunSpec, Script, run_spec::Work};
@@ -75,16 +71,17 @@ pub(super) struct Prepared {
 }
 
 impl Prepared {
-    /// What `exec.rs` needs to know besides the program.
-    pub(super) fn helper_arguments(&self) -> [String; 5] {
-        let groups: Vec<String> = self.user.groups.iter().map(u32::to_string).collect();
-        [
-            self.user.uid.to_string(),
-            self.user.gid.to_string(),
-            groups.join(","),
-            self.user.name.clone(),
-            self.working_dir.to_string_lossy().into_owned(),
-        ]
+    /// What `exec.rs` is to become.
+    pub(super) fn order(&self) -> exec::Order {
+        exec::Order {
+            uid: self.user.uid,
+            gid: self.user.gid,
+            groups: self.user.groups.clone(),
+            name: self.user.name.clone(),
+            directory: text(&self.working_dir),
+            environment: self.environment.clone(),
+            arguments: self.arguments.clone(),
+        }
     }
 }
 
@@ -98,14 +95,15 @@ pub(super) fn prepare(
     let user = user(users::own(), spec, default_user)?;
     let working_dir = if spec.working_dir.is_empty() {
         let path = folder.work();
-        make_folder(&path, &user)?;
+        make_working_directory(&path, &user)?;
         path
     } else {
         PathBuf::from(&spec.working_dir)
     };
+    let mut sources = Sources::new(folder.task(), &user);
     let mut prepared = Prepared {
-        environment: environment(home, folder, spec, &user)?,
-        user,
+        environment: environment(home, folder, spec, &user, &mut sources)?,
+        user: user.clone(),
         working_dir,
         arguments: Vec::new(),
         is_own_program: false,
@@ -123,9 +121,12 @@ pub(super) fn prepare(
             return Err(Failure::new("its command is empty"));
         }
         Some(Work::Command(command)) => prepared.arguments.clone_from(&command.argv),
-        Some(Work::Script(script)) => prepare_script(&mut prepared, home, folder, script)?,
-        Some(Work::Function(function)) => prepare_function(&mut prepared, home, folder, spec, function)?,
+        Some(Work::Script(script)) => prepare_script(&mut prepared, home, &mut sources, script)?,
+        Some(Work::Function(function)) => {
+            prepare_function(&mut prepared, home, folder, &mut sources, spec, function)?;
+        }
     }
+    sources.hand_over()?;
     Ok(prepared)
 }
 
@@ -149,10 +150,9 @@ fn user(own: users::User, spec: &RunSpec, default_user: &str) -> Result<users::U
 fn prepare_script(
     prepared: &mut Prepared,
     home: &Home,
-    folder: &RunFolder,
+    sources: &mut Sources<'_>,
     script: &Script,
 ) -> Result<(), Failure> {
-    make_folder(&folder.task(), &prepared.user)?;
     let (program, name) = match script.interpreter.as_str() {
         "" | "bash" => ("bash".to_owned(), "script.sh"),
         "python" => {
@@ -166,8 +166,7 @@ fn prepare_script(
             )));
         }
     };
-    let path = folder.task().join(name);
-    write_file(&path, script.source.as_bytes(), &prepared.user)?;
+    let path = sources.write(name, script.source.as_bytes())?;
     prepared.arguments = vec![program, text(&path)];
     Ok(())
 }
@@ -176,13 +175,12 @@ fn prepare_function(
     prepared: &mut Prepared,
     home: &Home,
     folder: &RunFolder,
+    sources: &mut Sources<'_>,
     spec: &RunSpec,
     function: &Function,
 ) -> Result<(), Failure> {
-    make_folder(&folder.task(), &prepared.user)?;
     let module = module_name(&spec.task);
-    let source = folder.task().join(format!("{module}.py"));
-    write_file(&source, function.source.as_bytes(), &prepared.user)?;
+    let source = sources.write(&format!("{module}.py"), function.source.as_bytes())?;
     let call = serde_json::json!({
         "source": text(&source),
         "module": module,
@@ -191,8 +189,7 @@ fn prepare_function(
         "kwargs": if function.kwargs_json.is_empty() { "{}" } else { &function.kwargs_json },
         "result_limit": if spec.result_limit == 0 { DEFAULT_RESULT_LIMIT } else { spec.result_limit },
     });
-    let call_path = folder.task().join("call.json");
-    write_file(&call_path, call.to_string().as_bytes(), &prepared.user)?;
+    let call_path = sources.write("call.json", call.to_string().as_bytes())?;
     let result = open_private(&folder.result())?;
     let outcome = open_private(&folder.outcome())?;
     prepared.hint = python_hint();
@@ -246,6 +243,7 @@ fn environment(
     folder: &RunFolder,
     spec: &RunSpec,
     user: &users::User,
+    sources: &mut Sources<'_>,
 ) -> Result<BTreeMap<String, String>, Failure> {
     let venv = home.venv_bin();
     let path = if venv.exists() {
@@ -283,9 +281,7 @@ fn environment(
     environment.insert("PYTHONPATH".into(), python_path);
     environment.insert(RUN_VARIABLE.into(), text(folder.path()));
     if spec.instance_info.len() > LONGEST_INFO {
-        make_folder(&folder.task(), user)?;
-        let file = folder.task().join("instance_info.json");
-        write_file(&file, spec.instance_info.as_bytes(), user)?;
+        let file = sources.write("instance_info.json", spec.instance_info.as_bytes())?;
         environment.insert("SKYWARD_INSTANCE_INFO_FILE".into(), text(&file));
     } else if !spec.instance_info.is_empty() {
         environment.insert("SKYWARD_INSTANCE_INFO".into(), spec.instance_info.clone());
@@ -311,33 +307,6 @@ pub(super) fn read_outcome(mut file: &File) -> Option<Outcome> {
     file.rewind().ok()?;
     file.take(LONGEST_OUTCOME).read_to_end(&mut bytes).ok()?;
     serde_json::from_slice(&bytes).ok()
-}
-
-/// A folder only that user can enter; an earlier attempt may have made it already.
-fn make_folder(path: &Path, user: &users::User) -> io::Result<()> {
-    match DirBuilder::new().mode(0o700).create(path) {
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-        other => other?,
-    }
-    give(path, user)
-}
-
-fn write_file(path: &Path, bytes: &[u8], user: &users::User) -> io::Result<()> {
-    let _ = std::fs::remove_file(path);
-    OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(path)?
-        .write_all(bytes)?;
-    give(path, user)
-}
-
-fn give(path: &Path, user: &users::User) -> io::Result<()> {
-    if user.uid != Uid::effective().as_raw() {
-        chown(path, Some(Uid::from_raw(user.uid)), Some(Gid::from_raw(user.gid)))?;
-    }
-    Ok(())
 }
 
 fn open_private(path: &Path) -> io::Result<File> {
@@ -385,6 +354,17 @@ mod tests {
         }
     }
 
+    fn environment_of(home: &Home, spec: &RunSpec) -> Result<BTreeMap<String, String>, Failure> {
+        let (folder, user) = (home.run("r"), users::own());
+        environment(
+            home,
+            &folder,
+            spec,
+            &user,
+            &mut Sources::new(folder.task(), &user),
+        )
+    }
+
     #[test]
     fn the_environment_comes_from_bootstrap_and_task_and_from_nowhere_else() {
         let folder = tempfile::tempdir().unwrap();
@@ -397,7 +377,7 @@ mod tests {
                 .into(),
             ..RunSpec::default()
         };
-        let environment = environment(&home, &home.run("r"), &spec, &users::own()).unwrap();
+        let environment = environment_of(&home, &spec).unwrap();
         assert_eq!(environment["A"], "bootstrap");
         assert_eq!(environment["B"], "task");
         assert!(environment["PYTHONPATH"].ends_with("/python:/mine"));
@@ -412,7 +392,7 @@ mod tests {
             env: [("A=B".to_owned(), String::new())].into(),
             ..RunSpec::default()
         };
-        let failure = environment(&home, &home.run("r"), &spec, &users::own()).unwrap_err();
+        let failure = environment_of(&home, &spec).unwrap_err();
         assert!(failure.message.contains("A=B"));
     }
 }

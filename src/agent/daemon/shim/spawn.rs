@@ -4,7 +4,8 @@
 //! the short way does not manage is tried the long way.
 
 use std::{
-    io::{self, Read},
+    io::{self, Read, Write},
+    net::Shutdown,
     os::{
         fd::OwnedFd,
         unix::{net::UnixStream, process::CommandExt},
@@ -14,14 +15,13 @@ use std::{
 };
 
 use nix::{
-    errno::Errno,
     fcntl::{FcntlArg, FdFlag, fcntl},
     sys::wait::waitpid,
     unistd::Pid,
 };
 
 use super::{
-    super::exec,
+    super::{exec, memory::ChildrenFirst},
     prepare::{Failure, Prepared},
 };
 use crate::{log::Stream, protocol::RunSpec};
@@ -54,6 +54,7 @@ pub(super) fn spawn(prepared: &Prepared, spec: &RunSpec) -> Result<Work, Failure
     for file in [&prepared.result, &prepared.outcome].into_iter().flatten() {
         fcntl(file, FcntlArg::F_SETFD(FdFlag::empty())).map_err(io::Error::from)?;
     }
+    let _first = ChildrenFirst::begin();
     match directly(prepared, spec) {
         Some(work) => Ok(work),
         None => through_helper(prepared, spec),
@@ -96,27 +97,20 @@ fn directly(prepared: &Prepared, spec: &RunSpec) -> Option<Work> {
 }
 
 fn through_helper(prepared: &Prepared, spec: &RunSpec) -> Result<Work, Failure> {
+    let order = serde_json::to_vec(&prepared.order()).map_err(io::Error::from)?;
     let (mut ours, theirs) = UnixStream::pair()?;
-    let mut command = Command::new("/proc/self/exe");
+    let mut command = exec::helper();
     command
-        .arg0("skyward-agent")
-        .arg("exec")
-        .args(prepared.helper_arguments())
-        .arg("--")
-        .args(&prepared.arguments)
-        .env_clear()
-        .envs(&prepared.environment)
         .stdin(OwnedFd::from(theirs))
         .stdout(output(&spec.stdout))
         .stderr(output(&spec.stderr));
-    let child = command.spawn().map_err(|error| match error.raw_os_error() {
-        Some(code) if code == Errno::E2BIG as i32 => {
-            Failure::new("its arguments and environment together are larger than the machine's limit")
-        }
-        _ => Failure::from(error),
-    })?;
+    let child = command.spawn()?;
     drop(command);
     let work = Work::of(child);
+    // A helper that is gone by now did not end well; how it ended says its status.
+    let _ = ours
+        .write_all(&order)
+        .and_then(|()| ours.shutdown(Shutdown::Write));
     // The socket closes when the helper has become the work, or brings why it could not.
     let mut complaint = String::new();
     ours.set_read_timeout(Some(EXEC_DEADLINE))?;

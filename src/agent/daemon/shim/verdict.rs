@@ -4,12 +4,12 @@
 use serde::Deserialize;
 
 use super::{output::Ended, prepare::Failure};
-use crate::protocol::{Finished, RunSpec, finished::Ending, run_spec::Work};
+use crate::protocol::{Finished, MESSAGE_BYTES, RunSpec, finished::Ending, run_spec::Work};
 
 /// A return value of at most this size is kept, unless the spec says otherwise.
 pub(super) const DEFAULT_RESULT_LIMIT: u64 = 256 * 1024 * 1024;
-/// Longest message, in bytes.
-const MESSAGE_BYTES: usize = 1000;
+const KILLED: i32 = nix::libc::SIGKILL;
+const KILLED_IN_A_SHELL: i32 = 128 + KILLED;
 
 /// Why we ended it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,6 +61,8 @@ pub(super) struct Observed {
     pub(super) result_bytes: Option<u64>,
     /// A disk that it wrote to was full at the end.
     pub(super) no_room: bool,
+    /// Processes that the kernel killed for want of memory while it ran, here or beside it.
+    pub(super) memory_kills: u64,
 }
 
 /// The end of a run as the controller learns it.
@@ -160,8 +162,21 @@ fn judge(spec: &RunSpec, observed: &Observed) -> (Ending, String) {
             };
             (Ending::Exited, message.to_owned())
         }
+        // What a shell says of a program of its that was killed.
+        Some(Status::Exited(code @ KILLED_IN_A_SHELL)) if observed.memory_kills > 0 => (
+            Ending::OutOfMemory,
+            out_of_memory(&format!("it exited with code {code}")),
+        ),
+        Some(Status::Signaled(KILLED)) if observed.memory_kills > 0 => {
+            (Ending::OutOfMemory, out_of_memory("it was killed by SIGKILL"))
+        }
         Some(Status::Exited(code)) => {
-            let message = format!("it exited with code {code}{}", meaning(code));
+            let hint = if observed.memory_kills > 0 {
+                "; while it ran, the kernel killed a process for want of memory"
+            } else {
+                ""
+            };
+            let message = format!("it exited with code {code}{}{hint}", meaning(code));
             if is_full(observed) {
                 (Ending::DiskFull, disk_full(&message))
             } else {
@@ -185,6 +200,13 @@ fn judge(spec: &RunSpec, observed: &Observed) -> (Ending, String) {
         }
         None => (Ending::ShimLost, "its end was not seen".to_owned()),
     }
+}
+
+/// For work that ended so while the kernel killed for want of memory, or whose watcher did.
+pub(in super::super) fn out_of_memory(how: &str) -> String {
+    format!(
+        "{how}: the machine ran out of memory, and the kernel killed what used most of it. Ask for more memory, or use less"
+    )
 }
 
 /// Conventions of shells.
@@ -268,6 +290,46 @@ mod tests {
             ..Observed::default()
         };
         assert_eq!(judged(&fine), (Ending::Exited, String::new()));
+    }
+
+    #[test]
+    fn work_that_was_killed_ran_out_of_memory_only_where_the_kernel_counted_a_kill() {
+        let judged = |status, memory_kills| {
+            judged(&Observed {
+                status: Some(status),
+                memory_kills,
+                ..Observed::default()
+            })
+        };
+        let (ending, message) = judged(Status::Signaled(9), 1);
+        assert_eq!(ending, Ending::OutOfMemory);
+        assert!(message.starts_with("it was killed by SIGKILL: the machine ran out of memory"));
+        assert_eq!(judged(Status::Exited(137), 2).0, Ending::OutOfMemory);
+        assert_eq!(judged(Status::Signaled(9), 0).0, Ending::Signaled);
+        assert_eq!(judged(Status::Exited(137), 0).0, Ending::Exited);
+        assert_eq!(judged(Status::Signaled(15), 1).0, Ending::Signaled);
+        // A neighbour's, or that of a program whose end it took well.
+        assert_eq!(judged(Status::Exited(0), 1), (Ending::Exited, String::new()));
+        let (ending, message) = judged(Status::Exited(1), 1);
+        assert_eq!(ending, Ending::Exited);
+        assert!(
+            message.ends_with("killed a process for want of memory"),
+            "{message}"
+        );
+    }
+
+    #[test]
+    fn what_we_ended_ourselves_did_not_run_out_of_memory() {
+        for cause in [Cause::TimedOut, Cause::Stopped("Deleted".into())] {
+            let observed = Observed {
+                cause: Some(cause),
+                status: Some(Status::Signaled(9)),
+                killed: true,
+                memory_kills: 1,
+                ..Observed::default()
+            };
+            assert_ne!(judged(&observed).0, Ending::OutOfMemory);
+        }
     }
 
     #[test]

@@ -31,7 +31,9 @@ pub(crate) fn program() -> String {
 
 pub(crate) struct Machine {
     folder: tempfile::TempDir,
+    /// Or its supervisor.
     daemon: Option<Child>,
+    role: &'static str,
     arguments: Vec<String>,
     /// Its home is a file system of its own.
     mounted: bool,
@@ -44,15 +46,25 @@ impl Machine {
     }
 
     pub(crate) async fn start_with(arguments: &[&str]) -> Self {
+        Self::start_as("daemon", arguments).await
+    }
+
+    /// As a machine has it: with a supervisor, to which comes what loses its watcher.
+    pub(crate) async fn start_supervised(arguments: &[&str]) -> Self {
+        Self::start_as("supervise", arguments).await
+    }
+
+    async fn start_as(role: &'static str, arguments: &[&str]) -> Self {
         let folder = tempfile::Builder::new().prefix("skyward").tempdir().unwrap();
         // The users that work runs as must get through.
         std::fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
         let arguments: Vec<String> = arguments.iter().map(|&argument| argument.to_owned()).collect();
-        let daemon = spawn(folder.path(), &arguments);
+        let daemon = spawn(role, folder.path(), &arguments);
         let agent = reach(&Home::new(folder.path())).await;
         Self {
             folder,
             daemon: Some(daemon),
+            role,
             arguments,
             mounted: false,
             agent,
@@ -70,11 +82,13 @@ impl Machine {
         if !mount.is_ok_and(|status| status.success()) {
             return None;
         }
-        let daemon = spawn(folder.path(), &[]);
+        let role = "daemon";
+        let daemon = spawn(role, folder.path(), &[]);
         let agent = reach(&Home::new(folder.path())).await;
         Some(Self {
             folder,
             daemon: Some(daemon),
+            role,
             arguments: Vec::new(),
             mounted: true,
             agent,
@@ -89,6 +103,10 @@ impl Machine {
         self.home().join("runs").join(run_id)
     }
 
+    pub(crate) fn daemon_pid(&self) -> u32 {
+        self.daemon.as_ref().unwrap().id()
+    }
+
     /// The daemon dies without a chance to do anything.
     pub(crate) fn kill_daemon(&mut self) {
         let mut daemon = self.daemon.take().unwrap();
@@ -97,7 +115,7 @@ impl Machine {
     }
 
     pub(crate) async fn start_daemon(&mut self) {
-        self.daemon = Some(spawn(self.folder.path(), &self.arguments));
+        self.daemon = Some(spawn(self.role, self.folder.path(), &self.arguments));
         self.agent = reach(&Home::new(self.folder.path())).await;
     }
 
@@ -178,10 +196,20 @@ impl Machine {
     }
 
     pub(crate) async fn read_log(&mut self, run_id: &str, offset: u64, follow: bool) -> Streaming<Chunk> {
+        self.ask_for_log(run_id, offset, follow, true).await
+    }
+
+    /// As a controller asks that is older than gaps in logs.
+    pub(crate) async fn read_log_without_gaps(&mut self, run_id: &str, offset: u64) -> Streaming<Chunk> {
+        self.ask_for_log(run_id, offset, false, false).await
+    }
+
+    async fn ask_for_log(&mut self, run_id: &str, offset: u64, follow: bool, gaps: bool) -> Streaming<Chunk> {
         let request = ReadLogRequest {
             run_id: run_id.into(),
             offset,
             follow,
+            gaps,
         };
         self.agent.read_log(request).await.unwrap().into_inner()
     }
@@ -222,9 +250,9 @@ impl Drop for Machine {
     }
 }
 
-fn spawn(home: &Path, arguments: &[String]) -> Child {
+fn spawn(role: &str, home: &Path, arguments: &[String]) -> Child {
     Command::new(program())
-        .args(["daemon", "--machine", "tests/machine", "--home"])
+        .args([role, "--machine", "tests/machine", "--home"])
         .arg(home)
         .args(arguments)
         .stdin(Stdio::null())
@@ -243,6 +271,7 @@ pub(crate) async fn reach(home: &Home) -> AgentClient<Channel> {
                 protocol_min: 1,
                 protocol_max: 1,
                 epoch: 0,
+                ..HelloRequest::default()
             };
             if agent.hello(hello).await.is_ok() {
                 return agent;

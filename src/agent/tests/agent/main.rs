@@ -5,6 +5,7 @@
 mod crashes;
 mod hostile;
 mod machine;
+mod memory;
 mod output;
 mod reclaim;
 mod results;

@@ -99,19 +99,166 @@ async fn a_reader_that_follows_sees_lines_as_they_come_and_then_the_end() {
     );
 }
 
+/// All that is read of a log from an offset on: pieces with their offsets.
+async fn pieces(machine: &mut Machine, offset: u64, follow: bool) -> Vec<(u64, Vec<u8>)> {
+    let mut chunks = machine.read_log("r", offset, follow).await;
+    let mut pieces: Vec<(u64, Vec<u8>)> = Vec::new();
+    while let Some(chunk) = chunks.message().await.unwrap() {
+        match pieces.last_mut() {
+            Some((at, data)) if *at + data.len() as u64 == chunk.offset => data.extend(&chunk.data),
+            _ => pieces.push((chunk.offset, chunk.data.to_vec())),
+        }
+    }
+    pieces
+}
+
+/// What `seq` printed, by the numbers.
+fn numbers(encoded: &[u8]) -> Vec<u64> {
+    let text = String::from_utf8(log::decode(encoded, None)).unwrap();
+    text.lines().map(|line| line.parse().unwrap()).collect()
+}
+
+fn size_of(folder: &std::path::Path) -> u64 {
+    let mut size = 0;
+    for path in ["log", "tail"].map(|name| folder.join(name)) {
+        if path.is_dir() {
+            // Files go while they are listed.
+            let files = std::fs::read_dir(path).unwrap().flatten();
+            size += files
+                .filter_map(|file| file.metadata().ok())
+                .map(|file| file.len())
+                .sum::<u64>();
+        } else {
+            size += std::fs::metadata(path).map_or(0, |file| file.len());
+        }
+    }
+    size
+}
+
 #[tokio::test]
-async fn output_beyond_the_limit_is_counted() {
+async fn of_output_beyond_the_limit_the_first_quarter_and_the_newest_rest_are_kept() {
+    const LIMIT: u64 = 1 << 20;
     let mut machine = Machine::start().await;
     let spec = RunSpec {
-        log_limit: 1000,
-        ..bash("r", "for i in $(seq 1000); do echo line $i; done")
+        log_limit: LIMIT,
+        ..bash("r", "seq 1000000 2000000")
     };
     let finished = machine.run(spec).await;
     assert_eq!((finished.ending(), finished.exit_code), (Ending::Exited, 0));
-    assert!(finished.log_dropped_bytes > 5000);
-    let text = String::from_utf8(log::decode(&finished.log, None)).unwrap();
-    assert!(text.starts_with("line 1\nline 2\n") && text.contains("the log reached its limit of 1000 bytes"));
-    assert!(finished.log_tail.ends_with(b"line 1000\n"));
+    assert!(finished.log_tail.ends_with(b"2000000\n"));
+    assert!(finished.log.is_empty());
+    let folder = machine.run_folder("r");
+    assert!(
+        size_of(&folder) <= LIMIT + LIMIT / 64 + 32 * 1024,
+        "{}",
+        size_of(&folder)
+    );
+
+    let pieces = pieces(&mut machine, 0, false).await;
+    let [(0, head), (at, tail)] = &pieces[..] else {
+        panic!("{} pieces", pieces.len());
+    };
+    assert_eq!(at - head.len() as u64, finished.log_dropped_bytes);
+    assert_eq!(at + tail.len() as u64, finished.log_bytes);
+    assert!(head.len() as u64 > LIMIT / 4 - 32 * 1024);
+    assert!(tail.len() as u64 >= LIMIT - LIMIT / 4);
+    let (first, last) = (numbers(head), numbers(tail));
+    assert!((1_000_000..).zip(&first).all(|(want, got)| want == *got));
+    assert!(
+        (0..=2_000_000)
+            .rev()
+            .zip(last.iter().rev())
+            .all(|(want, got)| want == *got)
+    );
+
+    // From within the gap the log goes on behind it.
+    let inside = self::pieces(&mut machine, *at - 5, false).await;
+    assert_eq!(inside, pieces[1..]);
+    // A controller that knows no gaps gets what stands before it, in order to its end.
+    let mut chunks = machine.read_log_without_gaps("r", 0).await;
+    let mut old = Vec::new();
+    while let Some(chunk) = chunks.message().await.unwrap() {
+        assert_eq!(chunk.offset, old.len() as u64);
+        old.extend_from_slice(&chunk.data);
+    }
+    assert_eq!(&old, head);
+
+    machine.kill_daemon();
+    machine.start_daemon().await;
+    assert_eq!(self::pieces(&mut machine, 0, false).await, pieces);
+}
+
+#[tokio::test]
+async fn a_run_that_prints_for_ever_is_followed_behind_gaps_and_fills_no_disk() {
+    const LIMIT: u64 = 1 << 20;
+    let mut machine = Machine::start().await;
+    let spec = RunSpec {
+        log_limit: LIMIT,
+        ..bash("r", "exec seq 1000000 99000000")
+    };
+    machine.begin(spec).await;
+    let folder = machine.run_folder("r");
+    let mut chunks = machine.read_log("r", 0, true).await;
+    let (mut next, mut gaps, mut last) = (0, 0, 0);
+    while gaps < 5 {
+        let chunk = chunks.message().await.unwrap().unwrap();
+        assert!(chunk.offset >= next);
+        if chunk.offset > next {
+            gaps += 1;
+            let begin = *numbers(&chunk.data[..=chunk.data.iter().position(|byte| *byte == b'\n').unwrap()])
+                .first()
+                .unwrap();
+            assert!(begin > last, "behind a gap something older came");
+            last = begin;
+        }
+        next = chunk.offset + chunk.data.len() as u64;
+        assert!(size_of(&folder) <= LIMIT + LIMIT / 32 + 32 * 1024);
+        // A slow reader: the run has gone on by twice what is kept before it reads again.
+        let seen = next;
+        until("the run prints on", || {
+            let names = std::fs::read_dir(folder.join("tail"))
+                .into_iter()
+                .flatten()
+                .flatten();
+            let newest = names
+                .filter_map(|name| name.file_name().to_str()?.parse::<u64>().ok())
+                .max();
+            newest.is_some_and(|newest| newest > seen + 2 * LIMIT)
+        })
+        .await;
+    }
+    machine.stop("r", 0).await.unwrap();
+    machine.ended("r").await;
+}
+
+#[tokio::test]
+async fn what_a_long_log_had_when_its_shim_was_killed_is_found_again() {
+    const LIMIT: u64 = 256 * 1024;
+    let mut machine = Machine::start().await;
+    let spec = RunSpec {
+        log_limit: LIMIT,
+        ..bash("r", "seq 1000000 1100000; sleep 86406")
+    };
+    machine.begin(spec).await;
+    let started = machine.started("r").await;
+    let mut chunks = machine.read_log("r", 0, true).await;
+    while !chunks
+        .message()
+        .await
+        .unwrap()
+        .unwrap()
+        .data
+        .ends_with(b" 1100000\n")
+    {}
+    let shim = nix::unistd::Pid::from_raw(parent_of(started.pid as i32));
+    nix::sys::signal::kill(shim, nix::sys::signal::Signal::SIGKILL).unwrap();
+    let finished = machine.ended("r").await;
+    assert_eq!(finished.ending(), Ending::ShimLost);
+    assert!(finished.log_tail.ends_with(b"1099999\n1100000\n"));
+    let pieces = pieces(&mut machine, 0, false).await;
+    let (at, tail) = pieces.last().unwrap();
+    assert_eq!(at + tail.len() as u64, finished.log_bytes);
+    assert!(tail.len() as u64 >= LIMIT - LIMIT / 4);
 }
 
 #[tokio::test]

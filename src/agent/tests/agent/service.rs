@@ -43,12 +43,51 @@ async fn an_older_leader_is_refused_for_good() {
         protocol_min: 1,
         protocol_max: PROTOCOL_MAX,
         epoch,
+        ..HelloRequest::default()
     };
     assert!(machine.agent.hello(hello(4)).await.is_err());
     let reply = machine.agent.hello(hello(6)).await.unwrap().into_inner();
     assert_eq!((reply.protocol, reply.machine.as_str()), (1, "tests/machine"));
     assert!(reply.python.starts_with("3.") && reply.agent_digest.len() == 64);
     assert!(machine.try_begin(5, command("s", &["true"])).await.is_err());
+}
+
+#[tokio::test]
+async fn a_leader_with_an_older_epoch_of_the_installation_keeps_the_machine_alive_and_commands_nothing() {
+    let mut machine = Machine::start().await;
+    let hello = |epoch, installation: &str| HelloRequest {
+        protocol_min: 1,
+        protocol_max: PROTOCOL_MAX,
+        epoch,
+        epoch_proof: format!("proof of {epoch}"),
+        installation: installation.into(),
+    };
+    machine.agent.hello(hello(7, "here")).await.unwrap();
+    machine.kill_daemon();
+    machine.start_daemon().await;
+    let reply = machine.agent.hello(hello(5, "here")).await.unwrap().into_inner();
+    assert_eq!(
+        (reply.newest_epoch, reply.epoch_proof.as_str()),
+        (7, "proof of 7")
+    );
+    let lease = |epoch, installation: &str| skyward_agent::protocol::LeaseRequest {
+        epoch,
+        instance_timeout_ms: 60_000,
+        orphan_timeout_ms: 60_000,
+        installation: installation.into(),
+    };
+    machine.agent.renew_lease(lease(5, "here")).await.unwrap();
+    let refused = machine.agent.renew_lease(lease(5, "")).await.unwrap_err();
+    assert_eq!(refused.code(), tonic::Code::FailedPrecondition);
+    let refused = machine.try_begin(5, command("r", &["true"])).await.unwrap_err();
+    assert_eq!(refused.code(), tonic::Code::FailedPrecondition);
+    for refused in [
+        machine.agent.hello(hello(9, "elsewhere")).await.map(drop),
+        machine.agent.renew_lease(lease(9, "elsewhere")).await.map(drop),
+    ] {
+        assert_eq!(refused.unwrap_err().code(), tonic::Code::PermissionDenied);
+    }
+    machine.try_begin(7, command("r", &["true"])).await.unwrap();
 }
 
 #[tokio::test]

@@ -146,6 +146,47 @@ async fn what_the_cloud_keeps_for_itself_is_not_even_in_the_agents_environment()
     }
 }
 
+/// The loader of a program that has the debugging variables of the C library writes a file, as the
+/// user who runs the program: what another one preloads would have run as that user.
+#[tokio::test]
+async fn no_variable_of_a_task_reaches_a_program_that_runs_as_root() {
+    if !nix::unistd::Uid::effective().is_root() {
+        return;
+    }
+    let mut machine = Machine::start_with(&["--user", "nobody"]).await;
+    let left = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(left.path(), PermissionsExt::from_mode(0o1777)).unwrap();
+    let env = [
+        ("LD_DEBUG".to_owned(), "libs".to_owned()),
+        (
+            "LD_DEBUG_OUTPUT".to_owned(),
+            left.path().join("by").display().to_string(),
+        ),
+        ("TOKEN".to_owned(), "a value of theirs".to_owned()),
+    ];
+    // A directory that the Task names is entered by the helper.
+    let spec = RunSpec {
+        env: env.into(),
+        working_dir: "/".into(),
+        ..command("r", &["sh", "-c", "echo $TOKEN"])
+    };
+    let finished = machine.run(spec).await;
+    assert_eq!(
+        log::decode(&finished.log, None),
+        b"a value of theirs\n",
+        "{}",
+        finished.message
+    );
+    let files = std::fs::read_dir(left.path()).unwrap();
+    let users: Vec<u32> = files
+        .map(|file| std::os::unix::fs::MetadataExt::uid(&file.unwrap().metadata().unwrap()))
+        .collect();
+    assert!(
+        !users.is_empty() && users.iter().all(|user| *user == 65534),
+        "{users:?}"
+    );
+}
+
 #[tokio::test]
 async fn no_descriptor_of_the_agent_reaches_the_work() {
     let mut machine = Machine::start().await;
@@ -228,7 +269,7 @@ async fn no_signal_is_blocked_or_ignored_in_the_work_whichever_way_it_starts() {
     for finished in [direct, helped] {
         let output = String::from_utf8(log::decode(&finished.log, None)).unwrap();
         let masks = output.lines().map(|line| line.split_once('\t').unwrap().1);
-        // Those above 31 belong to the C library.
+        // Signals above 31 belong to the C library.
         let masks: Vec<u64> = masks
             .map(|mask| u64::from_str_radix(mask, 16).unwrap() & 0x7fff_ffff)
             .collect();

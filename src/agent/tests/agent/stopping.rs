@@ -97,6 +97,7 @@ async fn a_machine_that_nobody_cares_for_stops_itself_but_not_while_a_run_is_unc
         epoch: 1,
         instance_timeout_ms: 100,
         orphan_timeout_ms: 3_600_000,
+        installation: String::new(),
     };
     let reply = machine.agent.renew_lease(lease).await.unwrap().into_inner();
     assert_eq!((reply.running, reply.uncollected), (0, 1));

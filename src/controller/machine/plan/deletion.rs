@@ -50,7 +50,7 @@ pub(super) fn plan(seen: &Observed, now: Timestamp) -> Plan {
         return plan;
     }
     match &seen.deletion {
-        Some(Ok(Deletion::Gone)) if may_show_up(seen, now) => {
+        Some(Ok(Deletion::Gone | Deletion::Foreign)) if may_show_up(seen, now) => {
             let until = seen.unseen_until.unwrap_or(now);
             plan.reasons
                 .push("its provider does not show it, and may do so yet".to_owned());
@@ -69,7 +69,10 @@ pub(super) fn plan(seen: &Observed, now: Timestamp) -> Plan {
             );
             return plan;
         }
-        Some(Ok(Deletion::Gone)) => {
+        Some(Ok(answer @ (Deletion::Gone | Deletion::Foreign))) => {
+            if *answer == Deletion::Foreign {
+                plan.events.push(foreign(seen));
+            }
             if seen.billed_so_far.is_zero() {
                 let_go(seen, &mut plan, "the provider says that it is gone");
             } else {
@@ -94,11 +97,14 @@ pub(super) fn plan(seen: &Observed, now: Timestamp) -> Plan {
             );
             return plan;
         }
-        // Whoever removed a Provider by force may have revoked its credentials before: no object
-        // is left to give it others, so nobody can be asked any more.
+        // A person who removed a Provider by force may have revoked its credentials before: no
+        // object is left to give it others, so the account can no longer be asked.
         Some(Err(error))
             if seen.account == Account::Departed
-                && matches!(error.kind, ErrorKind::Credentials | ErrorKind::Permission) =>
+                && matches!(
+                    error.kind,
+                    ErrorKind::CredentialsMissing | ErrorKind::Credentials | ErrorKind::Permission
+                ) =>
         {
             plan.reasons.push(format!("its deletion met: {error}"));
             provider_gone(seen, now, &mut plan);
@@ -165,6 +171,16 @@ pub(super) fn plan(seen: &Observed, now: Timestamp) -> Plan {
         Account::Gone => provider_gone(seen, now, &mut plan),
     }
     plan
+}
+
+/// Somebody wrote another machine's id into the record, or the cloud gave it to another one.
+/// What carries our mark, the sweep ends.
+fn foreign(seen: &Observed) -> EventSpec {
+    let note = format!(
+        "{} at Provider \"{}\" is on record as the id of Machine \"{}\" and carries the mark of another machine: it was left as it is",
+        seen.machine.status.id, seen.machine.spec.provider, seen.machine.name
+    );
+    EventSpec::warning(events::reason::FOREIGN_MACHINE, "Delete", note)
 }
 
 /// What the bill will say comes on record before the machine ends: after a lost answer to
@@ -310,7 +326,7 @@ fn drains(seen: &Observed, now: Timestamp) -> Drains {
         return Drains::No;
     };
     let pool_ends = pool.metadata.deletion_timestamp.as_ref().map(|time| time.0);
-    // Whoever turns a Pool off, or has spent its budget, pays for no run to its end.
+    // When a Pool is turned off, or its budget is spent, no run is paid for to its end.
     let ends = pool_ends.or(seen.off_since);
     let since = match (machine.finish_runs, ends) {
         (true, None) => {
@@ -405,7 +421,7 @@ fn mark(
     }
     match &seen.deletion {
         // If it stays away, its bill ended when it was first away.
-        Some(Ok(Deletion::Gone)) => {
+        Some(Ok(Deletion::Gone | Deletion::Foreign)) => {
             new.billed_until.get_or_insert(Time(now));
         }
         Some(Ok(Deletion::InProgress)) => {

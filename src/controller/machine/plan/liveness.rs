@@ -7,11 +7,14 @@ use jiff::Timestamp;
 use skyward_api::condition::reason;
 use skyward_remote::sessions::{FailureKind, SessionFailure, Stage};
 
-use super::{Found, Plan};
+use super::{Found, Plan, bootstrap, progress};
 use crate::{
     machine::observe::{Account, Answer, Observed},
     pool::plan::{after, elapsed},
 };
+
+/// What is said of an agent that takes no command of ours.
+const EPOCH_REFUSED: &str = "its agent refuses the epoch of this controller";
 
 /// A connection that is lost for less is nobody's concern.
 pub(super) const BLINK: Duration = Duration::from_secs(10);
@@ -29,6 +32,10 @@ pub(super) fn judge(seen: &Observed, now: Timestamp, found: &mut Found, plan: &m
         return;
     }
     let status = &seen.machine.status;
+    if let Some(verdict) = broke_a_limit(seen) {
+        found.failure = Some(verdict);
+        return;
+    }
     if status.ready_at.is_some() {
         judge_connection(seen, now, found, plan);
         return;
@@ -38,6 +45,7 @@ pub(super) fn judge(seen: &Observed, now: Timestamp, found: &mut Found, plan: &m
         && let Some(verdict) = session_failed(failure)
     {
         found.failure = Some(verdict);
+        found.bootstrap = bootstrap::record(failure);
         return;
     }
     let reachable = seen
@@ -46,6 +54,7 @@ pub(super) fn judge(seen: &Observed, now: Timestamp, found: &mut Found, plan: &m
         .and_then(|s| s.reachable_at)
         .or(status.reachable_at.as_ref().map(|t| t.0));
     let running = status.running_at.as_ref().map(|time| time.0);
+    let missing = progress::missing(seen);
     let (since, wait, name, why) = match (stage, reachable, found.endpoint.is_some() || running.is_some()) {
         (Some(Stage::Ready), _, _) => return,
         (_, Some(reachable), _) => {
@@ -53,29 +62,39 @@ pub(super) fn judge(seen: &Observed, now: Timestamp, found: &mut Found, plan: &m
                 Some(Stage::Bootstrapping { step, index, total }) => {
                     format!("step {index} of {total}, \"{step}\", is not done")
                 }
+                Some(Stage::EpochAhead) => EPOCH_REFUSED.to_owned(),
                 _ => "the agent does not answer".to_owned(),
+            };
+            let why = match missing {
+                Some(missing) => (reason::REFERENCE_NOT_FOUND, missing.to_owned()),
+                None => (reason::BOOTSTRAP_TIMEOUT, step),
             };
             // The session gives up its step first, and knows what the step printed last.
             (
                 reachable,
-                seen.waits.bootstrap + SESSION_FIRST,
+                // While it waits for other machines nothing is asked of it.
+                seen.waits.bootstrap
+                    + SESSION_FIRST
+                    + seen
+                        .session
+                        .as_ref()
+                        .map_or(std::time::Duration::ZERO, |session| session.waited_until(now)),
                 "bootstrap",
-                (reason::BOOTSTRAP_TIMEOUT, step),
+                why,
             )
         }
         (_, None, true) => {
-            let last = match stage {
-                Some(Stage::Dialing {
-                    last_error: Some(error),
-                }) => format!("SSH does not answer: {error}"),
-                _ => "SSH does not answer".to_owned(),
+            let why = match (missing, stage) {
+                (Some(missing), _) => (reason::REFERENCE_NOT_FOUND, missing.to_owned()),
+                (
+                    None,
+                    Some(Stage::Dialing {
+                        last_error: Some(error),
+                    }),
+                ) => (reason::SSH_TIMEOUT, format!("SSH does not answer: {error}")),
+                (None, _) => (reason::SSH_TIMEOUT, "SSH does not answer".to_owned()),
             };
-            (
-                running.unwrap_or(now),
-                seen.waits.ssh,
-                "ssh",
-                (reason::SSH_TIMEOUT, last),
-            )
+            (running.unwrap_or(now), seen.waits.ssh, "ssh", why)
         }
         (_, None, false) => {
             let what = found
@@ -142,6 +161,7 @@ fn judge_connection(seen: &Observed, now: Timestamp, found: &mut Found, plan: &m
                 last_error: error, ..
             },
         ) => error.clone(),
+        Some(Stage::EpochAhead) => EPOCH_REFUSED.to_owned(),
         Some(Stage::Failed(failure)) => {
             if failure.kind == FailureKind::HostKeyChanged {
                 found.failure = Some((reason::SSH_REFUSED, failure.message.clone()));
@@ -154,7 +174,8 @@ fn judge_connection(seen: &Observed, now: Timestamp, found: &mut Found, plan: &m
         }
     };
     let lost = elapsed(since, now);
-    let patience = if seen.runs == Some(0) {
+    // What runs where no command goes is not known, whatever is known of the others.
+    let patience = if seen.runs == Some(0) && !found.epoch_ahead {
         seen.waits.ssh
     } else {
         seen.waits.orphan
@@ -179,15 +200,21 @@ fn judge_connection(seen: &Observed, now: Timestamp, found: &mut Found, plan: &m
     }
 }
 
-/// What a session says of an agent that takes orders from a newer leader.
-const NEWER_LEADER: &str = "newer controller";
+/// A machine that sends what no agent of ours sends is not ours any more, whatever runs on it.
+fn broke_a_limit(seen: &Observed) -> Option<(&'static str, String)> {
+    match seen.session.as_ref().map(|session| &session.stage) {
+        Some(Stage::Failed(failure)) if failure.kind == FailureKind::ProtocolViolation => {
+            session_failed(failure)
+        }
+        _ => None,
+    }
+}
 
-/// The machine is fine, this process is not.
-pub(super) fn is_superseded(seen: &Observed) -> bool {
+/// Whether its agent answers and takes no command of ours.
+pub(super) fn is_epoch_ahead(seen: &Observed) -> bool {
     matches!(
         seen.session.as_ref().map(|session| &session.stage),
-        Some(Stage::Failed(failure))
-            if failure.kind == FailureKind::AgentRefused && failure.message.contains(NEWER_LEADER)
+        Some(Stage::EpochAhead)
     )
 }
 
@@ -196,13 +223,9 @@ fn session_failed(failure: &SessionFailure) -> Option<(&'static str, String)> {
         FailureKind::HostKeyChanged | FailureKind::AuthRefused => reason::SSH_REFUSED,
         FailureKind::StepFailed | FailureKind::Unsupported => reason::BOOTSTRAP_FAILED,
         FailureKind::StepTimedOut => reason::BOOTSTRAP_TIMEOUT,
+        FailureKind::ProtocolViolation => reason::PROTOCOL_VIOLATION,
         // Another machine's agent, or a protocol that is too old: time tells.
         FailureKind::AgentRefused => return None,
     };
-    let step = failure
-        .step
-        .as_ref()
-        .map(|step| format!("Step \"{step}\": "))
-        .unwrap_or_default();
-    Some((reason, format!("{step}{}", failure.message)))
+    Some((reason, bootstrap::message(failure)))
 }

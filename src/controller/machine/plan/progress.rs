@@ -10,10 +10,14 @@ use skyward_core::{
     machine::{Dial, Endpoint, Failure, FailureKind},
 };
 
-use super::{Action, Found, Next, Plan, liveness};
+use super::{Action, Found, Next, Plan, liveness, terms};
 use crate::{
     machine::observe::{Account, Answer, Observed},
-    pool::plan::{after, elapsed},
+    money,
+    pool::{
+        observe::NamespaceFacts,
+        plan::{after, elapsed},
+    },
     provider::shortage::Scarce,
 };
 
@@ -21,6 +25,8 @@ use crate::{
 const REFUSED_AGAIN: Duration = Duration::from_secs(5);
 /// Between two tries of an order that met a passing failure.
 const ORDER_AGAIN: Duration = Duration::from_secs(2);
+/// Between two tries of an order whose answer was lost, where its token makes both one.
+const TOKEN_AGAIN: Duration = Duration::from_secs(5);
 /// A machine on its way is looked at this often even where its provider tells of changes.
 const SAFETY_NET: Duration = Duration::from_secs(20);
 
@@ -99,56 +105,108 @@ fn absent(seen: &Observed, now: Timestamp, found: &mut Found, plan: &mut Plan) {
     }
 }
 
+/// Why a machine is not ordered now.
+enum Hold {
+    /// Something else wakes it.
+    Until(&'static str),
+    /// It is looked at again then; people read this meanwhile.
+    Waits(&'static str, Timestamp, Option<(&'static str, String)>),
+    /// Its turn did not come in all the time that there is.
+    Vain(&'static str),
+    /// It never is: what it was recorded under holds no longer.
+    Withdrawn(String),
+}
+
 fn order(seen: &Observed, now: Timestamp, found: &mut Found, plan: &mut Plan) {
+    match hold(seen, now) {
+        None => {
+            plan.reasons.push("not ordered yet".to_owned());
+            plan.actions.push(Action::Order);
+            plan.next = Next::Again;
+        }
+        Some(Hold::Until(why)) => plan.reasons.push(why.to_owned()),
+        Some(Hold::Waits(why, until, waits_for)) => {
+            plan.reasons.push(why.to_owned());
+            plan.look_again_at(now, until);
+            plan.order_not_before = seen.order_not_before.filter(|at| now < *at);
+            found.waits_for = waits_for;
+        }
+        Some(Hold::Vain(why)) => {
+            plan.reasons.push(why.to_owned());
+            found.waits_for = Some((reason::ORDERED, why.to_owned()));
+        }
+        Some(Hold::Withdrawn(why)) => {
+            plan.reasons.push(format!("it is not ordered: {why}"));
+            let message = format!("It is not ordered, and its Pool gives it up. {why}");
+            found.failure = Some((reason::ORDER_WITHDRAWN, message));
+        }
+    }
+}
+
+/// The gates before an order, in this order; another one goes here.
+fn hold(seen: &Observed, now: Timestamp) -> Option<Hold> {
+    absence(seen)
+        .or_else(|| withdrawal(seen, now))
+        .or_else(|| too_early(seen, now))
+        .or_else(|| doubt(seen, now))
+        .or_else(|| {
+            let is_vain = liveness::has_waited_in_vain(seen, now);
+            is_vain.then_some(Hold::Vain("its turn at its provider did not come"))
+        })
+}
+
+/// What an order is made from is not there.
+fn absence(seen: &Observed) -> Option<Hold> {
     if seen.account == Account::Departed {
-        plan.reasons
-            .push("its Provider does not exist any more".to_owned());
-        return;
+        return Some(Hold::Until("its Provider does not exist any more"));
     }
     if seen.pool.is_none() {
-        plan.reasons.push("its Pool does not exist any more".to_owned());
-        return;
+        return Some(Hold::Until("its Pool does not exist any more"));
     }
-    if !seen.current {
-        plan.reasons
-            .push("its Pool asks for another kind of machine now and gives it up".to_owned());
-        return;
+    (!seen.current).then_some(Hold::Until(
+        "its Pool asks for another kind of machine now and gives it up",
+    ))
+}
+
+/// What it was recorded under is read again before each order.
+fn withdrawal(seen: &Observed, now: Timestamp) -> Option<Hold> {
+    let known = seen.terms.as_ref();
+    let Some(terms) = known.filter(|terms| terms.namespace != NamespaceFacts::Unknown) else {
+        let why = "it is not known yet whether it may be ordered";
+        return Some(Hold::Waits(why, after(now, ORDER_AGAIN), None));
+    };
+    let why = terms::broken(terms, &seen.machine.namespace, &seen.machine.spec)?;
+    // If it was ordered, it is on the bill: its slot is no other machine's before that is known.
+    match seen.unseen_until.filter(|until| now < *until) {
+        Some(until) => Some(Hold::Waits(
+            "its terms hold no longer; it may have been ordered and not be listed yet",
+            until,
+            Some((reason::ORDERED, why)),
+        )),
+        None => Some(Hold::Withdrawn(why)),
     }
-    if let Some(at) = seen.order_not_before.filter(|at| now < *at) {
-        plan.reasons.push("it is too early to order it again".to_owned());
-        plan.order_not_before = Some(at);
-        plan.look_again_at(now, at);
-        // What the last try met stays in the status.
-        found.waits_for = seen
-            .machine
-            .status
-            .conditions
-            .iter()
-            .find(|c| c.type_ == skyward_api::condition::READY && c.reason == reason::ORDER_REFUSED)
-            .map(|c| (reason::ORDER_REFUSED, c.message.clone()));
-        return;
-    }
-    if let Some(until) = seen
-        .unseen_until
-        .filter(|until| now < *until && !seen.knows_token)
-    {
-        // Its provider would be asked for another one: it is found in a list, and lists lag.
-        plan.reasons
-            .push("it may have been ordered and not be listed yet".to_owned());
-        plan.look_again_at(now, until);
-        let what = "It may have been ordered already; whether it was, its provider tells after a while.";
-        found.waits_for = Some((reason::ORDERED, what.to_owned()));
-        return;
-    }
-    if liveness::has_waited_in_vain(seen, now) {
-        let what = "its turn at its provider did not come";
-        plan.reasons.push(what.to_owned());
-        found.waits_for = Some((reason::ORDERED, what.to_owned()));
-        return;
-    }
-    plan.reasons.push("not ordered yet".to_owned());
-    plan.actions.push(Action::Order);
-    plan.next = Next::Again;
+}
+
+/// The last try was a moment ago. What it met stays in the status.
+fn too_early(seen: &Observed, now: Timestamp) -> Option<Hold> {
+    let at = seen.order_not_before.filter(|at| now < *at)?;
+    let mut conditions = seen.machine.status.conditions.iter();
+    let refused = conditions
+        .find(|c| c.type_ == skyward_api::condition::READY && c.reason == reason::ORDER_REFUSED)
+        .map(|c| (reason::ORDER_REFUSED, c.message.clone()));
+    Some(Hold::Waits("it is too early to order it again", at, refused))
+}
+
+/// Its provider would be asked for another one: it is found in a list, and lists lag.
+fn doubt(seen: &Observed, now: Timestamp) -> Option<Hold> {
+    let may_show_up = |until: &Timestamp| now < *until && !seen.knows_token;
+    let until = seen.unseen_until.filter(may_show_up)?;
+    let what = "It may have been ordered already; whether it was, its provider tells after a while.";
+    Some(Hold::Waits(
+        "it may have been ordered and not be listed yet",
+        until,
+        Some((reason::ORDERED, what.to_owned())),
+    ))
 }
 
 fn refused(seen: &Observed, now: Timestamp, error: &ProviderError, found: &mut Found, plan: &mut Plan) {
@@ -158,6 +216,8 @@ fn refused(seen: &Observed, now: Timestamp, error: &ProviderError, found: &mut F
             found.waits_for = Some((reason::ORDERED, format!("{error}; it is tried again.")));
             match error.kind {
                 ErrorKind::RateLimited(Some(wait)) => wait,
+                // With its token it is the same order whatever lists show.
+                ErrorKind::Indeterminate if seen.knows_token => TOKEN_AGAIN,
                 ErrorKind::Indeterminate => seen.settle_time.max(ORDER_AGAIN),
                 _ => ORDER_AGAIN,
             }
@@ -191,6 +251,12 @@ fn there(seen: &Observed, machine: &ProviderMachine, found: &mut Found, plan: &m
     found.private_address.clone_from(&machine.private_address);
     found.private_interface = machine.private_interface;
     found.rental.clone_from(&machine.rental);
+    if let Some(message) = too_dear(seen, machine) {
+        plan.reasons.push(message.clone());
+        plan.shortage = Some((Scarce::dear(&seen.machine.spec), message.clone()));
+        found.failure = Some((reason::PRICE_TOO_HIGH, message));
+        return;
+    }
     match &machine.phase {
         ProviderPhase::Starting(what) => {
             let what = what.clone().unwrap_or_else(|| "it boots".to_owned());
@@ -222,12 +288,37 @@ fn there(seen: &Observed, machine: &ProviderMachine, found: &mut Found, plan: &m
     }
 }
 
+/// Decimal places of USD per hour that are compared: clouds count with floating points.
+const PLACES: u32 = 6;
+
+/// What is to be said of a machine whose provider names a price above the most that was
+/// recorded. The first price counts, which then is on record: a machine is ended for it once.
+fn too_dear(seen: &Observed, machine: &ProviderMachine) -> Option<String> {
+    let spec = &seen.machine.spec;
+    let is_there = matches!(machine.phase, ProviderPhase::Starting(_) | ProviderPhase::Running);
+    if seen.machine.status.hourly_price.is_some() || !is_there {
+        return None;
+    }
+    let most = money::usd(spec.price_ceiling.as_ref().unwrap_or(&spec.hourly_price))?;
+    let price = machine.rental.hourly_price?;
+    (price.round_dp(PLACES) > most.round_dp(PLACES)).then(|| {
+        format!(
+            "Provider \"{}\" bills {} USD per hour for it, and at most {} were recorded when it was ordered. It is ended, and Offer \"{}\" is not ordered for an hour. Wait, add candidates to the Pool, or ask the cloud why it is dearer than it says.",
+            spec.provider,
+            price.normalize(),
+            most.normalize(),
+            spec.offer
+        )
+    })
+}
+
 fn failed(failure: &Failure) -> (&'static str, String) {
     let reason = match failure.kind {
         FailureKind::ImagePull => reason::IMAGE_PULL_FAILED,
         FailureKind::UnusableImage | FailureKind::Other => reason::MACHINE_FAILED,
         FailureKind::Lost => reason::MACHINE_LOST,
         FailureKind::Reclaimed => reason::PREEMPTED,
+        FailureKind::OutOfMemory => reason::OUT_OF_MEMORY,
         FailureKind::NoRoom | FailureKind::NoCapacity => reason::NO_CAPACITY,
     };
     (reason, failure.message.clone())
@@ -283,8 +374,20 @@ fn connect(seen: &Observed, machine: &ProviderMachine, found: &mut Found, plan: 
         plan.reasons.push("its Pool does not exist any more".to_owned());
         return;
     }
+    // It is tried again with each look, and the machine waits for that alone.
+    if let Some(missing) = missing(seen) {
+        plan.reasons.push(missing.to_owned());
+        found.waits_for = Some((reason::REFERENCE_NOT_FOUND, missing.to_owned()));
+    }
     plan.actions.push(Action::Connect {
         endpoint: endpoint.clone(),
         host_key,
     });
+}
+
+/// What keeps a machine from being prepared, in words for its user. One that was ready is connected
+/// as it is.
+pub(super) fn missing(seen: &Observed) -> Option<&str> {
+    let waits = seen.session.is_none() && seen.machine.status.ready_at.is_none();
+    seen.missing.as_deref().filter(|_| waits)
 }

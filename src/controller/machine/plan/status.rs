@@ -7,18 +7,21 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use skyward_api::{
-    MachinePhase, MachineStatus,
+    Duration as Lasting, MachinePhase, MachineStatus,
     condition::{self, ACCEPTED, BOOTSTRAPPED, Draft, REACHABLE, READY, STALLED, cut, find, reason},
 };
 use skyward_core::machine::{Dial, Endpoint};
 use skyward_remote::sessions::Stage;
 
-use super::{Found, Plan, rental};
+use super::{Found, Plan, bootstrap::without_output, rental};
 use crate::{
     events::{self, EventSpec},
     machine::observe::Observed,
     pool::plan::{after, elapsed},
 };
+
+/// What is said of a machine whose agent takes no command of ours.
+const EPOCH_AHEAD: &str = "Its agent refuses the epoch of this controller although this controller holds the Lease: it gets no command, and what runs there goes on. It is asked again, later each time. Were etcd or the Lease restored from a backup, see docs/disaster-recovery.md; else do not trust this machine: delete the Machine.";
 
 /// Between two writes that only concern steps and messages.
 const QUIET: Duration = Duration::from_secs(2);
@@ -41,6 +44,8 @@ pub(super) fn commit(seen: &Observed, now: Timestamp, new: MachineStatus, plan: 
     }
     let due = seen.last_write.map_or(now, |last| after(last, QUIET));
     if is_major(old, &new) || now >= due {
+        let has_failed = |status: &MachineStatus| status.phase == Some(MachinePhase::Failed);
+        plan.keep_log = has_failed(&new) && !has_failed(old) && new.ready_at.is_none();
         plan.events.extend(announce(seen, &new));
         plan.status = Some(Box::new(new));
     } else {
@@ -76,12 +81,19 @@ fn facts(seen: &Observed, now: Timestamp, found: &Found, new: &mut MachineStatus
         new.ssh_user = cut(&endpoint.user, 64);
         new.running_at.get_or_insert(Time(now));
     }
+    if new.ready_at.is_none() {
+        let seconds = seen.waits.bootstrap.as_secs();
+        new.bootstrap_timeout = Some(Lasting(format!("{seconds}s")));
+    }
     rental::record(seen, now, new);
     if let Some(at) = reclaim_at(seen, found.rental.reclaim_at) {
         new.reclaim_at = Some(Time(at));
     }
     if let Some(private) = &found.private_address {
         new.private_address = cut(private, 256);
+    }
+    if found.bootstrap.is_some() {
+        new.bootstrap_failure.clone_from(&found.bootstrap);
     }
     let Some(session) = &seen.session else { return };
     if let (true, Some(key)) = (new.host_key.is_empty(), &session.host_key) {
@@ -190,7 +202,11 @@ fn conditions(seen: &Observed, found: &Found, new: &mut MachineStatus) -> Vec<Dr
         } else {
             format!("Step {}.", new.step)
         };
-        drafts.push(Draft::new(BOOTSTRAPPED, false, reason::BOOTSTRAPPING, what));
+        let (why, what) = match &found.waits_for {
+            Some((reason::REFERENCE_NOT_FOUND, missing)) => (reason::REFERENCE_NOT_FOUND, missing.clone()),
+            Some(_) | None => (reason::BOOTSTRAPPING, what),
+        };
+        drafts.push(Draft::new(BOOTSTRAPPED, false, why, what));
     }
     if let Some((why, message)) = &found.failure {
         // Which condition failed is the last one; Ready and Stalled say why.
@@ -203,6 +219,8 @@ fn conditions(seen: &Observed, found: &Found, new: &mut MachineStatus) -> Vec<Dr
     } else if let Some(Time(at)) = &new.reclaim_at {
         let message = format!("The cloud takes it back at {at}; it is given up and replaced.");
         drafts.push(Draft::new(READY, false, reason::PREEMPTED, message));
+    } else if found.epoch_ahead {
+        drafts.push(Draft::new(READY, false, reason::EPOCH_AHEAD, EPOCH_AHEAD));
     } else if let Some(error) = &found.lost_connection {
         let message = format!("The connection is lost and dialled again: {error}");
         drafts.push(Draft::new(READY, false, reason::CONNECTION_LOST, message));
@@ -260,12 +278,18 @@ fn announce(seen: &Observed, new: &MachineStatus) -> Vec<EventSpec> {
         let (why, what) = match stalled.map(|c| c.reason.as_str()) {
             Some(reason::MACHINE_LOST) => (events::reason::MACHINE_LOST, "was lost"),
             Some(reason::PREEMPTED) => (events::reason::PREEMPTED, "was taken back"),
+            Some(reason::OUT_OF_MEMORY) => (events::reason::MACHINE_LOST, "ran out of memory"),
+            Some(reason::ORDER_WITHDRAWN) => (events::reason::ORDER_WITHDRAWN, "was withdrawn"),
+            Some(reason::PRICE_TOO_HIGH) => (events::reason::PRICE_TOO_HIGH, "is too dear"),
+            _ if new.bootstrap_failure.is_some() => {
+                (events::reason::BOOTSTRAP_FAILED, "could not be prepared")
+            }
             Some(_) | None => (events::reason::MACHINE_FAILED, "failed"),
         };
         events.push(EventSpec::warning(
             why,
             "Fail",
-            format!("Machine \"{name}\" {what}: {message}"),
+            format!("Machine \"{name}\" {what}: {}", without_output(&message)),
         ));
     }
     events

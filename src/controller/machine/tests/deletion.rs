@@ -74,6 +74,25 @@ fn a_pool_that_is_turned_off_pays_for_no_run_to_its_end() {
 }
 
 #[test]
+fn a_recorded_id_of_another_machine_is_gone_for_us_and_told() {
+    let mut seen = deleting(up());
+    seen.deletion = Some(Ok(Deletion::Foreign));
+    let goes = plan(&seen, at(NOW + 1));
+    assert_eq!(goes.actions, [Action::Disconnect, Action::RemoveFinalizer]);
+    let told = &goes.events[0];
+    assert_eq!(told.reason, crate::events::reason::FOREIGN_MACHINE);
+    assert!(
+        told.note.contains("pod-uid") && told.note.contains("left as it is"),
+        "{}",
+        told.note
+    );
+    // What was just ordered may not be what a cloud shows by that id yet.
+    seen.unseen_until = Some(at(NOW + 30));
+    let waits = plan(&seen, at(NOW + 1));
+    assert!(!waits.actions.contains(&Action::RemoveFinalizer) && waits.events.is_empty());
+}
+
+#[test]
 fn a_machine_whose_provider_object_is_gone_is_deleted_while_its_client_is_at_hand() {
     let mut seen = deleting(up());
     seen.runs = Some(0);

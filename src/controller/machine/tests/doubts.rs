@@ -198,6 +198,8 @@ fn what_an_accepted_order_made_is_not_taken_for_an_earlier_machine_of_its_mark()
             current: true,
             provider: None,
             capabilities: None,
+            kind: None,
+            terms: None,
             tells_changes: false,
             answer: Answer::There(earlier.clone()),
             asked_at: at(NOW),

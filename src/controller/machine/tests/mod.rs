@@ -2,6 +2,8 @@
 
 mod deletion;
 mod doubts;
+mod missing;
+mod price;
 mod queue;
 
 use std::{sync::Arc, time::Duration};
@@ -21,10 +23,10 @@ use skyward_core::{
 };
 use skyward_remote::sessions::{self, SessionFailure, SessionState, Stage};
 
-use crate::provider::shortage::Scarce;
+use crate::{pool::observe::NamespaceFacts, provider::shortage::Scarce};
 
 use super::{
-    observe::{Account, Answer, MachineFacts, Observed, Waits},
+    observe::{Account, Answer, MachineFacts, Observed, Terms, Waits},
     plan::{Action, Next, Plan, plan},
 };
 
@@ -82,6 +84,7 @@ pub(crate) fn world() -> Observed {
         queued: None,
         deletion: None,
         session: None,
+        missing: None,
         disconnected_since: None,
         off_since: None,
         runs: Some(0),
@@ -93,8 +96,20 @@ pub(crate) fn world() -> Observed {
         starting_at: None,
         unseen_until: None,
         knows_token: true,
-        waits: Waits::of(None),
+        waits: waits(),
+        terms: Some(Terms {
+            namespace: NamespaceFacts::Active,
+            provider: crate::pool::tests::provider(),
+            provider_goes: false,
+            beyond: rust_decimal::Decimal::ZERO,
+            budget: None,
+        }),
     }
+}
+
+/// The timeouts of a Pool that sets none.
+pub(crate) fn waits() -> Waits {
+    Waits::of(None, Duration::from_mins(5))
 }
 
 fn there(phase: ProviderPhase) -> Answer {
@@ -275,6 +290,7 @@ fn a_refused_order_is_tried_again_and_says_why_meanwhile() {
 #[rstest]
 #[case(FailureKind::ImagePull, reason::IMAGE_PULL_FAILED)]
 #[case(FailureKind::Lost, reason::MACHINE_LOST)]
+#[case(FailureKind::OutOfMemory, reason::OUT_OF_MEMORY)]
 #[case(FailureKind::NoRoom, reason::NO_CAPACITY)]
 #[case(FailureKind::UnusableImage, reason::MACHINE_FAILED)]
 fn what_the_provider_says_is_the_reason(#[case] kind: FailureKind, #[case] expected: &str) {
@@ -423,6 +439,7 @@ fn a_failing_step_shows_its_last_output() {
         kind: sessions::FailureKind::StepFailed,
         step: Some("packages".into()),
         message: "exit code 100: E: Unable to locate package nope".into(),
+        diagnosis: None,
     })));
     let (_, reason, message) = why(&plan(&seen, at(NOW)));
     assert_eq!(reason, reason::BOOTSTRAP_FAILED);
@@ -430,6 +447,31 @@ fn a_failing_step_shows_its_last_output() {
         message,
         "Step \"packages\": exit code 100: E: Unable to locate package nope"
     );
+}
+
+#[test]
+fn a_machine_that_breaks_a_limit_of_the_protocol_is_given_up_also_when_it_was_ready_and_has_runs() {
+    let broke = || {
+        session(Stage::Failed(SessionFailure {
+            kind: sessions::FailureKind::ProtocolViolation,
+            step: None,
+            message: "the machine sent 65 accelerators; at most 64 are allowed".into(),
+            diagnosis: None,
+        }))
+    };
+    let mut on_its_way = world();
+    on_its_way.provider = there(ProviderPhase::Running);
+    let mut working = up();
+    working.runs = Some(3);
+    for mut seen in [on_its_way, working] {
+        seen.session = Some(broke());
+        let plan = plan(&seen, at(NOW));
+        let (phase, reason, message) = why(&plan);
+        assert_eq!(phase, Some(MachinePhase::Failed));
+        assert_eq!(reason, reason::PROTOCOL_VIOLATION);
+        assert!(message.contains("at most 64"), "{message}");
+        assert_eq!(plan.actions, [Action::Disconnect]);
+    }
 }
 
 #[test]
@@ -503,23 +545,43 @@ fn an_order_refused_as_it_is_waits_and_is_remembered_so_that_its_pool_may_move_o
 }
 
 #[test]
-fn an_agent_of_a_newer_leader_ends_this_process_and_nothing_else_happens() {
+fn an_agent_that_refuses_our_epoch_takes_its_own_machine_out_of_use_and_no_other_effect() {
     let mut seen = up();
+    seen.session = Some(session(Stage::EpochAhead));
+    seen.disconnected_since = Some(at(NOW));
+    let ahead = plan(&seen, at(NOW));
+    assert_eq!(
+        (why(&ahead).0, why(&ahead).1.as_str()),
+        (Some(MachinePhase::Ready), reason::EPOCH_AHEAD)
+    );
+    assert!(ahead.actions.contains(&Action::DoubtLeadership));
+    assert!(
+        !ahead.actions.contains(&Action::Disconnect),
+        "what runs there goes on"
+    );
+    // What runs there is not known: it is not given up as an idle one is.
+    assert_eq!(seen.runs, Some(0));
+    let later = plan(&seen, at(NOW + 3600));
+    assert_eq!(why(&later).1, reason::EPOCH_AHEAD);
+    let last = plan(&seen, at(NOW + 24 * 3600));
+    assert_eq!(why(&last).1, reason::MACHINE_LOST);
+    // An agent may call itself what it likes: text makes nothing of it.
     seen.session = Some(session(Stage::Failed(SessionFailure {
         kind: sessions::FailureKind::AgentRefused,
         step: None,
         message: "the agent takes orders from a newer controller".into(),
+        diagnosis: None,
     })));
-    let newer = plan(&seen, at(NOW));
-    assert_eq!(
-        (newer.actions, newer.status.is_none()),
-        (vec![Action::Abdicate], true)
-    );
-    let Some(Stage::Failed(failure)) = seen.session.as_mut().map(|session| &mut session.stage) else {
-        panic!("it failed");
-    };
-    failure.message = "the agent there belongs to machine \"a/b\"".into();
-    assert!(!plan(&seen, at(NOW)).actions.contains(&Action::Abdicate));
+    assert!(!plan(&seen, at(NOW)).actions.contains(&Action::DoubtLeadership));
+}
+
+#[test]
+fn a_machine_that_never_took_runs_and_refuses_our_epoch_is_given_up_in_time() {
+    let mut seen = up();
+    seen.machine.status.ready_at = None;
+    seen.session = Some(session(Stage::EpochAhead));
+    assert_eq!(why(&plan(&seen, at(NOW))).1, reason::EPOCH_AHEAD);
+    assert_eq!(why(&plan(&seen, at(NOW + 400))).1, reason::BOOTSTRAP_TIMEOUT);
 }
 
 #[test]

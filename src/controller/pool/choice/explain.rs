@@ -13,9 +13,9 @@ pub fn explain(wishes: &[Wish], offers: &Catalogue, request: &Request<'_>) -> St
     let mut sentences: Vec<String> = Vec::new();
     for wish in wishes {
         let sentence = match request.providers.get(&wish.provider) {
-            Some(Usable::No(why) | Usable::Full(why)) => why.clone(),
+            Some(Usable::No(why)) => why.clone(),
             None => format!("No Provider \"{}\" exists.", wish.provider),
-            Some(Usable::Yes(_)) => of_wish(
+            Some(Usable::Yes(_) | Usable::Full) => of_wish(
                 request,
                 wish,
                 offers.get(&wish.provider).map_or(&[], |book| book.entries()),
@@ -154,8 +154,11 @@ fn words(constraint: Constraint, request: &Request<'_>, wish: &Wish, offers: &[&
         Constraint::Limit => {
             "cost more per hour than the limits of the Provider leave room for; ask a platform engineer to raise limits.hourlyCost".to_owned()
         }
+        Constraint::Dear => {
+            "were dearer than their price says when they were last ordered, and are left alone for an hour; add candidates, or ask the cloud why".to_owned()
+        }
         Constraint::SoldOut => {
-            "cannot be had now, as the provider says; wait, or add candidates of another region, type or Provider".to_owned()
+            "are not available now, as the provider says; wait, or add candidates of another region, type or Provider".to_owned()
         }
     }
 }

@@ -62,8 +62,8 @@ pub enum Usable {
     Yes(Option<Decimal>),
     /// It cannot; why, as a sentence.
     No(String),
-    /// Its limits leave no room for another machine; which, as a sentence.
-    Full(String),
+    /// Its limits leave no room for another machine.
+    Full,
 }
 
 /// An Offer to order, on a market.
@@ -118,8 +118,10 @@ pub enum Constraint {
     Price,
     /// Dearer than the limits of its Provider leave room for.
     Limit,
-    /// The provider says that it cannot be had.
+    /// The provider says that it is not available.
     SoldOut,
+    /// Its last machine was dearer than its price says.
+    Dear,
 }
 
 /// The best Offer for one machine, or `None` when nothing fits. What was refused lately
@@ -136,7 +138,7 @@ pub fn choose<'a>(wishes: &'a [Wish], offers: &'a Catalogue, request: &Request<'
         };
         let wanted = Some(wish.accelerator_name.as_str()).filter(|name| !name.is_empty());
         for offer in book.with_accelerator(wanted) {
-            // Sorted by the lowest price; those that are sold nowhere come last.
+            // Sorted by the lowest price; Offers that are sold nowhere come last.
             let Some(lowest) = offer.lowest() else { break };
             if wish.max_hourly_cost.is_some_and(|most| lowest > most) {
                 break;
@@ -181,7 +183,7 @@ pub fn choose<'a>(wishes: &'a [Wish], offers: &'a Catalogue, request: &Request<'
 }
 
 /// Smaller is better. Among equals one without accelerators, which others may need; then
-/// one that the provider says can be had; then one of the usual architecture, for which
+/// one that the provider says is available; then one of the usual architecture, for which
 /// images are made; then the earlier candidate; then by name.
 type Rank = (bool, usize, Decimal, bool, bool, bool, usize);
 
@@ -203,7 +205,7 @@ fn order(selection: Selection, wish: &Wish, unsure: bool) -> usize {
     match selection {
         Selection::Cheapest => 0,
         Selection::First => wish.candidate,
-        // What surely can be had goes before what may be.
+        // An Offer that is surely available goes before one that may be.
         Selection::Available => wish.candidate + if unsure { 1_000 } else { 0 },
     }
 }
@@ -224,7 +226,7 @@ pub struct Fit<'a> {
 pub fn fits<'a>(request: &Request<'a>, wish: &Wish, offer: &Entry) -> Result<Fit<'a>, Constraint> {
     let room = match request.providers.get(&wish.provider) {
         Some(Usable::Yes(room)) => *room,
-        Some(Usable::No(_) | Usable::Full(_)) | None => None,
+        Some(Usable::No(_) | Usable::Full) | None => None,
     };
     Ok(soonest(request, wish, offer, terms(request, wish, offer, room)?))
 }
@@ -278,7 +280,7 @@ fn terms(
     if offer.facts.availability == Availability::No {
         return Err(Constraint::SoldOut);
     }
-    let (mut sold, mut affordable) = (false, false);
+    let (mut sold, mut affordable, mut barred) = (false, false, false);
     let terms = markets(request, wish, offer).map(|market| {
         let market = market?;
         let price = offer.price(market)?;
@@ -287,12 +289,17 @@ fn terms(
             return None;
         }
         affordable = true;
+        if request.shortages.bars(offer.name(), market, request.now) {
+            barred = true;
+            return None;
+        }
         (room.is_none_or(|room| price <= room)).then_some((market, price))
     });
     match terms {
         [Some(first), second] => Ok((first, second)),
         [None, Some(only)] => Ok((only, None)),
         [None, None] => Err(match (sold, affordable) {
+            _ if barred => Constraint::Dear,
             (false, _) => Constraint::Market,
             (true, false) => Constraint::Price,
             (true, true) => Constraint::Limit,

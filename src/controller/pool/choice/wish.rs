@@ -47,9 +47,9 @@ pub struct Wish {
 }
 
 impl Wish {
-    /// The architecture that a machine must have. Who names a type of machine or an
-    /// accelerator takes the one that it has, and the nodes of a cluster are what they are;
-    /// what else is sold is far more often x86_64 than not, and images are made for it.
+    /// The architecture that a machine must have. A Pool that names a type of machine or an
+    /// accelerator takes the architecture that this has, and the nodes of a cluster are what they
+    /// are; other machines are far more often x86_64 than not, and images are made for that.
     pub fn architecture(&self) -> Option<Architecture> {
         let is_given = self.machine.is_some() || self.accelerator.is_some() || self.own_nodes;
         self.architecture.or((!is_given).then_some(Architecture::X86_64))

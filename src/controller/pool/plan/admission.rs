@@ -9,16 +9,14 @@ use rust_decimal::Decimal;
 use skyward_api::condition::{cut, reason};
 
 use super::{Block, Draft, elapsed};
-use crate::{
-    money::shown,
-    pool::{
-        choice::{
-            Usable, Wish,
-            wish::{contradiction, out_of_bounds},
-        },
-        fleet::Used,
-        observe::{AccountFacts, NamespaceFacts, Observed, ProviderFacts},
+use crate::pool::{
+    choice::{
+        Usable, Wish,
+        wish::{contradiction, out_of_bounds},
     },
+    fleet::Used,
+    limits::binding,
+    observe::{AccountFacts, NamespaceFacts, Observed, ProviderFacts},
 };
 
 pub(crate) fn plan(draft: &mut Draft<'_>) {
@@ -61,6 +59,12 @@ fn namespace(seen: &Observed) -> Option<Block> {
         NamespaceFacts::Terminating => Some(waiting(
             reason::DELETING,
             format!("Namespace \"{namespace}\" is being deleted."),
+        )),
+        NamespaceFacts::NotServed => Some(stalled(
+            reason::NAMESPACE_NOT_SERVED,
+            format!(
+                "Namespace \"{namespace}\" is not served: the operator was installed for other namespaces and has no rights in this one. Ask a platform engineer to add it to the chart's value namespaces, or create the Pool in a namespace that is served."
+            ),
         )),
         NamespaceFacts::Unknown => Some(waiting(
             reason::PROVISIONING,
@@ -184,7 +188,10 @@ fn refusal_of_the_api(draft: &mut Draft<'_>) -> Option<Block> {
 fn references(seen: &Observed) -> Option<Block> {
     match &seen.missing_references {
         Err(why) => Some(waiting(reason::PROVISIONING, format!("{why}."))),
-        Ok(missing) if missing.is_empty() => None,
+        Ok(missing) if missing.is_empty() => seen
+            .too_large_references
+            .as_ref()
+            .map(|why| stalled(reason::REFERENCE_TOO_LARGE, format!("{why}."))),
         Ok(missing) => Some(stalled(
             reason::REFERENCE_NOT_FOUND,
             format!(
@@ -198,7 +205,7 @@ fn references(seen: &Observed) -> Option<Block> {
     }
 }
 
-/// Which Providers an order may go to now: those that are ready, admit the namespace and
+/// Which Providers an order may go to now: Providers that are ready, admit the namespace and
 /// have room for one more machine. `taken` is what the plan in the making takes already:
 /// machines, and USD per hour.
 pub(crate) fn usable(seen: &Observed, taken: &BTreeMap<String, (u32, Decimal)>) -> BTreeMap<String, Usable> {
@@ -207,23 +214,14 @@ pub(crate) fn usable(seen: &Observed, taken: &BTreeMap<String, (u32, Decimal)>) 
         .map(|(name, facts)| {
             let (machines, hourly) = taken.get(name).copied().unwrap_or_default();
             let used = facts.used.with(machines, hourly);
-            let usable = match refusal(seen, name, facts) {
-                Some(block) => Usable::No(block.message),
-                None if month_is_spent(facts.month)
-                    || month_is_spent(facts.month_in_namespace)
-                    || facts.limits.passed_by(used, 1, Decimal::ZERO) =>
-                {
-                    Usable::Full(limit_message(seen, name, facts))
-                }
-                None => Usable::Yes(hourly_room(facts, used)),
+            let usable = match (refusal(seen, name, facts), binding(facts, used, 1, Decimal::ZERO)) {
+                (Some(block), _) => Usable::No(block.message),
+                (None, Some(_)) => Usable::Full,
+                (None, None) => Usable::Yes(hourly_room(facts, used)),
             };
             (name.clone(), usable)
         })
         .collect()
-}
-
-fn month_is_spent(month: Option<(Decimal, Decimal)>) -> bool {
-    month.is_some_and(|(limit, spent)| spent >= limit)
 }
 
 /// What one more machine may cost per hour.
@@ -237,49 +235,4 @@ pub(crate) fn hourly_room(facts: &ProviderFacts, used: Used) -> Option<Decimal> 
         (Some(total), Some(here)) => Some(total.min(here)),
         (one, other) => one.or(other),
     }
-}
-
-fn limit_message(seen: &Observed, name: &str, facts: &ProviderFacts) -> String {
-    let (limits, used, namespace) = (facts.limits, facts.used, &seen.pool.namespace);
-    let mut which = Vec::new();
-    if let Some(limit) = limits.total {
-        which.push(format!("limits.machines is {limit}, in use are {}", used.total));
-    }
-    if let Some(limit) = limits.in_namespace {
-        which.push(format!(
-            "limits.machinesPerNamespace is {limit}, in use in \"{namespace}\" are {}",
-            used.in_namespace
-        ));
-    }
-    if let Some(limit) = limits.hourly {
-        which.push(format!(
-            "limits.hourlyCost is {} USD, in use are {}",
-            shown(limit),
-            shown(used.hourly)
-        ));
-    }
-    if let Some(limit) = limits.hourly_in_namespace {
-        which.push(format!(
-            "limits.hourlyCostPerNamespace is {} USD, in use in \"{namespace}\" are {}",
-            shown(limit),
-            shown(used.hourly_in_namespace)
-        ));
-    }
-    // What is spent grows with every second, and would have the status written with each look.
-    for (month, name, of) in [
-        (facts.month, "limits.monthlyCost", String::new()),
-        (
-            facts.month_in_namespace,
-            "limits.monthlyCostPerNamespace",
-            format!(" in \"{namespace}\""),
-        ),
-    ] {
-        if let Some((limit, _)) = month.filter(|_| month_is_spent(month)) {
-            which.push(format!(
-                "{name} is {} USD, and that is spent{of} in this month (UTC)",
-                shown(limit)
-            ));
-        }
-    }
-    format!("Provider \"{name}\" has no room: {}.", which.join("; "))
 }

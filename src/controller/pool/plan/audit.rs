@@ -35,6 +35,7 @@ pub fn audit(seen: &Observed, plan: &Plan) -> Vec<String> {
         .filter(|machine| !(machine.refused && deleted.contains_key(machine.name.as_str())))
         .collect();
     let mut slots: BTreeSet<u32> = holding.iter().map(|machine| machine.slot).collect();
+    slots.extend(seen.unread.iter().filter_map(|unread| unread.slot));
     for (name, spec) in &created {
         if !slots.insert(spec.slot) {
             violations.push(format!("{name} is ordered although slot {} is held", spec.slot));
@@ -52,11 +53,9 @@ pub fn audit(seen: &Observed, plan: &Plan) -> Vec<String> {
         seen.pool.spec.nodes.desired
     } as usize;
     if !created.is_empty() {
-        if holding.len() + created.len() > wanted {
-            violations.push(format!(
-                "{} machines for {wanted} wanted",
-                holding.len() + created.len()
-            ));
+        let many = holding.len() + seen.unread.len() + created.len();
+        if many > wanted {
+            violations.push(format!("{many} machines for {wanted} wanted"));
         }
         let may = |provider: &str| {
             seen.providers

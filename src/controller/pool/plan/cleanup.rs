@@ -65,6 +65,7 @@ pub(crate) fn plan(draft: &mut Draft<'_>) {
             },
         });
     }
+    draft.actions.push(Action::DeleteLogs);
     draft.actions.push(Action::ReleaseKey);
     draft.actions.push(Action::RemoveFinalizer);
     draft.events.push(EventSpec::normal(

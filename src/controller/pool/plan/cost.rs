@@ -1,15 +1,16 @@
-//! What the Pool's machines cost: those that are gone are settled once, and a budget that
+//! What the Pool's machines cost: machines that are gone are settled once, and a budget that
 //! is spent ends the others.
 //!
 //! A Machine's record stays until its cost is counted here, and its UID stays here until
 //! its record is gone: whatever crashes in between, it counts exactly once.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use rust_decimal::{Decimal, prelude::ToPrimitive};
 use skyward_api::{
+    Machine, Pool,
     condition::reason,
     pool::{Budget, PoolCost},
 };
@@ -18,7 +19,7 @@ use super::{Block, Draft, Why, after, elapsed};
 use crate::{
     events::{self, EventSpec},
     money::{self, Cost, shown},
-    pool::observe::Bill,
+    pool::observe::{Bill, machine_facts, pool_facts},
 };
 
 /// Longest time between two looks at a budget.
@@ -83,17 +84,15 @@ pub(crate) fn announce(draft: &mut Draft<'_>) {
     let pool = &draft.seen.pool;
     let over = pool.deleting_since.is_some() || draft.wanted() == 0;
     let last_is_gone = draft.seen.machines.is_empty() && pool.status.machines > 0;
-    let Some(cost) = draft.status.cost.as_ref().filter(|_| over && last_is_gone) else {
-        return;
-    };
-    let all = settled(cost);
-    if all.total().is_zero() {
+    if !over || !last_is_gone {
         return;
     }
+    // A Pool whose machines cost nothing has no record of a cost, and says so all the same.
+    let cost = draft.status.cost.clone().unwrap_or_default();
+    let all = settled(&cost);
     let since = cost.since.as_ref().map_or(pool.created_at, |time| time.0);
-    let note = format!(
-        "Its machines cost {} USD in all since {since:.0}: {} on the spot market, {} on demand; {}",
-        shown(all.total()),
+    let parts = format!(
+        ": {} on the spot market, {} on demand; {}",
         shown(all.spot),
         shown(all.on_demand),
         match all.savings {
@@ -101,6 +100,11 @@ pub(crate) fn announce(draft: &mut Draft<'_>) {
                 format!("on demand it would have been {} USD less", shown(-saved)),
             saved => format!("on demand it would have been {} USD more", shown(saved)),
         }
+    );
+    let note = format!(
+        "Its machines cost {} USD in all since {since:.0}{}",
+        shown(all.total()),
+        if all.total().is_zero() { "" } else { &parts }
     );
     draft
         .events
@@ -179,22 +183,77 @@ fn spent_since(bill: &Bill, start: Timestamp, now: Timestamp) -> Decimal {
     }
 }
 
+/// A period of a budget.
+struct Period {
+    /// How many there were before.
+    passed: i64,
+    start: Timestamp,
+    length: Duration,
+}
+
+impl Period {
+    /// That which it is now, of a Pool that was created then; `None` where there are none.
+    fn of(budget: &Budget, created: Timestamp, now: Timestamp) -> Option<Self> {
+        let period = budget.period.as_ref()?.parse()?;
+        let length = i64::try_from(period.as_secs())
+            .ok()
+            .filter(|seconds| *seconds > 0)?;
+        let passed = now.duration_since(created).as_secs().max(0).div_euclid(length);
+        let start = created
+            .checked_add(SignedDuration::from_secs(passed.saturating_mul(length)))
+            .unwrap_or(created);
+        Some(Self {
+            passed,
+            start,
+            length: period,
+        })
+    }
+}
+
+/// The budget of a Pool and what is spent of it, in USD, from what is on record: the count of
+/// its own plan, for callers that must know before that plan is made. `None` without a budget.
+pub(crate) fn of_budget(
+    pool: &Pool,
+    machines: &[Arc<Machine>],
+    now: Timestamp,
+) -> Option<(Decimal, Decimal)> {
+    let budget = pool.spec.budget.as_ref()?;
+    let most = money::usd(&budget.max_total_cost)?;
+    let cost = pool.status.as_ref().and_then(|status| status.cost.clone());
+    let cost = cost.unwrap_or_default();
+    let bills: Vec<(bool, Bill)> = machines
+        .iter()
+        .filter_map(|machine| {
+            let facts = machine_facts(machine, &[], None);
+            let counted = facts.uid.is_some_and(|uid| cost.counted.contains(&uid));
+            Some((counted, facts.bill?))
+        })
+        .collect();
+    let running = bills.iter().filter(|(counted, _)| !counted);
+    let total = settled(&cost).total() + running.map(|(_, bill)| bill.cost(now).total()).sum::<Decimal>();
+    let facts = pool_facts(pool);
+    let before = match Period::of(budget, facts.created_at, now) {
+        Some(period) if cost.period_start.as_ref().map(|time| time.0) != Some(period.start) => {
+            // It began, and that is not on record yet.
+            let since = |(_, bill): &(bool, Bill)| spent_since(bill, period.start, now);
+            if period.passed == 0 {
+                Decimal::ZERO
+            } else {
+                total - bills.iter().map(since).sum::<Decimal>()
+            }
+        }
+        Some(_) | None => money::usd(&cost.spent_before_period).unwrap_or_default(),
+    };
+    Some((most, total - before))
+}
+
 /// Begins the period that it is now; answers with its end.
 fn begin_period(draft: &mut Draft<'_>, budget: &Budget) -> Option<Timestamp> {
-    let period = budget.period.as_ref()?.parse()?;
-    let length = i64::try_from(period.as_secs())
-        .ok()
-        .filter(|seconds| *seconds > 0)?;
-    let created = draft.seen.pool.created_at;
-    let passed = draft
-        .now
-        .duration_since(created)
-        .as_secs()
-        .max(0)
-        .div_euclid(length);
-    let start = created
-        .checked_add(SignedDuration::from_secs(passed.saturating_mul(length)))
-        .unwrap_or(created);
+    let Period {
+        passed,
+        start,
+        length,
+    } = Period::of(budget, draft.seen.pool.created_at, draft.now)?;
     if let Some(cost) = &mut draft.status.cost
         && cost.period_start.as_ref().map(|time| time.0) != Some(start)
     {
@@ -212,5 +271,5 @@ fn begin_period(draft: &mut Draft<'_>, budget: &Budget) -> Option<Timestamp> {
         };
         cost.period_start = Some(Time(start));
     }
-    Some(after(start, period))
+    Some(after(start, length))
 }

@@ -1,4 +1,4 @@
-//! Machines of an older spec are replaced: those that never took runs at once, others
+//! Machines of an older spec are replaced: machines that never took runs at once, others
 //! when they are idle, one at a time beyond `nodes.min`. Nothing is given up while a new
 //! machine could not be ordered.
 

@@ -5,9 +5,11 @@
 //! want of room the machine has failed by then; where the order is refused as it is, the
 //! machine waits for somebody to mend the cause until something else fits.
 //!
-//! A failure counts when the machine never took a run; one that vanishes later is
-//! replaced at once. A failure is counted once, whatever crashes: those not younger than
-//! the last counted one are old news.
+//! A failure counts when the machine never took a run, was dearer than recorded, or broke a limit
+//! of the protocol; one that vanishes later is replaced at once. One that was never ordered,
+//! because its terms ceased to hold, is no failed try. A failure is counted once, whatever
+//! crashes: failures not younger than the last counted one are ignored. Bootstraps that fail in the
+//! same way twice stop the Pool before that ([`bootstraps`]).
 
 use std::time::Duration;
 
@@ -18,35 +20,40 @@ use skyward_api::{
     machine::Market,
 };
 
-use super::{Block, Draft, Why, after, elapsed, scale};
-use crate::pool::observe::MachineFacts;
+use super::{Block, Draft, Why, after, bootstraps, elapsed, scale};
+use crate::pool::observe::{Failure, MachineFacts};
 
 /// Default of `maxProvisionAttempts`.
-const MAX_ATTEMPTS: u32 = 10;
+pub(super) const MAX_ATTEMPTS: u32 = 10;
 /// Default of `provisionRetryDelay`.
 const RETRY_DELAY: Duration = Duration::from_secs(10);
 /// The delay doubles up to this many times its value.
 const MAX_FACTOR: u32 = 32;
 /// Then it is tried again although nothing changed.
-const FORGIVEN_AFTER: Duration = Duration::from_hours(1);
-/// Between two looks while orders are refused as they are: what another try met, and that a
-/// shortage is over, wakes nobody.
+pub(super) const FORGIVEN_AFTER: Duration = Duration::from_hours(1);
+/// A machine that stays ready this long ends a row of failed tries. A machine that breaks a limit
+/// of the protocol does so sooner, and would otherwise begin the row anew each time.
+const STEADY: Duration = Duration::from_mins(1);
+/// Time between two looks while orders are refused as they are: no wake-up tells what another try
+/// met, or that a shortage is over.
 const REFUSED_LOOK: Duration = Duration::from_secs(5);
-/// Stands in front of what the last failure was, in messages of conditions.
-const MARKER: &str = "Last failure: ";
+/// Stands in front of the last failure in messages of conditions.
+pub(super) const MARKER: &str = "Last failure: ";
 
 pub(crate) fn plan(draft: &mut Draft<'_>) {
-    count(draft);
+    let is_stopped = bootstraps::forget(draft);
+    count(draft, is_stopped);
+    bootstraps::note(draft);
     if draft.block.is_none() {
         move_on(draft);
     }
 }
 
 /// Machines whose order was refused as it is are given up where something else fits. Where
-/// nothing does they stay: they are tried again, and say what somebody must mend.
+/// nothing does they stay: they are tried again, and say what a person must mend.
 fn move_on(draft: &mut Draft<'_>) {
     let (seen, now) = (draft.seen, draft.now);
-    // What an earlier process heard nobody remembers: its next try tells.
+    // This process does not know what an earlier one heard: the machine's next try tells.
     let is_known = |machine: &MachineFacts| {
         let place = &machine.place;
         let shortages = &seen.shortages;
@@ -78,18 +85,27 @@ fn move_on(draft: &mut Draft<'_>) {
     }
 }
 
-fn count(draft: &mut Draft<'_>) {
+fn count(draft: &mut Draft<'_>, is_stopped: bool) {
     let seen = draft.seen;
     let failed: Vec<_> = seen
         .machines
         .iter()
         .filter_map(|machine| machine.failure.as_ref().map(|failure| (machine, failure)))
         .collect();
-    for (machine, _) in &failed {
+    for (machine, failure) in &failed {
         if !machine.deleting {
-            draft.give_up(machine, Why::Failed, false);
+            let why = if is_withdrawn(failure) {
+                Why::Withdrawn
+            } else {
+                Why::Failed
+            };
+            draft.give_up(machine, why, false);
         }
     }
+    let failed: Vec<_> = failed
+        .into_iter()
+        .filter(|(_, failure)| !is_withdrawn(failure))
+        .collect();
 
     let last = draft.status.last_failure_at.as_ref().map(|time| time.0);
     let changed = draft
@@ -97,11 +113,19 @@ fn count(draft: &mut Draft<'_>) {
         .observed_generation
         .is_some_and(|observed| observed != seen.pool.generation);
     let forgiven = last.is_some_and(|at| elapsed(at, draft.now) >= FORGIVEN_AFTER);
-    let succeeded = seen
+    let ready_at = seen
         .machines
         .iter()
-        .any(|machine| machine.is_live() && machine.ready && machine.ready_at > last && last.is_some());
-    if draft.status.failed_attempts > 0 && (changed || forgiven || succeeded) {
+        .filter(|machine| machine.is_live() && machine.ready && machine.ready_at > last)
+        .filter_map(|machine| machine.ready_at)
+        .min()
+        .filter(|_| last.is_some() && draft.status.failed_attempts > 0);
+    let succeeded = ready_at.is_some_and(|at| elapsed(at, draft.now) >= STEADY);
+    if let Some(at) = ready_at.filter(|_| !succeeded) {
+        draft.look_again(elapsed(draft.now, after(at, STEADY)));
+    }
+    // What stopped the Pool is what it says, until that is over.
+    if draft.status.failed_attempts > 0 && !is_stopped && (changed || forgiven || succeeded) {
         draft.because(format!(
             "{} failed tries forgotten: {}",
             draft.status.failed_attempts,
@@ -110,7 +134,7 @@ fn count(draft: &mut Draft<'_>) {
             } else if forgiven {
                 "an hour passed"
             } else {
-                "a machine became ready"
+                "a machine is ready for a minute"
             }
         ));
         draft.status.failed_attempts = 0;
@@ -118,7 +142,7 @@ fn count(draft: &mut Draft<'_>) {
 
     let news: Vec<_> = failed
         .iter()
-        .filter(|(machine, failure)| machine.ready_at.is_none() && last.is_none_or(|last| failure.at > last))
+        .filter(|(machine, failure)| counts(machine, failure) && last.is_none_or(|last| failure.at > last))
         .collect();
     let elsewhere = draft.elsewhere;
     if let Some(newest) = news.iter().map(|(_, failure)| failure.at).max() {
@@ -144,7 +168,7 @@ fn count(draft: &mut Draft<'_>) {
 
     let last_failed = failed
         .iter()
-        .filter(|(machine, _)| machine.ready_at.is_none())
+        .filter(|(machine, failure)| counts(machine, failure))
         .max_by_key(|(_, failure)| failure.at);
     let refused = last_failed.is_some_and(|(_, failure)| {
         [reason::NO_CAPACITY, reason::ORDER_REFUSED].contains(&failure.reason.as_str())
@@ -183,7 +207,7 @@ fn count(draft: &mut Draft<'_>) {
         .last_failure_at
         .as_ref()
         .map_or(draft.now, |time| time.0);
-    if attempts >= allowed {
+    if attempts >= allowed && ready_at.is_none() {
         draft.look_again(elapsed(draft.now, after(at, FORGIVEN_AFTER)));
         draft.block(Block {
             reason: if all_refused {
@@ -192,7 +216,7 @@ fn count(draft: &mut Draft<'_>) {
                 reason::PROVISIONING_FAILED
             },
             message: format!(
-                "{attempts} tries in a row to get a machine failed. Correct the cause and change the Pool, or wait: it is tried again an hour after the last failure. {MARKER}{what}"
+                "{attempts} of {allowed} tries failed: so many machines in a row. Correct the cause and change the Pool, or wait: it is tried again an hour after the last failure. {MARKER}{what}"
             ),
             stalled: true,
         });
@@ -202,14 +226,14 @@ fn count(draft: &mut Draft<'_>) {
         * 2_u32.saturating_pow(attempts - 1).min(MAX_FACTOR);
     let again = after(at, delay);
     if moves_on {
-        draft.because("the last offer cannot be had now; another one is ordered at once");
+        draft.because("the last offer is not available now; another one is ordered at once");
     } else if draft.now < again {
         draft.look_again(elapsed(draft.now, again));
         if draft.block.is_none() {
             draft.block(Block {
                 reason: reason::PROVISIONING,
                 message: format!(
-                    "Failed tries in a row: {attempts} of {allowed}; trying again soon. {MARKER}{what}"
+                    "{attempts} of {allowed} tries failed: so many machines in a row. Another one is ordered soon. {MARKER}{what}"
                 ),
                 stalled: false,
             });
@@ -219,7 +243,18 @@ fn count(draft: &mut Draft<'_>) {
     }
 }
 
-/// What each provider said when it last refused an offer, as far as anybody remembers.
+/// Whether a failure is a failed try to get a machine.
+fn counts(machine: &MachineFacts, failure: &Failure) -> bool {
+    machine.ready_at.is_none()
+        || [reason::PRICE_TOO_HIGH, reason::PROTOCOL_VIOLATION].contains(&failure.reason.as_str())
+}
+
+/// Whether nothing was ordered, because the terms of the machine hold no longer.
+fn is_withdrawn(failure: &Failure) -> bool {
+    failure.reason == reason::ORDER_WITHDRAWN
+}
+
+/// What each provider said when it last refused an offer, as far as this process remembers.
 fn refusals(draft: &Draft<'_>) -> Vec<String> {
     let seen = draft.seen;
     let mut said = Vec::new();

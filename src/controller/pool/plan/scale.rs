@@ -2,12 +2,12 @@
 //!
 //! A slot has at most one live machine. A machine that drains keeps its slot until it is
 //! gone, so there are never more machines than wanted; a failed or lost one gives it up
-//! at once. Too many: those that never took runs go first, then idle ones, then busy
+//! at once. Too many: machines that never took runs go first, then idle ones, then busy
 //! ones, which finish their runs; among equals the highest slot first and the head last.
 //! A machine whose load is not known is not touched.
 //!
 //! Machines that must reach each other stand at one place: the first decides, and when
-//! the others cannot be had there, all of them move.
+//! the others are not available there, all of them move.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,11 +18,15 @@ use super::{Action, Block, Draft, Why, admission};
 use crate::{
     events::{self, EventSpec},
     pool::{
-        choice::{Choice, Request, Usable, choose, explain::explain},
-        observe::MachineFacts,
+        choice::{Choice, Request, Usable, choose, explain::explain, fits},
+        limits::{Binding, binding},
+        observe::{MachineFacts, ProviderFacts},
         template::{machine_name, machine_spec},
     },
 };
+
+/// Between two looks at records that cannot be read.
+const UNREAD_LOOK: std::time::Duration = std::time::Duration::from_secs(10);
 
 /// Of two live machines in one slot (an old leader's last order arrived late) one goes.
 pub(crate) fn plan_duplicates(draft: &mut Draft<'_>) {
@@ -76,13 +80,43 @@ pub(crate) fn plan(draft: &mut Draft<'_>) {
         shrink(draft, live - wanted);
         return;
     }
-    let occupied: BTreeSet<u32> = draft.holding().map(|machine| machine.slot).collect();
-    let missing = wanted.saturating_sub(count(draft.holding()));
+    let mut occupied: BTreeSet<u32> = draft.holding().map(|machine| machine.slot).collect();
+    // Its machine may run: nothing is ordered beside it.
+    occupied.extend(draft.seen.unread.iter().filter_map(|unread| unread.slot));
+    let unread = u32::try_from(draft.seen.unread.len()).unwrap_or(u32::MAX);
+    let missing = wanted.saturating_sub(count(draft.holding()).saturating_add(unread));
     if missing == 0 {
-        draft.because(format!("{live} of {wanted} machines exist or are on their way"));
+        draft.because(format!(
+            "{live} of {wanted} machines exist or are on their way, {unread} cannot be read"
+        ));
+    } else {
+        grow(draft, missing, &occupied);
+    }
+    tell_unread(draft);
+}
+
+/// Says which records cannot be read.
+fn tell_unread(draft: &mut Draft<'_>) {
+    let Some(first) = draft.seen.unread.first() else {
+        return;
+    };
+    // That one of them is gone or was mended wakes no Pool.
+    draft.look_again(UNREAD_LOOK);
+    if draft.block.is_some() {
         return;
     }
-    grow(draft, missing, &occupied);
+    let others = match draft.seen.unread.len() - 1 {
+        0 => String::new(),
+        more => format!(" The same is true of {more} more."),
+    };
+    draft.block(Block {
+        reason: reason::MACHINE_UNREADABLE,
+        message: format!(
+            "Machine \"{}\" cannot be read by this version ({}), so its slot is kept: it may run, and nothing is ordered in its place. Upgrade the operator or mend the Machine. Where neither can be, delete it and take its finalizer off: then the sweep ends what it had.{others}",
+            first.name, first.error
+        ),
+        stalled: true,
+    });
 }
 
 fn count<'a>(machines: impl Iterator<Item = &'a MachineFacts>) -> u32 {
@@ -167,6 +201,7 @@ fn grow(draft: &mut Draft<'_>, missing: u32, occupied: &BTreeSet<u32>) {
             attempt,
             &choice,
             spare.get(&choice.wish.provider).copied(),
+            seen.nonce,
         ));
         let before = seen
             .machines
@@ -224,7 +259,7 @@ fn spare(draft: &Draft<'_>, orders: &[(u32, Choice<'_>)]) -> BTreeMap<String, De
 /// What could be ordered now, anywhere.
 pub(crate) fn could_order<'a>(draft: &Draft<'a>) -> Option<Choice<'a>> {
     let mut basket = Basket::new(draft);
-    // Those that are given up make room where they stand.
+    // Machines that are given up make room where they stand.
     basket.pinned = None;
     basket.next(draft)
 }
@@ -252,11 +287,11 @@ struct Basket<'a> {
     whole: bool,
     /// Ordered from each Provider by this plan: machines, and USD per hour.
     ordered: BTreeMap<String, (u32, Decimal)>,
-    /// Machines of the spot market, with those of this plan.
+    /// Machines of the spot market, including the orders of this plan.
     spot: u32,
-    /// Machines on demand, with those of this plan.
+    /// Machines on demand, including the orders of this plan.
     on_demand: u32,
-    /// Nothing fits on the spot market: its share of `spotPercent` is not to be had.
+    /// Nothing fits on the spot market: its share of `spotPercent` is not available.
     no_spot: bool,
     /// The last choice, good until what it was made from changes.
     last: Option<(Option<Market>, Choice<'a>)>,
@@ -268,7 +303,7 @@ impl<'a> Basket<'a> {
         let connected = draft.seen.pool.spec.cluster.unwrap_or(true) && draft.wanted() > 1;
         Self {
             connected,
-            // Those that go do not hold the others where they stand.
+            // Machines that go do not hold the others where they stand.
             pinned: draft
                 .holding()
                 .find(|machine| connected && machine.is_live())
@@ -391,8 +426,8 @@ impl<'a> Basket<'a> {
     }
 }
 
-/// Whether all machines can move to another place, when those that are missing cannot be
-/// had where the others are, and more of them can be had there than stand here: with
+/// Whether all machines can move to another place, when the missing machines are not available
+/// where the others are, and more machines are available there than stand here: with
 /// `spotPercent` one place may sell one market and another place the other. Nothing moves
 /// that works: not while `nodes.min` is there, or anything runs.
 fn can_move(draft: &Draft<'_>) -> bool {
@@ -425,46 +460,75 @@ fn move_all(draft: &mut Draft<'_>) {
     for machine in live {
         draft.give_up(machine, Why::Moved, true);
     }
-    draft.because("what is missing cannot be had where the others stand: all of them move");
+    draft.because("the missing machines are not available where the others stand: all of them move");
 }
 
 /// Why the missing machines cannot be ordered.
 fn nothing_fits(draft: &Draft<'_>, basket: &Basket<'_>, short: u32) -> Block {
     let market = basket.market(draft);
     let providers = admission::usable(draft.seen, &basket.ordered);
-    let full: Vec<&str> = providers
-        .values()
-        .filter_map(|usable| match usable {
-            Usable::Full(why) => Some(why.as_str()),
-            Usable::Yes(_) | Usable::No(_) => None,
+    // As if there were no limits: what does not even fit then is not kept out by one.
+    let unlimited: BTreeMap<String, Usable> = providers
+        .into_iter()
+        .map(|(name, usable)| match usable {
+            Usable::Yes(_) | Usable::Full => (name, Usable::Yes(None)),
+            refused @ Usable::No(_) => (name, refused),
         })
         .collect();
-    let has_room = providers.values().any(|usable| matches!(usable, Usable::Yes(_)));
-    if !full.is_empty() && !has_room {
-        // Failed machines count until they are gone, which frees their place by itself.
-        let going = count(
-            draft
-                .seen
-                .machines
-                .iter()
-                .filter(|machine| machine.deleting || machine.failure.is_some()),
-        );
+    let request = basket.request(draft, &unlimited, market);
+    let bound = bound(draft, basket, &request);
+    let Some((_, first)) = bound.first() else {
         return Block {
-            reason: reason::LIMIT_REACHED,
-            message: format!(
-                "{short} machine(s) cannot be ordered: {} Lower nodes.desired, free machines of other Pools, or ask a platform engineer to raise the limit.",
-                full.join(" ")
-            ),
-            stalled: short > going,
+            reason: reason::NO_AVAILABLE_PROVIDER,
+            message: explain(draft.wishes, &draft.seen.offers, &request),
+            stalled: true,
         };
-    }
+    };
+    // Failed machines count until they are gone, which frees their place by itself.
+    let going = count(
+        draft
+            .seen
+            .machines
+            .iter()
+            .filter(|machine| machine.deleting || machine.failure.is_some()),
+    );
+    let named: Vec<String> = bound
+        .iter()
+        .map(|(provider, binding)| binding.words(provider, &draft.seen.pool.namespace))
+        .collect();
     Block {
-        reason: reason::NO_AVAILABLE_PROVIDER,
-        message: explain(
-            draft.wishes,
-            &draft.seen.offers,
-            &basket.request(draft, &providers, market),
+        reason: reason::LIMIT_REACHED,
+        message: format!(
+            "{}: {short} machine(s) cannot be ordered. {}",
+            named.join("; "),
+            first.remedy()
         ),
-        stalled: true,
+        stalled: short > going,
     }
+}
+
+/// The limit of each Provider that alone keeps out what fits there.
+fn bound<'a>(draft: &Draft<'a>, basket: &Basket<'_>, unlimited: &Request<'_>) -> Vec<(&'a str, Binding)> {
+    let bound = |(name, facts): (&'a String, &'a ProviderFacts)| {
+        let book = draft.seen.offers.get(name)?;
+        let wishes = draft.wishes.iter().filter(|wish| wish.provider == *name);
+        let cheapest = wishes
+            .flat_map(|wish| book.entries().iter().map(move |offer| (wish, offer)))
+            .filter_map(|(wish, offer)| fits(unlimited, wish, offer).ok())
+            .map(|fit| fit.price)
+            .min()?;
+        let (machines, hourly) = basket.ordered.get(name).copied().unwrap_or_default();
+        let used = facts.used.with(machines, hourly);
+        Some((name.as_str(), binding(facts, used, 1, cheapest)?))
+    };
+    let can_be_used = |(name, _): &(&String, &ProviderFacts)| {
+        matches!(unlimited.providers.get(*name), Some(Usable::Yes(_)))
+    };
+    draft
+        .seen
+        .providers
+        .iter()
+        .filter(can_be_used)
+        .filter_map(bound)
+        .collect()
 }

@@ -12,9 +12,13 @@ use skyward_api::{
     pool::{MachineAttention, PoolPhase},
 };
 
-use super::{Draft, failures};
+use super::{
+    Draft,
+    failures::{self, MAX_ATTEMPTS},
+};
 use crate::{
     events::{self, EventSpec},
+    machine::plan::bootstrap::without_output,
     money,
     pool::{
         choice::Wish,
@@ -215,15 +219,19 @@ fn write(draft: &mut Draft<'_>, counts: &Counts, conditions: &[Condition]) {
     ));
     (status.provider, status.accelerator) = sources(&seen.machines, draft.wishes);
     status.ready_summary = format!("{}/{}", counts.ready, seen.pool.spec.nodes.desired);
+    status.reason = reason_in_words(
+        conditions,
+        status.failed_attempts,
+        seen.pool.spec.max_provision_attempts.unwrap_or(MAX_ATTEMPTS),
+    );
     status.machines = counts.exist;
     let of_spot = |machine: &&MachineFacts| machine.market == Market::Spot;
     let spot = seen.machines.iter().filter(of_spot).count();
     status.spot_machines = u32::try_from(spot).unwrap_or(u32::MAX);
     status.ready_machines = counts.ready;
-    status.running_tasks = seen
-        .load
-        .as_ref()
-        .map_or(status.running_tasks, |load| load.running);
+    if let Some(load) = &seen.load {
+        (status.running_tasks, status.waiting_tasks) = (load.running, load.queued);
+    }
     status.hourly_cost = seen
         .machines
         .iter()
@@ -249,8 +257,19 @@ fn write(draft: &mut Draft<'_>, counts: &Counts, conditions: &[Condition]) {
     );
 }
 
-/// Providers and accelerators of the machines, by their names; while there are none, those of
-/// the candidates.
+/// For a column: why not all machines are ready, with the failed tries and how many are allowed.
+fn reason_in_words(conditions: &[Condition], failed: u32, allowed: u32) -> String {
+    let ready = conditions.iter().find(|c| c.type_ == READY);
+    match ready.map(|ready| ready.reason) {
+        None | Some(reason::ALL_MACHINES_READY) => String::new(),
+        Some(why @ (reason::OFF | reason::SUSPENDED | reason::DELETING)) => why.to_owned(),
+        Some(why) if failed > 0 => format!("{why}: {failed}/{allowed} tries failed"),
+        Some(why) => why.to_owned(),
+    }
+}
+
+/// Providers and accelerators of the machines, by their names; while there are no machines, those
+/// of the candidates.
 fn sources(machines: &[MachineFacts], wishes: &[Wish]) -> (String, String) {
     if machines.is_empty() {
         let providers = wishes.iter().map(|wish| wish.provider.as_str());
@@ -306,7 +325,7 @@ fn phase(counts: &Counts, conditions: &[Condition], old: Option<PoolPhase>, susp
     }
 }
 
-/// Machines that are not as they should be; those that simply boot are not listed.
+/// Machines that are not as they should be; machines that simply boot are not listed.
 fn attention(machines: &[MachineFacts]) -> Vec<MachineAttention> {
     let concern = |machine: &MachineFacts| {
         if let Some(failure) = &machine.failure {
@@ -361,7 +380,7 @@ fn announce(draft: &mut Draft<'_>, counts: &Counts, conditions: &[Condition]) {
             events.push(EventSpec::warning(
                 events::reason::POOL_STALLED,
                 "Wait",
-                stalled.message.clone(),
+                without_output(&stalled.message),
             ));
         }
     }
@@ -371,6 +390,30 @@ fn announce(draft: &mut Draft<'_>, counts: &Counts, conditions: &[Condition]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_reason_counts_failed_tries_while_machines_are_missing() {
+        let of = |status: bool, why: &'static str, failed| {
+            reason_in_words(&[Condition::new(READY, status, why, "")], failed, 10)
+        };
+        assert_eq!(
+            of(false, reason::PROVISIONING, 2),
+            "Provisioning: 2/10 tries failed"
+        );
+        assert_eq!(
+            of(false, reason::BOOTSTRAP_FAILED, 2),
+            "BootstrapFailed: 2/10 tries failed"
+        );
+        assert_eq!(
+            of(true, reason::PARTIALLY_READY, 1),
+            "PartiallyReady: 1/10 tries failed"
+        );
+        assert_eq!(of(false, reason::PROVISIONING, 0), "Provisioning");
+        assert_eq!(of(true, reason::ALL_MACHINES_READY, 3), "");
+        assert_eq!(of(true, reason::OFF, 3), "Off");
+        let longest = of(false, reason::NO_AVAILABLE_PROVIDER, u32::MAX);
+        assert!(longest.len() <= 128);
+    }
 
     #[test]
     fn a_column_has_each_name_once_and_as_many_as_there_is_room_for() {

@@ -43,6 +43,37 @@ fn a_namespace_that_is_not_allowed_and_a_missing_secret_are_named() {
         "{message}"
     );
     assert_ne!(plan.next, Next::Wait, "no watch tells us of Secrets");
+
+    seen.missing_references = Ok(Vec::new());
+    seen.too_large_references = Some("the Secrets have 2000000 bytes".into());
+    let plan = decide(&seen);
+    let (_, why, message) = condition(&plan, STALLED).unwrap();
+    assert_eq!(
+        (why.as_str(), message.as_str()),
+        (reason::REFERENCE_TOO_LARGE, "the Secrets have 2000000 bytes.")
+    );
+    assert_ne!(plan.next, Next::Wait, "no watch tells us of Secrets");
+}
+
+#[test]
+fn a_pool_of_a_namespace_that_is_not_served_says_so_and_keeps_what_runs() {
+    let mut seen = world(2);
+    seen.machines = vec![ready(0)];
+    seen.namespace = NamespaceFacts::NotServed;
+    let plan = decide(&seen);
+    assert_eq!((created(&plan), deleted_names(&plan)), (vec![], vec![]));
+    let (_, why, message) = condition(&plan, STALLED).unwrap();
+    assert_eq!(why, reason::NAMESPACE_NOT_SERVED);
+    assert!(
+        message.contains("\"team\" is not served") && message.contains("namespaces"),
+        "{message}"
+    );
+    seen.pool.deleting_since = Some(at(NOW));
+    assert_eq!(
+        deleted_names(&decide(&seen)),
+        ["m-0"],
+        "it can be deleted all the same"
+    );
 }
 
 #[test]
@@ -76,7 +107,9 @@ fn a_limit_lets_in_what_fits_and_names_itself() {
     assert_eq!(created(&plan), [0, 1]);
     let message = condition(&plan, STALLED).unwrap().2;
     assert!(
-        message.contains("2 machine(s) cannot be ordered") && message.contains("machinesPerNamespace is 3"),
+        message.starts_with(
+            r#"limits.machinesPerNamespace of Provider "local" is 3, and 3 are in use in namespace "team": 2 machine(s) cannot be ordered. Lower nodes.desired"#
+        ) && !message.contains("limits.machines "),
         "{message}"
     );
 }

@@ -16,6 +16,54 @@ fn a_lost_machine_is_replaced_at_once_and_does_not_count_as_a_failed_try() {
 }
 
 #[test]
+fn a_machine_that_broke_a_limit_of_the_protocol_is_a_failed_try_although_it_took_runs() {
+    let mut seen = world(1);
+    let mut liar = failed(0, NOW - 1);
+    liar.ready_at = Some(at(1_000));
+    liar.failure.as_mut().unwrap().reason = reason::PROTOCOL_VIOLATION.to_owned();
+    seen.machines = vec![liar];
+    let plan = decide(&seen);
+    assert_eq!(deleted(&plan), [("m-0".to_owned(), Why::Failed, false)]);
+    assert_eq!((plan.status.failed_attempts, created(&plan)), (1, vec![]));
+    assert!(condition(&plan, READY).unwrap().2.contains("ProtocolViolation"));
+}
+
+#[test]
+fn machines_that_break_the_protocol_as_soon_as_they_are_ready_are_failed_tries_in_a_row() {
+    let mut seen = world(1);
+    seen.pool.status.failed_attempts = 9;
+    seen.pool.status.last_failure_at = Some(Time(at(NOW - 300)));
+    let mut machine = ready(0);
+    machine.ready_at = Some(at(NOW));
+    seen.machines = vec![machine];
+    let plan = decide_at(&seen, NOW + 5);
+    assert_eq!(plan.status.failed_attempts, 9);
+    let mut liar = failed(0, NOW + 10);
+    liar.ready_at = Some(at(NOW));
+    liar.failure.as_mut().unwrap().reason = reason::PROTOCOL_VIOLATION.to_owned();
+    seen.machines = vec![liar];
+    let plan = decide_at(&seen, NOW + 10);
+    assert_eq!(plan.status.failed_attempts, 10);
+    assert_eq!(condition(&plan, STALLED).unwrap().1, reason::PROVISIONING_FAILED);
+}
+
+#[test]
+fn a_machine_that_stays_ready_for_a_minute_ends_the_row_and_holds_up_nobody_before() {
+    let mut seen = world(2);
+    seen.pool.status.failed_attempts = 10;
+    seen.pool.status.last_failure_at = Some(Time(at(NOW - 1)));
+    let mut machine = ready(0);
+    machine.ready_at = Some(at(NOW));
+    seen.machines = vec![machine];
+    let plan = decide_at(&seen, NOW + 1);
+    assert_eq!(plan.status.failed_attempts, 10);
+    assert!(condition(&plan, STALLED).is_none());
+    assert_eq!(plan.next, Next::After(std::time::Duration::from_secs(59)));
+    let plan = decide_at(&seen, NOW + 60);
+    assert_eq!((plan.status.failed_attempts, created(&plan)), (0, vec![1]));
+}
+
+#[test]
 fn a_failed_try_is_waited_for_twice_as_long_each_time_and_counted_once() {
     let mut seen = world(1);
     seen.machines = vec![failed(0, NOW)];
@@ -124,6 +172,7 @@ fn orders_that_are_refused_as_they_are_to_the_last_try_are_a_refusal_by_all() {
         at: at(NOW),
         reason: reason::ORDER_REFUSED.into(),
         message: "no default VPC".into(),
+        bootstrap: None,
     });
     seen.machines = vec![machine];
     let plan = decide(&seen);

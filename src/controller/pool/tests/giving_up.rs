@@ -129,6 +129,7 @@ fn a_deleted_pool_goes_only_when_the_provider_says_that_nothing_is_left() {
             attempt: 1,
         },
         region: String::new(),
+        started: false,
     };
     seen.leftovers = Leftovers::Known(vec![("local".to_owned(), machine)]);
     assert!(matches!(
@@ -143,7 +144,7 @@ fn a_deleted_pool_goes_only_when_the_provider_says_that_nothing_is_left() {
         seen.leftovers = gone;
         assert_eq!(
             decide(&seen).actions,
-            [Action::ReleaseKey, Action::RemoveFinalizer]
+            [Action::DeleteLogs, Action::ReleaseKey, Action::RemoveFinalizer]
         );
     }
 }

@@ -30,7 +30,7 @@ use crate::{
 
 const NOW: i64 = 100_000;
 
-/// A Pool of that spec before Providers with those Offers.
+/// A Pool of that spec, and Providers with these Offers.
 fn market(pool: Value, offers: &[(&str, &str, Value)]) -> Observed {
     let mut seen = world(1);
     seen.pool.spec = serde_json::from_value(pool).unwrap();
@@ -214,6 +214,7 @@ fn when_every_provider_refuses_the_pool_says_what_each_of_them_said() {
         at: at(NOW - 1),
         reason: reason::NO_CAPACITY.into(),
         message: "no resources left".into(),
+        bootstrap: None,
     };
     seen.machines = vec![MachineFacts {
         ready: false,
@@ -277,8 +278,52 @@ fn an_hourly_limit_lets_in_what_it_pays_for_and_a_cheaper_offer_instead_of_a_dea
     };
     let plan = decide(&seen);
     assert_eq!(orders(&plan).len(), 2);
-    let (_, message) = stalled(&plan).unwrap();
-    assert!(message.contains("limits.hourlyCost"), "{message}");
+    let (why, message) = stalled(&plan).unwrap();
+    assert_eq!(why, reason::LIMIT_REACHED, "{message}");
+    assert!(
+        message.starts_with(
+            r#"limits.hourlyCost of Provider "a" is 9 USD per hour, 8 USD are in use, and what fits costs 4 USD or more: 1 machine(s)"#
+        ),
+        "{message}"
+    );
+}
+
+#[test]
+fn a_limit_is_named_only_where_something_would_fit_without_it() {
+    let mut seen = market(
+        json!({ "candidates": [{ "provider": "a" }, { "provider": "b" }], "vcpus": 4 }),
+        &[("a", "a-1", price("4")), ("b", "b-1", price("5"))],
+    );
+    let full = Limits {
+        total: Some(0),
+        ..Limits::default()
+    };
+    for provider in ["a", "b"] {
+        seen.providers.get_mut(provider).unwrap().limits = full;
+    }
+    let (why, message) = stalled(&decide(&seen)).unwrap();
+    assert_eq!(why, reason::LIMIT_REACHED);
+    assert!(
+        message.starts_with(
+            "limits.machines of Provider \"a\" is 0, and 0 are in use; limits.machines of Provider \"b\""
+        ),
+        "{message}"
+    );
+    // What one of them offers does not fit, with or without its limit: the other's binds.
+    seen.pool.spec.candidates[0].region = Some("moon".into());
+    let (why, message) = stalled(&decide(&seen)).unwrap();
+    assert_eq!(why, reason::LIMIT_REACHED);
+    assert!(
+        message.starts_with("limits.machines of Provider \"b\"") && !message.contains("Provider \"a\""),
+        "{message}"
+    );
+    seen.pool.spec.candidates[1].region = Some("moon".into());
+    let (why, message) = stalled(&decide(&seen)).unwrap();
+    assert_eq!(why, reason::NO_AVAILABLE_PROVIDER);
+    assert!(
+        message.contains("are not in region \"moon\"") && !message.contains("limits."),
+        "{message}"
+    );
 }
 
 #[test]
@@ -524,11 +569,15 @@ fn the_ceiling_of_an_order_is_what_the_user_is_willing_to_pay(
 fn a_month_that_is_spent_stops_orders_of_its_provider_and_of_its_namespace() {
     let spent = |limit: i64, spent: i64| Some((Decimal::from(limit), Decimal::from(spent)));
     for (total, here, limit) in [
-        (spent(100, 100), spent(50, 10), "limits.monthlyCost is 100 USD"),
+        (
+            spent(100, 100),
+            spent(50, 10),
+            "limits.monthlyCost of Provider \"a\" is 100 USD",
+        ),
         (
             spent(100, 60),
             spent(50, 50),
-            "limits.monthlyCostPerNamespace is 50 USD",
+            "limits.monthlyCostPerNamespace of Provider \"a\" is 50 USD",
         ),
     ] {
         let mut seen = market(json!({ "provider": "a" }), &[("a", "a-1", price("1"))]);
@@ -585,6 +634,29 @@ fn what_a_pool_cost_is_said_once_when_nothing_is_left_of_it() {
 }
 
 #[test]
+fn a_pool_that_cost_nothing_says_so_once_too() {
+    let said = |seen: &Observed| -> Vec<String> {
+        let events = decide(seen).events.into_iter();
+        let finals = events.filter(|event| event.reason == events::reason::COST_FINAL);
+        finals.map(|event| event.note).collect()
+    };
+    let mut seen = market(
+        json!({ "provider": "a", "nodes": { "desired": 0 } }),
+        &[("a", "a-1", price("0"))],
+    );
+    seen.machines = vec![billed(0, "0", NOW - 1000, Some(NOW - 100))];
+    seen.pool.status = decide(&seen).status;
+    assert_eq!(said(&seen), Vec::<String>::new(), "its record is still there");
+    seen.machines.clear();
+    let notes = said(&seen);
+    let [note] = &notes[..] else { panic!("{notes:?}") };
+    assert!(note.starts_with("Its machines cost 0 USD in all since"), "{note}");
+    assert!(!note.contains("on demand"), "{note}");
+    seen.pool.status = decide(&seen).status;
+    assert_eq!(said(&seen), Vec::<String>::new(), "and not again");
+}
+
+#[test]
 fn a_machine_that_is_gone_costs_nothing_more_an_hour() {
     let mut seen = market(json!({ "provider": "a" }), &[("a", "a-1", price("1"))]);
     let costs = |hourly: &str, machine: MachineFacts| MachineFacts {
@@ -615,6 +687,7 @@ fn what_is_refused_where_the_others_work_is_a_failed_try_whatever_can_be_had_els
             at: at(NOW),
             reason: reason::NO_CAPACITY.into(),
             message: "sold out".into(),
+            bootstrap: None,
         }),
         ..standing(1, "a", "eu")
     };

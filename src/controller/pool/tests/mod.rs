@@ -2,9 +2,11 @@
 
 mod accelerators;
 mod admission;
+mod bootstraps;
 mod failures;
 mod giving_up;
 mod market;
+mod money;
 mod ordering;
 mod properties;
 
@@ -75,6 +77,8 @@ pub(crate) fn world(desired: u32) -> Observed {
         providers: BTreeMap::from([("local".to_owned(), provider())]),
         namespace: NamespaceFacts::Active,
         missing_references: Ok(Vec::new()),
+        tried_with: Some("as at first".into()),
+        too_large_references: None,
         has_references: false,
         offers: BTreeMap::from([(
             "local".to_owned(),
@@ -84,6 +88,8 @@ pub(crate) fn world(desired: u32) -> Observed {
         architectures: [Architecture::X86_64, Architecture::Arm64].into(),
         leftovers: Leftovers::NotAsked,
         refusal: None,
+        unread: Vec::new(),
+        nonce: 7,
     }
 }
 
@@ -91,6 +97,7 @@ pub(crate) fn world(desired: u32) -> Observed {
 pub(crate) fn provider() -> ProviderFacts {
     ProviderFacts {
         account: AccountFacts::Ready,
+        account_id: "acme".into(),
         admits: Ok(()),
         own_nodes: false,
         overridable: BTreeSet::new(),
@@ -156,6 +163,7 @@ fn failed(slot: u32, when: i64) -> MachineFacts {
             at: at(when),
             reason: reason::IMAGE_PULL_FAILED.into(),
             message: "image \"x\" cannot be pulled".into(),
+            bootstrap: None,
         }),
         ..booting(slot)
     }

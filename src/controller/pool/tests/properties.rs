@@ -93,6 +93,7 @@ fn any_world() -> impl Strategy<Value = Observed> {
                 };
                 seen.namespace = match namespace {
                     0 => NamespaceFacts::Terminating,
+                    1 => NamespaceFacts::NotServed,
                     _ => NamespaceFacts::Active,
                 };
                 seen.pool.status.failed_attempts = failures;

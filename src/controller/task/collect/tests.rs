@@ -5,10 +5,16 @@ use futures::stream;
 use skyward_remote::{
     AgentError,
     agent::AgentStream,
-    protocol::{Chunk, Fact, RunSpec, RunState},
+    protocol::{Chunk, Fact, Finished, RunSpec, RunState, finished::Ending},
 };
 
-use super::*;
+use skyward_store::Piece;
+
+use super::{summary::WITHHELD, *};
+
+mod fairness;
+mod quota;
+mod recall;
 
 /// An agent that has one log and one result, and breaks when told to.
 #[derive(Default)]
@@ -18,6 +24,8 @@ struct FakeAgent {
     /// Bytes after which the stream breaks, once.
     breaks: Mutex<Option<usize>>,
     reads: Mutex<BTreeMap<u64, u32>>,
+    /// Bytes of the log that the machine does not keep.
+    hole: std::ops::Range<usize>,
 }
 
 impl FakeAgent {
@@ -26,7 +34,13 @@ impl FakeAgent {
         let broken = self.breaks.lock().unwrap().take();
         let mut at = offset as usize;
         while at < bytes.len() {
-            let end = bytes.len().min(at + 256 * 1024);
+            if self.hole.contains(&at) {
+                at = self.hole.end;
+            }
+            let mut end = bytes.len().min(at + 256 * 1024);
+            if (at + 1..end).contains(&self.hole.start) {
+                end = self.hole.start;
+            }
             if broken.is_some_and(|left| end - offset as usize > left) {
                 chunks.push(Err(AgentError::Disconnected("test".into())));
                 break;
@@ -42,28 +56,13 @@ impl FakeAgent {
 }
 
 #[async_trait]
-impl AgentApi for FakeAgent {
-    fn connection(&self) -> u64 {
-        1
-    }
-    async fn start(&self, _: RunSpec) -> Result<RunState, AgentError> {
-        Err(AgentError::NotFound)
-    }
-    async fn stop(&self, _: &str, _: Duration, _: &str) -> Result<RunState, AgentError> {
-        Err(AgentError::NotFound)
-    }
-    async fn watch(&self, _: u64) -> Result<AgentStream<Fact>, AgentError> {
-        Err(AgentError::NotFound)
-    }
+impl RunReader for FakeAgent {
     async fn read_log(&self, _: &str, offset: u64, _: bool) -> Result<AgentStream<Chunk>, AgentError> {
         *self.reads.lock().unwrap().entry(offset).or_default() += 1;
         Ok(self.stream(&self.log, offset))
     }
     async fn read_result(&self, _: &str, offset: u64) -> Result<AgentStream<Chunk>, AgentError> {
         Ok(self.stream(&self.result, offset))
-    }
-    async fn forget(&self, _: Vec<String>) -> Result<(), AgentError> {
-        Ok(())
     }
 }
 
@@ -82,6 +81,8 @@ fn order(finished: &Finished) -> CollectOrder {
         finished: Arc::new(finished.clone()),
         gone: false,
         keep: false,
+        give_up: false,
+        unreadable: false,
         refs: Vec::new(),
         resolved: None,
     }
@@ -89,17 +90,196 @@ fn order(finished: &Finished) -> CollectOrder {
 
 fn store() -> (tempfile::TempDir, Arc<Store>) {
     let folder = tempfile::tempdir().unwrap();
-    let store = Store::local(folder.path()).unwrap();
+    let store = Store::local(folder.path()).unwrap().unmeasured();
     (folder, Arc::new(store))
 }
 
-async fn log(store: &Arc<Store>) -> Vec<u8> {
-    let mut stream = store.read_log("uid", "uid-1-0", 0);
-    let mut all = Vec::new();
-    while let Some(piece) = stream.next().await {
-        all.extend_from_slice(&piece.unwrap());
+/// All of it, with turns for everybody.
+async fn collect(
+    store: &Store,
+    agent: Option<&dyn RunReader>,
+    order: &CollectOrder,
+    secrets: Option<&[String]>,
+    metrics: &Metrics,
+) -> Result<Collected, CollectError> {
+    loop {
+        let pace = Pace::begin();
+        match super::collect(store, agent, order, secrets, metrics, &pace).await? {
+            Progress::Done(collected) => return Ok(*collected),
+            Progress::TurnOver => {}
+        }
     }
-    all
+}
+
+async fn log(store: &Arc<Store>) -> Vec<u8> {
+    let pieces = pieces(store).await;
+    assert_eq!(pieces.len(), 1, "it has gaps");
+    pieces.into_iter().flat_map(|(_, bytes)| bytes).collect()
+}
+
+/// What is stored of the log: pieces with their offsets.
+async fn pieces(store: &Arc<Store>) -> Vec<(u64, Vec<u8>)> {
+    let mut stream = store.read_log("uid", "uid-1-0", 0);
+    let mut pieces = vec![(0, Vec::new())];
+    while let Some(piece) = stream.next().await {
+        match piece.unwrap() {
+            Piece::Bytes(bytes) => pieces.last_mut().unwrap().1.extend_from_slice(&bytes),
+            Piece::Gap(gap) => pieces.push((gap.end, Vec::new())),
+        }
+    }
+    pieces
+}
+
+fn long_log() -> FakeAgent {
+    FakeAgent {
+        log: (0..6_000_000_u32).map(|n| (n / 1000) as u8).collect(),
+        hole: 1_500_000..4_100_000,
+        ..FakeAgent::default()
+    }
+}
+
+fn announces(agent: &FakeAgent) -> Finished {
+    Finished {
+        log_bytes: agent.log.len() as u64,
+        ..exited(0)
+    }
+}
+
+#[tokio::test]
+async fn a_copy_goes_on_behind_what_the_machine_does_not_keep_and_keeps_what_it_had_before() {
+    // What was copied while the machine had it: nothing, less than its beginning, some of what
+    // it has dropped since, and some of what it still has.
+    for before in [0, 1_000_000, 2_000_000, 5_000_000] {
+        let (_folder, store) = store();
+        let metrics = Metrics::default();
+        let agent = long_log();
+        let first = agent.log[..before].to_vec();
+        store
+            .put_log_segment("uid", "uid-1-0", 0, first.into())
+            .await
+            .unwrap();
+        *agent.breaks.lock().unwrap() = Some(700_000);
+        let order = order(&announces(&agent));
+        for _ in 0..2 {
+            let _ = collect(&store, Some(&agent), &order, Some(&[]), &metrics).await;
+        }
+        let stored = pieces(&store).await;
+        let (head, gap_to) = (before.max(1_500_000), before.max(4_100_000));
+        assert_eq!(
+            stored[0].1,
+            agent.log[..if before > 4_100_000 { 6_000_000 } else { head }]
+        );
+        if before < 4_100_000 {
+            assert_eq!(stored[1], (gap_to as u64, agent.log[gap_to..].to_vec()));
+        }
+        assert_eq!(stored.len(), if before < 4_100_000 { 2 } else { 1 });
+        assert_eq!(store.log_end("uid", "uid-1-0").await.unwrap(), 6_000_000);
+    }
+}
+
+#[tokio::test]
+async fn a_log_that_grows_is_copied_up_to_its_limit_and_the_newest_part_when_it_has_ended() {
+    let (_folder, store) = store();
+    let metrics = Metrics::default();
+    let mut agent = long_log();
+    let limit = 1_400_000;
+    agent.hole = 0..0;
+    let whole = std::mem::take(&mut agent.log);
+    for printed in (0..=4_000_000).step_by(500_000) {
+        agent.log = whole[..printed].to_vec();
+        copy_log(&store, &agent, &run(), limit, &metrics).await;
+    }
+    let copied = store.log_extent("uid", "uid-1-0").await.unwrap();
+    assert_eq!((copied.end, copied.bytes), (1_500_000, 1_500_000));
+    agent.log = whole;
+    agent.hole = 350_000..4_950_000;
+    let finished = announces(&agent);
+    collect(&store, Some(&agent), &order(&finished), Some(&[]), &metrics)
+        .await
+        .unwrap();
+    assert_eq!(
+        pieces(&store).await,
+        [
+            (0, agent.log[..1_500_000].to_vec()),
+            (4_950_000, agent.log[4_950_000..].to_vec())
+        ]
+    );
+}
+
+/// A machine that has gaps wherever it likes.
+struct Liar(Vec<Chunk>);
+
+#[async_trait]
+impl RunReader for Liar {
+    async fn read_log(&self, _: &str, _: u64, _: bool) -> Result<AgentStream<Chunk>, AgentError> {
+        Ok(stream::iter(self.0.clone().into_iter().map(Ok)).boxed())
+    }
+    async fn read_result(&self, _: &str, _: u64) -> Result<AgentStream<Chunk>, AgentError> {
+        Err(AgentError::NotFound)
+    }
+}
+
+fn chunk(offset: u64, data: &'static [u8]) -> Chunk {
+    Chunk {
+        offset,
+        data: Bytes::from_static(data),
+    }
+}
+
+#[tokio::test]
+async fn a_machine_that_makes_up_gaps_leaves_few_names_in_the_store_and_its_run_ends() {
+    let (folder, store) = store();
+    let liar = Liar((0..20_000).map(|n| chunk(2 * n, b"x")).collect());
+    let finished = Finished {
+        log_bytes: 40_000,
+        ..exited(0)
+    };
+    let metrics = Metrics::default();
+    let collected = collect(&store, Some(&liar), &order(&finished), Some(&[]), &metrics).await;
+    assert_eq!(collected.unwrap().reason, reason::SUCCEEDED);
+    let names = std::fs::read_dir(folder.path().join("uid/uid-1-0/log"))
+        .unwrap()
+        .count();
+    assert!(names <= 2 * MAX_GAPS + 1, "{names}");
+}
+
+#[tokio::test]
+async fn offsets_that_go_back_are_refused_and_what_lies_beyond_what_was_announced_is_not_taken() {
+    let metrics = Metrics::default();
+    let finished = Finished {
+        log_bytes: 100_000,
+        ..exited(0)
+    };
+    for (chunks, is_taken) in [
+        (vec![chunk(0, b"abc"), chunk(100_000, b"x")], true),
+        (vec![chunk(0, b"abc"), chunk(u64::MAX, b"x")], true),
+        (vec![chunk(0, b"abc"), chunk(50, b"x"), chunk(3, b"back")], false),
+    ] {
+        let (_folder, store) = store();
+        let liar = Liar(chunks);
+        let answer = collect(&store, Some(&liar), &order(&finished), Some(&[]), &metrics).await;
+        assert_eq!(answer.is_ok(), is_taken, "{answer:?}");
+        assert!(
+            is_taken || matches!(answer, Err(CollectError::Machine(_))),
+            "{answer:?}"
+        );
+        assert!(store.log_end("uid", "uid-1-0").await.unwrap() <= 50);
+    }
+    // More than was announced is not taken.
+    let (_folder, store) = store();
+    let announced = Finished {
+        log_bytes: 70_000,
+        ..exited(0)
+    };
+    let more = Liar(vec![chunk(0, &[b'x'; 66_000]), chunk(66_000, &[b'y'; 66_000])]);
+    let collected = collect(&store, Some(&more), &order(&announced), Some(&[]), &metrics).await;
+    assert_eq!(collected.unwrap().reason, reason::SUCCEEDED);
+    assert_eq!(store.log_end("uid", "uid-1-0").await.unwrap(), 70_000);
+    // While it runs nothing is announced: only an offset that no log has is not taken.
+    let (_folder, store) = self::store();
+    let huge = Liar(vec![chunk(0, b"abc"), chunk(i64::MAX as u64, b"x")]);
+    copy_log(&store, &huge, &run(), 1 << 30, &metrics).await;
+    assert_eq!(store.log_end("uid", "uid-1-0").await.unwrap(), 3);
 }
 
 fn exited(code: i32) -> Finished {
@@ -232,6 +412,8 @@ async fn what_a_run_came_to_is_found_again_however_it_ended() {
         Ending::ResultNotJson,
         Ending::ResultTooLarge,
         Ending::MachineRestarted,
+        Ending::OutOfMemory,
+        Ending::Interrupted,
     ];
     for (ending, code) in endings
         .map(|ending| (ending, 0))
@@ -301,6 +483,8 @@ fn every_ending_has_its_reason() {
         (Ending::ShimLost, 0, reason::WATCHER_KILLED),
         (Ending::FunctionRaised, 1, reason::FUNCTION_RAISED),
         (Ending::MachineRestarted, 0, reason::INTERRUPTED),
+        (Ending::Interrupted, 0, reason::INTERRUPTED),
+        (Ending::OutOfMemory, 0, reason::OUT_OF_MEMORY),
     ] {
         let finished = Finished {
             ending: ending.into(),

@@ -8,7 +8,7 @@ use skyward_api::{Task, TaskPhase, condition::reason};
 use skyward_remote::protocol::finished::Ending;
 
 use super::{
-    AGAIN, Dispatcher, WORTH_TELLING,
+    AGAIN, Dispatcher,
     state::{Attempt, Collect, References, Run, RunStage, Stage, StopWhy, Waiting, queue_key},
 };
 use crate::{
@@ -20,7 +20,7 @@ use crate::{
     },
 };
 
-/// What an attempt came to.
+/// The outcome of an attempt.
 #[derive(Debug, PartialEq, Eq)]
 enum Outcome {
     /// Its runs say it.
@@ -77,10 +77,10 @@ impl Dispatcher {
             started_at: now,
             pool: self.pool.as_ref().map(|pool| pool.uid.clone()),
             resolved,
+            masks: None,
             task: None,
             stop: None,
         });
-        self.started_since_tick += 1;
         self.write(uid, status);
     }
 
@@ -103,6 +103,7 @@ impl Dispatcher {
         attempt.task = Some(object);
         // Also when it was found there because the answer was lost.
         task.written();
+        task.invalid = 0;
         task.counts.attempt = attempt.number;
         if let Some(started) = &entry.status.started_at {
             attempt.started_at = started.0;
@@ -151,7 +152,7 @@ impl Dispatcher {
         for run in self.runs_of(uid) {
             self.drive(&run, now);
         }
-        self.look_for_lost();
+        self.look_for_lost(now);
     }
 
     /// The placement is not on record and never will be: the places are free again.
@@ -166,7 +167,7 @@ impl Dispatcher {
         let mut waiting = Waiting::new(&task.entry, None, now);
         waiting.not_before = task.write_at;
         task.stage = Stage::Waiting(waiting);
-        if !task.entry.suspend {
+        if task.queues() {
             self.queue.insert(queue_key(&task.entry));
         }
         for id in self.runs_of(uid) {
@@ -228,7 +229,7 @@ impl Dispatcher {
         let runs: Vec<&Run> = ids.iter().filter_map(|id| self.runs.get(id)).collect();
         let interrupted = runs.iter().any(|run| match &run.stage {
             RunStage::Lost => true,
-            RunStage::Finished(finished) => finished.ending() == Ending::MachineRestarted,
+            RunStage::Finished(finished) => is_interruption(finished.ending()),
             RunStage::Reserved | RunStage::Starting | RunStage::Running => false,
         });
         let settled = runs.len() == ids.len() && runs.iter().all(|run| run.is_settled());
@@ -289,12 +290,17 @@ impl Dispatcher {
     fn cause(&self, runs: &[&Run], interrupted: bool, stop: Option<StopWhy>) -> String {
         let first = |wanted: &dyn Fn(&Run) -> bool| runs.iter().find(|run| wanted(run));
         let lost = first(&|run| matches!(run.stage, RunStage::Lost));
+        let watcher = first(
+            &|run| matches!(&run.stage, RunStage::Finished(finished) if finished.ending() == Ending::Interrupted),
+        );
         let machine = lost
+            .or(watcher)
             .or_else(|| first(&|run| self.ends(run)))
             .or_else(|| first(&|run| matches!(run.stage, RunStage::Finished(_))))
             .map(|run| run.machine.to_string())
             .unwrap_or_default();
         let what = match stop {
+            _ if interrupted && lost.is_none() && watcher.is_some() => "lost the watcher of its run",
             _ if interrupted => "was lost",
             Some(_) => "goes",
             // Its agent is told so when it shuts down; work may do that as well.
@@ -303,7 +309,7 @@ impl Dispatcher {
         format!("machine \"{machine}\" {what}")
     }
 
-    /// The Task ends with what its runs came to.
+    /// The Task ends with the outcomes of its runs.
     fn end_attempt(&mut self, uid: &Uid, ids: &[RunId], because: Option<Why>, now: Timestamp) {
         let started_at = match self.tasks.get(uid).map(|task| &task.stage) {
             Some(Stage::Running(attempt)) => Some(attempt.started_at),
@@ -323,7 +329,7 @@ impl Dispatcher {
         let ranks: Vec<Rank<'_>> = parts
             .iter()
             .map(|(place, machine, collected)| Rank {
-                place: *place,
+                place: Some(*place),
                 machine,
                 collected: collected.as_deref(),
             })
@@ -337,21 +343,19 @@ impl Dispatcher {
         let Some(task) = self.tasks.get_mut(uid) else {
             return;
         };
-        let mut waiting = Waiting::new(&task.entry, again, now);
-        waiting.tell_at = now + WORTH_TELLING;
-        task.stage = Stage::Waiting(waiting);
-        if !task.entry.suspend {
+        task.stage = Stage::Waiting(Waiting::new(&task.entry, again, now));
+        if task.queues() {
             self.queue.insert(queue_key(&task.entry));
         }
         for id in self.runs_of(uid) {
             if let Some(run) = self.runs.get_mut(&id) {
-                run.discard = true;
+                run.discard();
             }
             self.drive(&id, now);
         }
         self.live(uid);
         self.dirty = true;
-        self.tell_wait(uid, now);
+        self.tell_wait(uid, None, now);
         self.steer(uid, now);
     }
 
@@ -359,6 +363,11 @@ impl Dispatcher {
     pub(super) fn again(now: Timestamp) -> Timestamp {
         now + AGAIN
     }
+}
+
+/// Whether a run that ended so may run again, as one does whose machine is gone.
+const fn is_interruption(ending: Ending) -> bool {
+    matches!(ending, Ending::MachineRestarted | Ending::Interrupted)
 }
 
 fn outcome(

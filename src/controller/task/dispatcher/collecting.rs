@@ -1,4 +1,4 @@
-//! What is left of a run is brought into the store, and then its agent may forget it.
+//! Brings the log and result of a run into the store; then its agent may forget the run.
 
 use jiff::Timestamp;
 use skyward_remote::AgentError;
@@ -13,7 +13,9 @@ use crate::task::{
 };
 
 impl Dispatcher {
-    pub(super) fn collect(&mut self, id: &RunId) {
+    pub(super) fn collect(&mut self, id: &RunId, now: Timestamp) {
+        let give_up = self.has_waited_enough(id, now) && !self.is_held();
+        let unreadable = self.is_unreadable(id);
         // While others of its attempt go on, its end cannot be on record in the Task: so it
         // is in the store, for a later leader that finds its machine gone.
         let last = self
@@ -27,7 +29,7 @@ impl Dispatcher {
             return;
         };
         let resolved = match &task.stage {
-            Stage::Running(attempt) => attempt.resolved.clone(),
+            Stage::Running(attempt) => attempt.resolved.as_ref().or(attempt.masks.as_ref()).cloned(),
             Stage::Waiting(_) | Stage::Placing(_) | Stage::Ending(_) => None,
         };
         let pool_refs = self.pool.iter().flat_map(|pool| &pool.env_from);
@@ -38,6 +40,8 @@ impl Dispatcher {
             finished: finished.clone(),
             gone: run.gone,
             keep: !last || !is_complete(finished),
+            give_up,
+            unreadable,
             refs: pool_refs.chain(&task.entry.env_from).cloned().collect(),
             resolved,
         };
@@ -54,11 +58,16 @@ impl Dispatcher {
         if !matches!(run.collect, Collect::InFlight) || matches!(run.stage, RunStage::Lost) {
             return;
         }
+        if run.discard {
+            run.collect = Collect::Not;
+            return;
+        }
         match result {
             Ok(collected) => {
                 run.let_go_on();
                 self.effects.push(Effect::RunEnded(collected.reason));
                 run.collect = Collect::Done(collected);
+                run.let_go_of_output();
                 self.conclude(&id.uid, now);
             }
             Err(error) => {
@@ -66,22 +75,47 @@ impl Dispatcher {
                 run.put_off(
                     match &error {
                         CollectError::Machine(_) => FETCH_AGAIN,
-                        CollectError::Full(_) | CollectError::Store(_) => STORE_AGAIN,
+                        CollectError::Full(_)
+                        | CollectError::Quota(_)
+                        | CollectError::TooLarge(_)
+                        | CollectError::Store(_) => STORE_AGAIN,
                     },
                     now,
                 );
                 if run.failures.is_power_of_two() {
                     tracing::warn!(run = %id, %error, times = run.failures, "a run cannot be collected yet; it is tried again");
                 }
-                if !matches!(error, CollectError::Machine(_)) {
-                    run.hold_up(error.why(), now);
+                let machine = self.machines.get(&run.place);
+                let is_connected = machine.is_some_and(|machine| machine.connection.is_some());
+                let is_said = match &error {
+                    // A machine that is away is waited for, or given up by its Pool.
+                    CollectError::Machine(_) => is_connected && self.on_unread(id, now),
+                    CollectError::Full(_)
+                    | CollectError::Quota(_)
+                    | CollectError::TooLarge(_)
+                    | CollectError::Store(_) => true,
+                };
+                if is_said {
+                    let mut why = error.why();
+                    if let Some(held) = self.hold_in_words(id) {
+                        why.message = format!("{}. {held}", why.message);
+                    }
+                    if let Some(run) = self.runs.get_mut(id) {
+                        run.hold_up(why, now);
+                        if is_connected {
+                            run.let_wait();
+                        }
+                    }
                 }
+                self.tell_hold(id, now);
             }
         }
     }
 
     pub(super) fn copy_log(&mut self, id: &RunId, now: Timestamp) {
-        let Some(run) = self.runs.get_mut(id) else { return };
+        let (Some(run), Some(pool)) = (self.runs.get_mut(id), &self.pool) else {
+            return;
+        };
         let Some(machine) = self
             .machines
             .get(&run.place)
@@ -94,6 +128,7 @@ impl Dispatcher {
             self.effects.push(Effect::CopyLog {
                 run: id.clone(),
                 machine: machine.name.clone(),
+                limit: pool.log_limit,
             });
         }
     }
@@ -138,17 +173,23 @@ impl Dispatcher {
     }
 
     pub(super) fn on_forgotten(&mut self, runs: &[RunId], result: &Result<(), AgentError>, now: Timestamp) {
+        let mut doubted = None;
         for id in runs {
             match result {
                 Ok(()) | Err(AgentError::NotFound) => self.remove_run(id),
-                Err(AgentError::StaleEpoch) => self.abdicate(),
-                Err(AgentError::Disconnected(_) | AgentError::Busy(_) | AgentError::Refused(_)) => {
+                Err(error) => {
                     if let Some(run) = self.runs.get_mut(id) {
                         run.forgetting = false;
                         run.not_before = Some(Self::again(now));
+                        if *error == AgentError::StaleEpoch {
+                            doubted = Some(run.machine.clone());
+                        }
                     }
                 }
             }
+        }
+        if let Some(machine) = doubted {
+            self.doubt_leadership(machine);
         }
     }
 }

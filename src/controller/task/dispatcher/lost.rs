@@ -2,32 +2,38 @@
 //!
 //! A machine is gone when a fresh list of Machines says so. What its runs came to may have
 //! left it before: with the fact, or into the store under an earlier leader. Only a run of
-//! which that is not so is lost, and runs again.
+//! which that is not so is lost, and runs again. But where the machine was killed for want of memory,
+//! which is known before it is gone, running again would end the same way: the run failed.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use jiff::Timestamp;
-use skyward_api::condition::reason;
 use skyward_remote::protocol::finished::Ending;
 
 use super::{
-    Dispatcher, STORE_AGAIN, UNCLAIMED,
+    Dispatcher, MOST_DISCARDED, NEVER_CLAIMED, UNCLAIMED,
     runs::synthetic,
     state::{Collect, Run, RunStage, has_result_left},
 };
 use crate::task::{
-    message::{CollectError, Collected, Effect},
+    message::{Effect, Memory},
     model::{GRACE, Place, RunId},
 };
 
 impl Dispatcher {
     /// Runs on machines that the cache does not show: look past the cache before believing it.
-    pub(super) fn look_for_lost(&mut self) {
+    pub(super) fn look_for_lost(&mut self, now: Timestamp) {
+        for id in self.run_ids(Run::is_starved) {
+            self.recall(&id, now);
+        }
         let missing = self
             .runs
             .values()
             .any(|run| run.needs_machine() && !run.recalling && !self.machines.contains_key(&run.place));
-        if missing && self.viewed && !self.listing {
+        if missing && self.viewed && !self.listing && !self.is_held() {
             self.listing = true;
             self.effects.push(Effect::ListMachines);
         }
@@ -36,6 +42,9 @@ impl Dispatcher {
     pub(super) fn on_machines_listed(&mut self, result: Result<Vec<Place>, String>, now: Timestamp) {
         self.listing = false;
         let Ok(there) = result else { return };
+        if self.is_held() {
+            return;
+        }
         let there: BTreeSet<Place> = there.into_iter().collect();
         let gone = |run: &Run| {
             run.needs_machine() && !self.machines.contains_key(&run.place) && !there.contains(&run.place)
@@ -48,7 +57,7 @@ impl Dispatcher {
                 _ if run.discard => self.lose(&id, now),
                 // What is under way decides; then it is looked at again.
                 RunStage::Finished(_) if matches!(run.collect, Collect::InFlight) => {}
-                // What it came to has left the machine: it does not run again.
+                // Its outcome has left the machine: it does not run again.
                 RunStage::Finished(finished) if has_result_left(finished) => {
                     run.gone = true;
                     run.not_before = None;
@@ -61,56 +70,19 @@ impl Dispatcher {
         }
     }
 
-    /// Its machine is gone: did an earlier leader bring what it came to into the store?
-    fn recall(&mut self, id: &RunId, now: Timestamp) {
-        if let Some(run) = self.runs.get_mut(id)
-            && !run.recalling
-            && run.not_before.is_none_or(|at| at <= now)
-        {
-            run.recalling = true;
-            self.effects.push(Effect::Recall(id.clone()));
-        }
-    }
-
-    pub(super) fn on_recalled(
-        &mut self,
-        id: &RunId,
-        result: Result<Option<Box<Collected>>, CollectError>,
-        now: Timestamp,
-    ) {
-        let Some(run) = self.runs.get_mut(id) else { return };
-        run.recalling = false;
-        let decided = run.discard || !run.needs_machine() || matches!(run.collect, Collect::InFlight);
-        match result {
-            _ if decided => {}
-            Ok(Some(collected)) => {
-                let ending = match collected.reason {
-                    reason::STOPPED => Ending::Stopped,
-                    reason::INTERRUPTED => Ending::MachineRestarted,
-                    _ => Ending::Exited,
-                };
-                run.stage = RunStage::Finished(Arc::new(synthetic(ending, String::new(), now)));
-                if run.machine.is_empty() {
-                    run.machine = collected.result.machine.as_str().into();
-                }
-                run.collect = Collect::Done(collected);
-                run.let_go_on();
-                self.dirty = true;
-                self.conclude(&id.uid, now);
-            }
-            Ok(None) => self.lose(id, now),
-            // Not known is not lost.
-            Err(error) => {
-                run.put_off(STORE_AGAIN, now);
-                run.hold_up(error.why(), now);
-            }
-        }
-    }
-
     /// It was on a machine that is gone, and nothing is left of it.
-    fn lose(&mut self, id: &RunId, now: Timestamp) {
+    pub(super) fn lose(&mut self, id: &RunId, now: Timestamp) {
         if let Some(run) = self.runs.get_mut(id) {
-            run.stage = RunStage::Lost;
+            run.stage = match &run.out_of_memory {
+                Some(why) if run.is_starved() => {
+                    // Nothing more will come of it: its agent was killed too.
+                    let finished = synthetic(Ending::OutOfMemory, why.to_string(), now);
+                    run.not_before = None;
+                    RunStage::Finished(Arc::new(finished))
+                }
+                Some(_) | None => RunStage::Lost,
+            };
+            run.room = None;
             run.start = None;
             run.let_go_on();
             self.dirty = true;
@@ -119,12 +91,20 @@ impl Dispatcher {
         }
     }
 
-    /// Runs that no Task has claimed for a while are stopped and forgotten.
+    /// Runs that no Task has claimed for a while are stopped and forgotten. They take no room of
+    /// the budget for facts then, since their machine may never answer; so of one machine there
+    /// are [`MOST_DISCARDED`] at most, and what it told beyond them waits its turn.
     pub(super) fn drop_unclaimed(&mut self, now: Timestamp) {
-        if !self.synced || !self.viewed {
+        if !self.synced || !self.viewed || self.memory != Memory::Whole {
             return;
         }
         let gone = |place: &Place| !self.machines.contains_key(place);
+        let mut discarded: BTreeMap<Place, usize> = BTreeMap::new();
+        if !self.unclaimed.is_empty() {
+            for run in self.runs.values().filter(|run| run.discard) {
+                *discarded.entry(run.place).or_default() += 1;
+            }
+        }
         let old: Vec<RunId> = self
             .unclaimed
             .iter()
@@ -132,6 +112,16 @@ impl Dispatcher {
             .map(|(id, _)| id.clone())
             .collect();
         for id in old {
+            let Some(unclaimed) = self.unclaimed.get(&id) else {
+                continue;
+            };
+            let count = discarded.entry(unclaimed.place).or_default();
+            let is_full = *count >= MOST_DISCARDED;
+            let age = now.duration_since(unclaimed.since).unsigned_abs();
+            if is_full && age < NEVER_CLAIMED && self.machines.contains_key(&unclaimed.place) {
+                continue;
+            }
+            *count += 1;
             let Some(unclaimed) = self.unclaimed.remove(&id) else {
                 continue;
             };
@@ -140,13 +130,14 @@ impl Dispatcher {
             let Some(machine) = self.machines.get(&unclaimed.place) else {
                 continue;
             };
-            if claimed {
+            // A run that is dropped here is told again when its machine connects anew.
+            if claimed || is_full {
                 continue;
             }
             let stage = unclaimed.finished.map_or(RunStage::Running, RunStage::Finished);
             let mut run = Run::new(unclaimed.place, machine.name.clone(), stage);
             run.sent = true;
-            run.discard = true;
+            run.discard();
             run.stop = Some((GRACE, "Unclaimed"));
             self.runs.insert(id.clone(), run);
             self.drive(&id, now);

@@ -5,7 +5,7 @@
 //! dropped at any moment and built anew, it goes on where it was. What makes that true:
 //!
 //! - The placement of an attempt is on record (Task status) before any of its runs is
-//!   started. Whoever finds it there starts those runs again: agents know them by id.
+//!   started. A leader that finds it there starts those runs again: agents know them by id.
 //! - A run is lost only when its Machine object is gone from a fresh list. Until then its
 //!   Task waits, connected or not.
 //! - Log and result are in the store before the end of the Task is on record, and that is
@@ -16,14 +16,18 @@
 //!   ended or its machine is gone.
 //!
 //! `state.rs` is what it holds. `tasks.rs` has what Tasks bring, `queue.rs` who is next,
-//! `waits.rs` and `writes.rs` what users are told, `attempts.rs` how attempts begin and
-//! end, `runs.rs` what agents bring, `collecting.rs` and `lost.rs` what is left of runs.
+//! `waits.rs`, `standing.rs` and `writes.rs` what users are told, `attempts.rs` how attempts begin and
+//! end, `runs.rs` what agents bring, `collecting.rs`, `holding.rs` and `lost.rs` what is left
+//! of runs, `recall.rs` what only the result store remembers of them.
 
 mod attempts;
 mod collecting;
+mod holding;
 mod lost;
 mod queue;
+mod recall;
 mod runs;
+mod standing;
 mod state;
 mod tasks;
 #[cfg(test)]
@@ -32,7 +36,7 @@ mod waits;
 mod writes;
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     sync::Arc,
     time::Duration,
 };
@@ -46,17 +50,29 @@ use crate::{
     board::{Key, PoolLoad},
     task::{
         live::LiveRun,
-        message::{Effect, Event},
+        message::{Effect, Event, Memory},
         model::{MachineView, Place, PoolView, RunId, Uid},
     },
 };
 
-/// A wait of this length is worth a write.
-const WORTH_TELLING: Duration = Duration::from_secs(5);
+/// A wait of this length is worth a write, unless it is about to end.
+const WORTH_TELLING: Duration = Duration::from_millis(500);
+/// What keeps a run from its end for this long is worth a write.
+const TROUBLE: Duration = Duration::from_secs(5);
+/// How often at most it is written how many Tasks are before one that waits.
+const RECOUNT: Duration = Duration::from_secs(30);
 /// Pause before something that failed is tried again.
 const AGAIN: Duration = Duration::from_secs(1);
 /// Longest pause before a status is written again that the API server refused for now.
 const WRITE_AGAIN: Duration = Duration::from_secs(30);
+/// Pause before a status is written again that the API server will never take as it was; it
+/// doubles, up to the longest one.
+const REFUSED_AGAIN: Duration = Duration::from_secs(30);
+const REFUSED_LONGEST: Duration = Duration::from_mins(10);
+/// Writes that failed in a row, from which on that is no matter of a moment, and how many there
+/// are between two Events about it.
+const LASTING: u32 = 5;
+const SAID_EACH: u32 = 20;
 /// Longest pause before it is tried again to fetch what is left of a run.
 const FETCH_AGAIN: Duration = Duration::from_secs(5);
 /// Longest pause before the result store is tried again.
@@ -70,26 +86,37 @@ const LOOK_AGAIN: Duration = Duration::from_secs(3);
 const FRESH: Duration = Duration::from_secs(5);
 /// How long a run that no Task claims is left alone.
 const UNCLAIMED: Duration = Duration::from_secs(10);
+/// Runs of one machine that nobody needs and that it has not forgotten yet.
+const MOST_DISCARDED: usize = 1024;
+/// How long what a machine told beyond those waits to be one of them.
+const NEVER_CLAIMED: Duration = Duration::from_mins(5);
 /// Pause between two copies of a running log.
 const COPY_LOG: Duration = Duration::from_secs(2);
+/// How long what a run left waits for room in the result store, unless that is set.
+const HOLD: Duration = Duration::from_hours(1);
+/// How long what a run left is not given by a machine that is connected before that is said.
+const UNREAD: Duration = Duration::from_mins(3);
+/// What one try in vain counts for at most, with the pause before it.
+const ONE_TRY: Duration = Duration::from_secs(30);
+/// How often it is said again that it waits.
+const TELL_HOLD: Duration = Duration::from_mins(10);
 /// Secrets and ConfigMaps read for this many Tasks at once.
 const RESOLVING: usize = 64;
-/// Waits told in one tick while Tasks start, and while none does.
-const TOLD_BUSY: usize = 20;
-const TOLD_QUIET: usize = 200;
 
 /// The dispatcher of one Pool.
 #[derive(Debug)]
 pub(crate) struct Dispatcher {
     key: Key,
+    /// Whether the operator was installed for this namespace, too.
+    served: bool,
     pool: Option<Arc<PoolView>>,
     machines: BTreeMap<Place, MachineView>,
     /// Pool and machines were seen at least once.
     viewed: bool,
     /// All Tasks were seen at least once.
     synced: bool,
-    /// A newer leader is at work: nothing is done any more.
-    halted: bool,
+    /// What is known of this cluster's own memory.
+    memory: Memory,
     tasks: BTreeMap<Uid, TaskState>,
     queue: BTreeSet<QueueKey>,
     runs: BTreeMap<RunId, Run>,
@@ -107,7 +134,16 @@ pub(crate) struct Dispatcher {
     last: Option<Place>,
     writes: u64,
     resolving: usize,
-    started_since_tick: usize,
+    /// Tasks about which the store is being asked.
+    recalling: usize,
+    /// Tasks that ended since the tick before, and in the second before that.
+    ended: [usize; 2],
+    /// Waits told since the tick before.
+    told: usize,
+    /// Those that came since and may have to wait.
+    newcomers: VecDeque<Uid>,
+    /// How long what a run left waits for room in the result store.
+    hold_for: Duration,
     /// Something changed that may let a Task start.
     dirty: bool,
     effects: Vec<Effect>,
@@ -118,11 +154,12 @@ impl Dispatcher {
     pub(crate) fn new(key: Key) -> Self {
         Self {
             key,
+            served: true,
             pool: None,
             machines: BTreeMap::new(),
             viewed: false,
             synced: false,
-            halted: false,
+            memory: Memory::Whole,
             tasks: BTreeMap::new(),
             queue: BTreeSet::new(),
             runs: BTreeMap::new(),
@@ -135,20 +172,37 @@ impl Dispatcher {
             last: None,
             writes: 0,
             resolving: 0,
-            started_since_tick: 0,
+            recalling: 0,
+            ended: [0, 0],
+            told: 0,
+            newcomers: VecDeque::new(),
+            hold_for: HOLD,
             dirty: false,
             effects: Vec::new(),
         }
     }
 
+    /// Whether its namespace is one that the operator was installed for. If not, what runs goes
+    /// on and nothing new starts.
+    pub(crate) fn serving(self, served: bool) -> Self {
+        Self { served, ..self }
+    }
+
+    /// With another wait for room in the result store.
+    pub(crate) fn holding_for(mut self, hold_for: Duration) -> Self {
+        self.hold_for = hold_for;
+        self
+    }
+
     /// Takes an event in. What is to be done comes out of [`Dispatcher::settle`].
     pub(crate) fn on(&mut self, event: Event, now: Timestamp) {
-        if self.halted {
-            return;
-        }
         match event {
             Event::Task(entry) => self.on_task(*entry, now),
             Event::Left(uid) => self.on_left(&uid),
+            Event::Memory(memory) => {
+                self.memory = memory;
+                self.dirty = true;
+            }
             Event::Synced => {
                 self.synced = true;
                 self.dirty = true;
@@ -181,28 +235,41 @@ impl Dispatcher {
                 }
             }
             Event::Collected(run, result) => self.on_collected(&run, result, now),
+            Event::Held(run, since) => self.on_held(&run, since),
             Event::Recalled(run, result) => self.on_recalled(&run, result, now),
+            Event::TaskRecalled(uid, result) => self.on_task_recalled(&uid, result, now),
             Event::LogCopied(run) => {
                 if let Some(run) = self.runs.get_mut(&run) {
                     run.copying = false;
                     run.copy_at = Some(now + COPY_LOG);
                 }
             }
+            Event::Newcomers => self.tell_newcomers(now),
             Event::Tick => self.on_tick(now),
         }
     }
 
     /// Lets Tasks start for which there is room, and answers all that is to be done.
     pub(crate) fn settle(&mut self, now: Timestamp) -> Vec<Effect> {
-        if self.halted {
+        if self.is_held() {
             return std::mem::take(&mut self.effects);
         }
-        if self.dirty {
-            self.dirty = false;
-            self.place_tasks(now);
-        }
+        self.place_if_dirty(now);
         self.forget_runs(now);
         std::mem::take(&mut self.effects)
+    }
+
+    /// Lets Tasks start, if something changed that may let them.
+    fn place_if_dirty(&mut self, now: Timestamp) {
+        if !self.is_held() && std::mem::take(&mut self.dirty) {
+            self.take_up_forgotten(now);
+            self.place_tasks(now);
+        }
+    }
+
+    /// Whether nothing may be started, stopped, forgotten or given up.
+    fn is_held(&self) -> bool {
+        self.memory == Memory::Held
     }
 
     /// What the Pool and its Machines may know; `None` = nothing yet.
@@ -249,7 +316,7 @@ impl Dispatcher {
     fn counts(&self) -> (u32, u32) {
         let mut running = 0;
         let mut last = None;
-        // Whatever is being placed or runs has at least one run, and those are sorted by Task.
+        // Each Task that is being placed or runs has at least one run, and runs are sorted by Task.
         for uid in self.runs.keys().map(|id| &id.uid) {
             if last.replace(uid) != Some(uid) {
                 let stage = self.tasks.get(uid).map(|task| &task.stage);
@@ -262,6 +329,11 @@ impl Dispatcher {
     /// Whether it wants to be told that time passes.
     pub(crate) fn wants_ticks(&self) -> bool {
         !self.tasks.is_empty() || !self.runs.is_empty() || !self.unclaimed.is_empty() || self.lost_follower()
+    }
+
+    /// Whether it wants to be asked in a moment whether Tasks that have just come wait.
+    pub(crate) fn has_newcomers(&self) -> bool {
+        !self.newcomers.is_empty()
     }
 
     /// Whether nothing would be lost with it.
@@ -294,6 +366,7 @@ impl Dispatcher {
         for run in self.runs.values_mut() {
             if let Some(machine) = self.machines.get(&run.place) {
                 run.machine = machine.name.clone();
+                run.out_of_memory.clone_from(&machine.out_of_memory);
             }
         }
         self.follow();
@@ -301,29 +374,30 @@ impl Dispatcher {
             self.steer(&uid, now);
         }
         self.drive_all(now);
-        self.look_for_lost();
+        self.look_for_lost(now);
     }
 
     fn on_tick(&mut self, now: Timestamp) {
         self.follow();
         self.drive_all(now);
-        self.look_for_lost();
+        self.look_for_lost(now);
         self.drop_unclaimed(now);
-        let mut told = 0;
-        let limit = if self.started_since_tick > 0 {
-            TOLD_BUSY
-        } else {
-            TOLD_QUIET
-        };
-        self.started_since_tick = 0;
         for uid in self.uids() {
             self.retry_task(&uid, now);
-            if told < limit && (self.tell_wait(&uid, now) || self.tell_trouble(&uid, now)) {
-                told += 1;
+        }
+        self.told = 0;
+        self.tell_waits(None, now);
+        for uid in self.uids() {
+            if !self.has_told_enough() && self.tell_trouble(&uid, now) {
+                self.told += 1;
             }
         }
+        self.ended = [0, self.ended[0]];
         for run in self.run_ids(|run| matches!(run.stage, RunStage::Running) && !run.discard) {
             self.copy_log(&run, now);
+        }
+        for run in self.run_ids(|run| run.hold.is_some() && !run.discard) {
+            self.tell_hold(&run, now);
         }
     }
 

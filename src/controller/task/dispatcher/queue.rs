@@ -1,13 +1,13 @@
-//! Who is next: free places are given out in the order of the queue.
+//! Which Task is next: free places are given out in the order of the queue.
 
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use skyward_api::{condition::reason, task::Placement};
+use skyward_api::condition::reason;
 
 use super::{
     Dispatcher, FRESH, RESOLVING,
-    state::{Read, References, Run, Stage, TaskState},
+    state::{Read, References, Run, Stage, Stored, TaskState},
 };
 use crate::task::{
     message::Effect,
@@ -19,29 +19,19 @@ use crate::task::{
 impl Dispatcher {
     /// Gives out the free places in the order of the queue.
     pub(super) fn place_tasks(&mut self, now: Timestamp) {
-        if !self.synced || !self.viewed || self.queue.is_empty() {
+        if !self.served || !self.synced || !self.viewed || self.queue.is_empty() {
             return;
         }
         let Some(pool) = self.pool.clone() else { return };
         if pool.off.is_some() || pool.deleted_at.is_some() {
             return;
         }
-        let mut used: BTreeMap<Place, u32> = BTreeMap::new();
-        let occupies =
-            |(id, run): &(&RunId, &Run)| run.is_active() || (run.unstarted && self.is_recorded(id));
-        for (_, run) in self.runs.iter().filter(occupies) {
-            *used.entry(run.place).or_default() += 1;
-        }
-        for (run, unclaimed) in &self.unclaimed {
-            if unclaimed.finished.is_none() && !self.runs.contains_key(run) {
-                *used.entry(unclaimed.place).or_default() += 1;
-            }
-        }
+        let used = self.used();
         let rooms = self
             .machines
             .values()
             // One that is Ready and not connected (this controller has just started, say) counts
-            // for ranks and has no room: who is head must not depend on who connected first.
+            // for ranks and has no room: the head must not depend on which machine connected first.
             .filter(|machine| machine.ready)
             .map(|machine| {
                 let used = used.get(&machine.place).copied().unwrap_or_default();
@@ -58,6 +48,15 @@ impl Dispatcher {
                 }
             });
         let mut planner = Planner::new(rooms.collect(), pool.desired, pool.min, self.last);
+        // A later attempt that left something in the store may go on where nobody has asked yet.
+        let all_told = self
+            .machines
+            .values()
+            .filter(|machine| machine.ready)
+            .all(|machine| {
+                let told = self.replayed.get(&machine.place).copied();
+                told.is_some() && told == machine.connection
+            });
         let mut placed = Vec::new();
         for key in &self.queue {
             if planner.is_exhausted() {
@@ -83,25 +82,73 @@ impl Dispatcher {
             };
             match read_references(task, &pool, &mut self.resolving, &mut self.effects, now) {
                 Readiness::Ready => {}
-                // Else whoever needs nothing read would take every place before it.
+                // Else Tasks that need nothing read would take every place before it.
                 Readiness::Soon => {
                     planner.hold(placement);
                     continue;
                 }
                 Readiness::Blocked => continue,
             }
+            match task.stored {
+                Stored::Known(newest) if newest > task.counts.attempt && !all_told => {
+                    planner.hold(placement);
+                    continue;
+                }
+                Stored::Known(newest) => task.counts.attempt = task.counts.attempt.max(newest),
+                Stored::Asking => {
+                    planner.hold(placement);
+                    continue;
+                }
+                Stored::Unasked => {
+                    planner.hold(placement);
+                    if self.recalling < RESOLVING {
+                        self.recalling += 1;
+                        task.stored = Stored::Asking;
+                        let (uid, after) = (uid.clone(), task.counts.attempt);
+                        self.effects.push(Effect::RecallTask { uid, after });
+                    }
+                    continue;
+                }
+            }
             let Stage::Waiting(waiting) = &mut task.stage else {
                 continue;
             };
             match planner.place(placement) {
                 Ok(places) => placed.push((uid.clone(), places)),
-                Err(wait) => waiting.obstacle = Some(why_no_room(wait, placement, &pool)),
+                Err(wait) => waiting.obstacle = why_no_room(wait, &pool),
             }
         }
         self.last = planner.last();
         for (uid, places) in placed {
             self.begin_attempt(&uid, places, now);
         }
+    }
+
+    /// Places of each machine that are taken.
+    fn used(&self) -> BTreeMap<Place, u32> {
+        let mut used: BTreeMap<Place, u32> = BTreeMap::new();
+        let occupies =
+            |(id, run): &(&RunId, &Run)| run.is_active() || (run.unstarted && self.is_recorded(id));
+        for (_, run) in self.runs.iter().filter(occupies) {
+            *used.entry(run.place).or_default() += 1;
+        }
+        for (run, unclaimed) in &self.unclaimed {
+            if unclaimed.finished.is_none() && !self.runs.contains_key(run) {
+                *used.entry(unclaimed.place).or_default() += 1;
+            }
+        }
+        used
+    }
+
+    /// How many places are taken, of how many.
+    pub(super) fn places(&self) -> (u32, u32) {
+        let each = self.pool.as_ref().map_or(0, |pool| pool.concurrency);
+        let used = self.used();
+        let machines = self.machines.values().filter(|machine| machine.takes_runs());
+        machines.fold((0, 0), |(taken, places), machine| {
+            let here = used.get(&machine.place).copied().unwrap_or_default();
+            (taken + here.min(each), places + each)
+        })
     }
 }
 
@@ -113,7 +160,7 @@ enum Readiness {
     Blocked,
 }
 
-/// Whether what the Task needs from Secrets and ConfigMaps is at hand; else sees to it.
+/// Whether the Secrets and ConfigMaps that the Task needs are read; if not, has them read.
 fn read_references(
     task: &mut TaskState,
     pool: &PoolView,
@@ -157,22 +204,16 @@ fn read_references(
     }
 }
 
-fn why_no_room(wait: Wait, placement: Placement, pool: &PoolView) -> Why {
+/// What keeps a Task from its places other than that they are taken.
+fn why_no_room(wait: Wait, pool: &PoolView) -> Option<Why> {
     let name = &pool.name;
     match wait {
-        Wait::NoPlace => Why::new(
-            reason::WAITING_FOR_MACHINE,
-            match placement {
-                Placement::One => format!("every place of Pool \"{name}\" is taken"),
-                Placement::All => format!("waits for a free place on each machine of Pool \"{name}\""),
-                Placement::Rank(rank) => format!("waits for a free place on rank {rank} of Pool \"{name}\""),
-            },
-        ),
-        Wait::FewMachines { ready, wanted } => Why::new(
+        Wait::NoPlace => None,
+        Wait::FewMachines { ready, wanted } => Some(Why::new(
             reason::WAITING_FOR_MACHINE,
             format!("needs {wanted} machines of Pool \"{name}\" that take Tasks; {ready} do"),
-        ),
-        Wait::OutOfRange => Why::new(
+        )),
+        Wait::OutOfRange => Some(Why::new(
             reason::RANK_OUT_OF_RANGE,
             format!(
                 "Pool \"{name}\" wants {} machines, so its highest rank is {}; raise nodes.desired or create the \
@@ -180,6 +221,6 @@ fn why_no_room(wait: Wait, placement: Placement, pool: &PoolView) -> Why {
                 pool.desired,
                 pool.desired.saturating_sub(1)
             ),
-        ),
+        )),
     }
 }

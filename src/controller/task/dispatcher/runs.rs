@@ -1,4 +1,4 @@
-//! What agents bring: runs are started, stopped, found, collected, forgotten.
+//! Handles runs on agents: they are started, stopped, found, collected, forgotten.
 //!
 //! [`Dispatcher::drive`] looks at one run and asks for what it needs next; whatever
 //! happened before, calling it again is harmless.
@@ -6,9 +6,9 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use skyward_api::condition::reason;
 use skyward_remote::{
     AgentError,
+    budget::Charge,
     protocol::{Fact, Finished, RunState, fact, finished::Ending, run_state},
 };
 
@@ -20,12 +20,14 @@ use crate::task::{
     message::{Effect, StartError, StartOrder},
     model::{MachineView, Place, RunId, Uid},
     status::Why,
+    told::Told,
 };
 
 /// What [`Dispatcher::drive`] found to be needed.
 enum Need {
     Nothing,
     Remove,
+    Ask,
     Start(u64),
     Stop(u64),
     Collect,
@@ -40,6 +42,7 @@ impl Dispatcher {
 
     /// Asks for what this run needs next.
     pub(super) fn drive(&mut self, id: &RunId, now: Timestamp) {
+        let is_held = self.is_held();
         let Some(run) = self.runs.get_mut(id) else { return };
         let connection = self
             .machines
@@ -62,8 +65,14 @@ impl Dispatcher {
                     Need::Nothing
                 }
             }
-            (RunStage::Starting, Some(connection)) if !run.discard && run.start.is_none() && due => {
-                Need::Start(connection)
+            (RunStage::Starting, Some(connection))
+                if !run.discard && !run.recalling && run.start.is_none() && due =>
+            {
+                if run.unasked {
+                    Need::Ask
+                } else {
+                    Need::Start(connection)
+                }
             }
             (RunStage::Finished(finished), connection)
                 if !run.discard && !run.recalling && matches!(run.collect, Collect::Not) && due =>
@@ -79,8 +88,10 @@ impl Dispatcher {
             _ => Need::Nothing,
         };
         match need {
+            Need::Start(_) | Need::Stop(_) if is_held => {}
             Need::Nothing => {}
             Need::Remove => self.remove_run(id),
+            Need::Ask => self.ask_before_start(id),
             Need::Start(connection) => self.start(id, connection),
             Need::Stop(connection) => {
                 run.stop_sent = Some(connection);
@@ -99,7 +110,7 @@ impl Dispatcher {
                     });
                 }
             }
-            Need::Collect => self.collect(id),
+            Need::Collect => self.collect(id, now),
         }
     }
 
@@ -155,7 +166,7 @@ impl Dispatcher {
         &mut self,
         id: &RunId,
         connection: u64,
-        result: Result<Box<RunState>, StartError>,
+        result: Result<Box<Told<RunState>>, StartError>,
         now: Timestamp,
     ) {
         let Some(run) = self.runs.get_mut(id) else { return };
@@ -167,21 +178,28 @@ impl Dispatcher {
             Ok(state) => self.on_state(id, *state, now),
             // Another connection has taken over; its answer counts.
             Err(_) if !current => {}
-            Err(StartError::Agent(AgentError::Disconnected(_) | AgentError::Busy(_))) => {
+            // A fact that broke a limit does not count; its machine is given up.
+            Err(StartError::Agent(
+                AgentError::Disconnected(_) | AgentError::Busy(_) | AgentError::Protocol(_),
+            )) => {
                 run.not_before = Some(Self::again(now));
             }
-            Err(StartError::Agent(AgentError::StaleEpoch)) => self.abdicate(),
+            Err(StartError::Agent(AgentError::StaleEpoch)) => {
+                run.not_before = Some(Self::again(now));
+                let machine = run.machine.clone();
+                self.doubt_leadership(machine);
+            }
             Err(StartError::Agent(error @ (AgentError::NotFound | AgentError::Refused(_)))) => {
                 let message = match error {
                     AgentError::Refused(reason) => reason,
                     other => other.to_string(),
                 };
                 let finished = synthetic(Ending::StartFailed, message, now);
-                self.on_finished(id, Arc::new(finished), now);
+                self.on_finished(id, Arc::new(finished), None, now);
             }
             Err(StartError::NotNow(_)) => run.not_before = Some(now + LOOK_AGAIN),
-            Err(StartError::References(message)) => {
-                run.hold_up(Why::new(reason::REFERENCE_NOT_FOUND, message), now);
+            Err(StartError::References(error)) => {
+                run.hold_up(Why::new(error.reason, error.message), now);
                 run.not_before = Some(now + LOOK_AGAIN);
             }
             Err(StartError::TaskGone) => {
@@ -204,12 +222,19 @@ impl Dispatcher {
             && let Some(Stage::Running(attempt)) = self.tasks.get_mut(uid).map(|task| &mut task.stage)
         {
             attempt.task = None;
+            // A start that is needed once more reads the references anew.
+            if let Some(resolved) = attempt.resolved.take() {
+                attempt.masks = Some(Arc::new(resolved.to_be_masked()));
+            }
         }
     }
 
-    fn on_state(&mut self, id: &RunId, state: RunState, now: Timestamp) {
+    fn on_state(&mut self, id: &RunId, told: Told<RunState>, now: Timestamp) {
+        let Told { what: state, room } = told;
         match (state.phase(), state.finished) {
-            (run_state::Phase::Finished, Some(finished)) => self.on_finished(id, Arc::new(finished), now),
+            (run_state::Phase::Finished, Some(finished)) => {
+                self.on_finished(id, Arc::new(finished), room, now);
+            }
             (run_state::Phase::Starting | run_state::Phase::Running | run_state::Phase::Finished, _) => {
                 self.on_running(id, now);
             }
@@ -227,13 +252,18 @@ impl Dispatcher {
         }
     }
 
-    fn on_finished(&mut self, id: &RunId, finished: Arc<Finished>, now: Timestamp) {
+    fn on_finished(&mut self, id: &RunId, finished: Arc<Finished>, room: Option<Charge>, now: Timestamp) {
         let Some(run) = self.runs.get_mut(id) else { return };
         match run.stage {
             RunStage::Starting | RunStage::Running => {
                 run.stage = RunStage::Finished(finished);
+                run.room = room;
                 run.let_go_on();
                 run.not_before = None;
+                if run.discard {
+                    // That it has ended is all that is needed of it.
+                    run.let_go_of_output();
+                }
                 self.dirty = true;
             }
             // Told again, or too late.
@@ -247,7 +277,7 @@ impl Dispatcher {
         &mut self,
         id: &RunId,
         connection: u64,
-        result: Result<Box<RunState>, AgentError>,
+        result: Result<Box<Told<RunState>>, AgentError>,
         now: Timestamp,
     ) {
         let Some(run) = self.runs.get_mut(id) else { return };
@@ -260,20 +290,24 @@ impl Dispatcher {
                 } else {
                     run.unstarted = true;
                     let finished = synthetic(Ending::Stopped, "stopped before it started".to_owned(), now);
-                    self.on_finished(id, Arc::new(finished), now);
+                    self.on_finished(id, Arc::new(finished), None, now);
                 }
             }
-            Err(AgentError::StaleEpoch) => self.abdicate(),
-            Err(AgentError::Disconnected(_) | AgentError::Busy(_) | AgentError::Refused(_)) => {
+            Err(error) => {
                 if run.stop_sent == Some(connection) {
                     run.stop_sent = None;
                     run.not_before = Some(Self::again(now));
+                }
+                let machine = run.machine.clone();
+                if error == AgentError::StaleEpoch {
+                    self.doubt_leadership(machine);
                 }
             }
         }
     }
 
-    pub(super) fn on_fact(&mut self, place: Place, fact: Fact, now: Timestamp) {
+    pub(super) fn on_fact(&mut self, place: Place, told: Told<Fact>, now: Timestamp) {
+        let Told { what: fact, room } = told;
         let Some(id) = RunId::parse(&fact.run_id) else {
             return;
         };
@@ -284,7 +318,7 @@ impl Dispatcher {
         };
         if self.runs.get(&id).is_some_and(|run| run.place == place) {
             match finished {
-                Some(finished) => self.on_finished(&id, finished, now),
+                Some(finished) => self.on_finished(&id, finished, room, now),
                 None => self.on_running(&id, now),
             }
             return;
@@ -301,8 +335,17 @@ impl Dispatcher {
             place,
             since: now,
             finished: None,
+            room: None,
         });
-        known.place = place;
+        // The machine that tells last counts, until a record says which machine has the run.
+        if known.place != place {
+            known.place = place;
+            known.finished = None;
+        }
+        // The room of an end that is kept is not given back for less.
+        if finished.is_some() || known.finished.is_none() {
+            known.room = room;
+        }
         if finished.is_some() {
             known.finished = finished;
             // Its place is free.
@@ -327,13 +370,11 @@ impl Dispatcher {
         }
     }
 
-    /// A newer leader is at work: whatever this process still did would be wrong.
-    pub(super) fn abdicate(&mut self) {
-        if !self.halted {
-            self.halted = true;
-            self.effects.clear();
-            self.effects.push(Effect::Abdicate);
-        }
+    /// An agent refuses our epoch. That is the word of one machine: it takes no command now,
+    /// and its runs wait for it as they wait for one that is not connected. Whether this
+    /// process leads still, its Lease says.
+    pub(super) fn doubt_leadership(&mut self, machine: Arc<str>) {
+        self.effects.push(Effect::DoubtLeadership(machine));
     }
 }
 

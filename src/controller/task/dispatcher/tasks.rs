@@ -1,4 +1,4 @@
-//! What Tasks bring: they come, change and go.
+//! Handles changes of Tasks: they come, change and go.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use skyward_api::{Task, TaskPhase};
 
 use super::{
     AGAIN, Dispatcher,
-    state::{Attempt, Read, Run, RunStage, Stage, TaskState, Waiting, queue_key},
+    state::{Attempt, Read, Run, RunStage, Stage, Stored, TaskState, Waiting, queue_key},
 };
 use crate::task::{
     message::Effect,
@@ -67,13 +67,24 @@ impl Dispatcher {
             read: Read::Not,
             write_at: None,
             refused: 0,
+            invalid: 0,
+            aside: false,
             left: false,
+            // A Task that came while this process leads has no attempt that is not known here.
+            stored: if self.synced {
+                Stored::Known(0)
+            } else {
+                Stored::Unasked
+            },
         };
+        if self.synced && state.queues() {
+            self.newcomers.push_back(uid.clone());
+        }
         self.enqueue(&state);
         self.tasks.insert(uid.clone(), state);
         if running {
             self.live(&uid);
-            self.look_for_lost();
+            self.look_for_lost(now);
         }
         self.dirty = true;
     }
@@ -98,10 +109,12 @@ impl Dispatcher {
                 .map_or_else(|| Arc::from(""), |machine| machine.name.clone());
             let mut run = Run::new(*place, machine, RunStage::Starting);
             run.sent = true;
-            if let Some(unclaimed) = self.unclaimed.remove(&id)
-                && let Some(finished) = unclaimed.finished
-            {
+            run.unasked = true;
+            // Another machine than the one on record knows nothing of it, whatever it says.
+            let told = self.unclaimed.remove(&id).filter(|told| told.place == *place);
+            if let Some(finished) = told.as_ref().and_then(|told| told.finished.clone()) {
                 run.stage = RunStage::Finished(finished);
+                run.room = told.and_then(|told| told.room);
             }
             self.runs.insert(id, run);
         }
@@ -111,13 +124,14 @@ impl Dispatcher {
             started_at: entry.status.started_at.as_ref().map_or(now, |time| time.0),
             pool: None,
             resolved: None,
+            masks: None,
             task: None,
             stop: None,
         }
     }
 
     fn enqueue(&mut self, state: &TaskState) {
-        if matches!(state.stage, Stage::Waiting(_)) && !state.entry.suspend {
+        if state.queues() {
             self.queue.insert(queue_key(&state.entry));
         } else {
             self.queue.remove(&queue_key(&state.entry));
@@ -241,7 +255,7 @@ impl Dispatcher {
         self.dirty = true;
     }
 
-    /// The object says that it ended: by our write whose answer was lost, or by somebody else.
+    /// The object says that it ended: by our write whose answer was lost, or by another writer.
     fn on_found_finished(&mut self, uid: &Uid, entry: &Entry, now: Timestamp) {
         let ours = self.tasks.get(uid).is_some_and(|task| match &task.stage {
             Stage::Ending(status) => {
@@ -252,14 +266,14 @@ impl Dispatcher {
         if ours {
             self.end_is_recorded(uid, now);
         } else {
-            // Edited by hand, or another leader's: what runs is nobody's any more.
+            // Edited by hand, or by another leader: its runs belong to no Task any more.
             let ended_at = status::recorded_end(&entry.status);
             self.expire(uid, &entry.name, entry.ttl, ended_at.unwrap_or(now));
             self.remove_task(uid, now);
         }
     }
 
-    /// It is deleted: its runs are stopped, and what the store has of it goes with them.
+    /// It is deleted: its runs are stopped, and its logs and results are deleted with them.
     pub(super) fn task_is_gone(&mut self, uid: &Uid, now: Timestamp) {
         let started = self.tasks.get(uid).is_some_and(|task| task.counts.attempt > 0);
         self.remove_task(uid, now);
@@ -288,7 +302,7 @@ impl Dispatcher {
         let grace = task.entry.grace;
         for id in self.runs_of(uid) {
             if let Some(run) = self.runs.get_mut(&id) {
-                run.discard = true;
+                run.discard();
                 run.stop.get_or_insert((grace, "Deleted"));
             }
             self.drive(&id, now);

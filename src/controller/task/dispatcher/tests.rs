@@ -18,12 +18,15 @@ use skyward_remote::{
 
 use super::*;
 use crate::task::{
-    message::{CollectError, Collected, StartError, StartOrder, WriteError},
+    message::{CollectError, Collected, Remembered, StartError, StartOrder, WriteError},
     model::Entry,
 };
 
 mod agents;
 mod chaos;
 mod faults;
+mod holds;
+mod restored;
 mod stories;
+mod waits;
 mod world;

@@ -1,23 +1,25 @@
 //! Why a Task waits, is stopped or does not come to its end, and when that is worth a write.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use jiff::Timestamp;
 use skyward_api::{
     TaskPhase,
     condition::{self, reason},
+    task::Placement,
 };
 use skyward_remote::protocol::finished::Ending;
 
 use super::{
-    Dispatcher, LOOK_AGAIN, SKEW, WORTH_TELLING,
+    Dispatcher, LOOK_AGAIN, RECOUNT, SKEW, TROUBLE, WORTH_TELLING,
+    standing::{self, Standing},
     state::{Read, References, Run, RunStage, Stage, StopWhy, TaskState, Waiting},
 };
 use crate::{
     events,
     pool::plan::after,
     task::{
-        message::{Effect, Resolved},
+        message::{Effect, Resolved, Unresolved},
         model::{Entry, MachineView, Uid},
         status::{self, Why},
     },
@@ -25,7 +27,7 @@ use crate::{
 
 impl Waiting {
     pub(super) fn new(entry: &Entry, again: Option<Why>, now: Timestamp) -> Self {
-        // What is on record already need not be told again.
+        // A reason that is on record already need not be told again.
         let told = condition::find(&entry.status.conditions, condition::SCHEDULED)
             .filter(|scheduled| scheduled.status == "False" && entry.phase() != TaskPhase::Running)
             .and_then(|scheduled| {
@@ -34,6 +36,7 @@ impl Waiting {
                     reason,
                     detail: detail_of(&scheduled.message),
                     message: scheduled.message.clone(),
+                    before: standing::before_in(&scheduled.message),
                 })
             });
         Self {
@@ -43,27 +46,38 @@ impl Waiting {
             obstacle: None,
             not_before: None,
             told,
+            count_at: now + RECOUNT,
         }
     }
 }
 
-const KNOWN_WAITS: [&str; 9] = [
+const KNOWN_WAITS: [&str; 11] = [
+    reason::NAMESPACE_NOT_SERVED,
     reason::WAITING_FOR_MACHINE,
     reason::POOL_NOT_FOUND,
     reason::POOL_NOT_READY,
     reason::POOL_OFF,
     reason::RANK_OUT_OF_RANGE,
     reason::REFERENCE_NOT_FOUND,
+    reason::REFERENCE_TOO_LARGE,
     reason::RETRYING,
     reason::SUSPENDED,
     reason::INVALID_SPEC,
 ];
 
-const KNOWN_TROUBLES: [&str; 3] = [
+const KNOWN_TROUBLES: [&str; 6] = [
     reason::RESULT_STORE_FULL,
+    reason::STORE_QUOTA_EXCEEDED,
     reason::RESULT_STORE_UNAVAILABLE,
+    reason::OUTPUT_NOT_READ,
     reason::REFERENCE_NOT_FOUND,
+    reason::REFERENCE_TOO_LARGE,
 ];
+
+/// Whether the count that was told, if there was one, says little of the one that is true.
+fn is_outdated(told: Option<u32>, now: Option<u32>) -> bool {
+    now.is_some_and(|now| told.is_none_or(|told| standing::has_changed_much(told, now)))
+}
 
 /// A message that repeats another reason names it in brackets at its end.
 fn detail_of(message: &str) -> String {
@@ -77,7 +91,12 @@ fn detail_of(message: &str) -> String {
 }
 
 impl Dispatcher {
-    pub(super) fn on_resolved(&mut self, uid: &Uid, result: Result<Arc<Resolved>, String>, now: Timestamp) {
+    pub(super) fn on_resolved(
+        &mut self,
+        uid: &Uid,
+        result: Result<Arc<Resolved>, Unresolved>,
+        now: Timestamp,
+    ) {
         self.resolving = self.resolving.saturating_sub(1);
         self.dirty = true;
         let Some(task) = self.tasks.get_mut(uid) else {
@@ -91,9 +110,9 @@ impl Dispatcher {
                 waiting.references = References::Read(resolved, now);
                 waiting.obstacle = None;
             }
-            Err(message) => {
+            Err(error) => {
                 waiting.references = References::Missing(now + LOOK_AGAIN);
-                waiting.obstacle = Some(Why::new(reason::REFERENCE_NOT_FOUND, message));
+                waiting.obstacle = Some(Why::new(error.reason, error.message));
             }
         }
     }
@@ -160,7 +179,7 @@ impl Dispatcher {
                 .is_some_and(|machine| machine.ending)
     }
 
-    /// What was put off until now.
+    /// Does the work that was put off until now.
     pub(super) fn retry_task(&mut self, uid: &Uid, now: Timestamp) {
         let Some(task) = self.tasks.get_mut(uid) else {
             return;
@@ -190,12 +209,21 @@ impl Dispatcher {
     }
 
     /// Why it waits, as far as is known now.
-    fn why_waiting(&self, task: &TaskState, waiting: &Waiting) -> Why {
+    fn why_waiting(&self, task: &TaskState, waiting: &Waiting, standing: Option<Standing>) -> Why {
         let name = &task.entry.pool;
         if task.entry.suspend {
             return Why::new(
                 reason::SUSPENDED,
                 "spec.suspend is true; set it to false to let the Task run",
+            );
+        }
+        if !self.served {
+            return Why::new(
+                reason::NAMESPACE_NOT_SERVED,
+                format!(
+                    "namespace \"{}\" is not served: the operator was installed for other namespaces; ask a platform engineer to add it to the chart's value namespaces",
+                    self.key.namespace
+                ),
             );
         }
         let Some(pool) = self.pool.as_deref() else {
@@ -230,6 +258,7 @@ impl Dispatcher {
                     reason: reason::POOL_NOT_READY,
                     detail: reason.clone(),
                     message: format!("no machine of Pool \"{name}\" takes Tasks: {message} ({reason})"),
+                    before: None,
                 },
                 None => Why::new(
                     reason::WAITING_FOR_MACHINE,
@@ -241,20 +270,91 @@ impl Dispatcher {
             .machines
             .values()
             .find(|machine| machine.ready && !machine.takes_runs());
-        waiting.again.clone().unwrap_or_else(|| {
-            let message = match away {
-                Some(machine) => format!(
-                    "machine \"{}\" of Pool \"{name}\" is being connected to",
-                    machine.name
-                ),
-                None => format!("every place of Pool \"{name}\" is taken"),
+        if let Some(machine) = away.filter(|_| waiting.again.is_none()) {
+            let name = format!("machine \"{}\" of Pool \"{name}\"", machine.name);
+            return Why::new(
+                reason::WAITING_FOR_MACHINE,
+                format!("{name} is being connected to"),
+            );
+        }
+        let places = match standing {
+            Some(standing) => standing.of(name).to_string(),
+            None => format!("every place of Pool \"{name}\" is taken"),
+        };
+        let again = waiting.again.clone();
+        let needs = match (&again, task.entry.placement) {
+            (Some(again), _) => format!("{}; ", again.message),
+            (None, Some(Placement::All)) => "needs a free place on each machine: ".to_owned(),
+            (None, Some(Placement::Rank(rank))) => format!("needs a free place on rank {rank}: "),
+            (None, Some(Placement::One) | None) => String::new(),
+        };
+        Why {
+            message: format!("{needs}{places}"),
+            before: standing.map(|standing| standing.before),
+            ..again.unwrap_or_else(|| Why::new(reason::WAITING_FOR_MACHINE, ""))
+        }
+    }
+
+    /// Tasks that ended lately in a second.
+    fn ended(&self) -> usize {
+        self.ended.into_iter().max().unwrap_or_default()
+    }
+
+    /// Whether no more waits may be told before the next tick.
+    pub(super) fn has_told_enough(&self) -> bool {
+        self.told >= standing::most_told(self.ended())
+    }
+
+    /// Tells those who came a moment ago and wait.
+    pub(super) fn tell_newcomers(&mut self, now: Timestamp) {
+        let mut due = BTreeSet::new();
+        while let Some(uid) = self.newcomers.front() {
+            // All wait equally long, so the first of them is due first.
+            let is_early = self
+                .tasks
+                .get(uid)
+                .is_some_and(|task| matches!(&task.stage, Stage::Waiting(waiting) if waiting.tell_at > now));
+            if is_early {
+                break;
+            }
+            due.extend(self.newcomers.pop_front());
+        }
+        if !due.is_empty() {
+            self.tell_waits(Some(&due), now);
+        }
+    }
+
+    /// Tells why they wait those for whom that is worth a write: of these or all.
+    pub(super) fn tell_waits(&mut self, among: Option<&BTreeSet<Uid>>, now: Timestamp) {
+        // What starts now does not wait.
+        self.place_if_dirty(now);
+        let is_meant = |uid: &Uid| among.is_none_or(|among| among.contains(uid));
+        let (taken, places) = self.places();
+        let ended = self.ended();
+        let queued = self.queue.iter().enumerate().filter_map(|(before, key)| {
+            let tells = is_meant(&key.3) && !standing::starts_soon(before, ended);
+            let standing = Standing {
+                taken,
+                places,
+                before: u32::try_from(before).unwrap_or(u32::MAX),
             };
-            Why::new(reason::WAITING_FOR_MACHINE, message)
-        })
+            tells.then(|| (key.3.clone(), Some(standing)))
+        });
+        let others = self.tasks.iter().filter_map(|(uid, task)| {
+            let waits = matches!(task.stage, Stage::Waiting(_)) && !task.queues();
+            (waits && is_meant(uid)).then(|| (uid.clone(), None))
+        });
+        let waits: Vec<(Uid, Option<Standing>)> = others.chain(queued).collect();
+        for (uid, standing) in waits {
+            if self.has_told_enough() {
+                break;
+            }
+            self.told += usize::from(self.tell_wait(&uid, standing, now));
+        }
     }
 
     /// Writes why it waits, if that is worth a write; whether it was.
-    pub(super) fn tell_wait(&mut self, uid: &Uid, now: Timestamp) -> bool {
+    pub(super) fn tell_wait(&mut self, uid: &Uid, standing: Option<Standing>, now: Timestamp) -> bool {
         let Some(task) = self.tasks.get(uid) else {
             return false;
         };
@@ -273,13 +373,18 @@ impl Dispatcher {
         if hold {
             return false;
         }
-        let why = self.why_waiting(task, waiting);
-        if waiting.told.as_ref().is_some_and(|told| told.is_like(&why)) && !stopped {
+        let why = self.why_waiting(task, waiting, standing);
+        let is_told = waiting.told.as_ref().is_some_and(|told| {
+            told.is_like(&why) && (waiting.count_at > now || !is_outdated(told.before, why.before))
+        });
+        // One that was set aside tries whether the API server takes a status now.
+        if is_told && !stopped && !task.aside {
             return false;
         }
         let status = status::waiting(&task.entry, task.counts, &why, now);
         if let Some(Stage::Waiting(waiting)) = self.tasks.get_mut(uid).map(|task| &mut task.stage) {
             waiting.told = Some(why);
+            waiting.count_at = now + RECOUNT;
         }
         self.write(uid, status);
         true
@@ -300,10 +405,12 @@ impl Dispatcher {
         }
         let worst = self
             .attempt_runs(uid, attempt.number)
-            .filter_map(|(_, run)| run.trouble.as_ref())
-            .filter(|trouble| trouble.since + WORTH_TELLING <= now)
-            .min_by_key(|trouble| trouble.since);
-        let why = worst.map(|trouble| trouble.why.clone());
+            .filter_map(|(_, run)| Some((run.trouble.as_ref()?, run.hold.is_some())))
+            .filter(|(trouble, _)| trouble.since + TROUBLE <= now)
+            .min_by_key(|(trouble, _)| trouble.since);
+        // A hold has Events of its own.
+        let is_held = worst.is_some_and(|(_, held)| held);
+        let why = worst.map(|(trouble, _)| trouble.why.clone());
         let known = task.entry.status.reason.as_str();
         // A new leader does not know yet, and what has just begun may last.
         let goes_on = || {
@@ -319,7 +426,7 @@ impl Dispatcher {
             return false;
         }
         let status = status::running(&task.entry, why.as_ref(), now);
-        if let Some(why) = why {
+        if let Some(why) = why.filter(|_| !is_held) {
             let event = events::EventSpec::warning(events::reason::RUN_HELD_UP, "Collect", why.message);
             self.effects.push(Effect::Publish {
                 uid: uid.clone(),

@@ -3,10 +3,13 @@
 use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
-use skyward_api::{Task, TaskPhase, TaskStatus, condition};
+use skyward_api::{
+    Task, TaskPhase, TaskStatus,
+    condition::{self, cut},
+};
 
 use super::{
-    AGAIN, Dispatcher,
+    AGAIN, Dispatcher, LASTING, SAID_EACH,
     state::{Read, Stage, queue_key},
 };
 use crate::{
@@ -18,6 +21,9 @@ use crate::{
         status::{self, Why},
     },
 };
+
+/// Bytes of what the API server says that an Event repeats.
+const MOST_SAID: usize = 500;
 
 impl Dispatcher {
     pub(super) fn write(&mut self, uid: &Uid, status: TaskStatus) {
@@ -58,7 +64,7 @@ impl Dispatcher {
                 match &task.stage {
                     Stage::Placing(_) => self.placement_is_recorded(uid, entry, object, now),
                     Stage::Ending(_) if entry.phase().is_finished() => self.end_is_recorded(uid, now),
-                    // It was about what held a run up; meanwhile that passed.
+                    // The write was about a run that was held up; meanwhile that passed.
                     Stage::Ending(_) => {
                         self.refresh(entry, now);
                         self.write_end(uid, now);
@@ -68,10 +74,21 @@ impl Dispatcher {
             }
             Err(WriteError::Gone) => self.task_is_gone(uid, now),
             Err(error @ (WriteError::Conflict | WriteError::Unknown(_))) => {
-                // What cannot be written now cannot be a moment later. Whether it was written
-                // is looked up at once, and what is decided anew after a conflict is written.
-                if matches!(error, WriteError::Unknown(_)) {
+                // A status that cannot be written now cannot be written a moment later either:
+                // after an unknown outcome the next write waits. The object is read again at once,
+                // and a status that is decided anew after a conflict is written at once.
+                if let WriteError::Unknown(message) = &error {
                     task.put_off(now);
+                    let lasts = task.refused.checked_sub(LASTING);
+                    if lasts.is_some_and(|more| more % SAID_EACH == 0) {
+                        self.say_refused(uid, message);
+                    }
+                }
+                let Some(task) = self.tasks.get_mut(uid) else {
+                    return;
+                };
+                if task.aside {
+                    self.queue.remove(&queue_key(&task.entry));
                 }
                 if let Stage::Waiting(waiting) = &mut task.stage {
                     waiting.told = None;
@@ -80,8 +97,12 @@ impl Dispatcher {
                 self.reread(uid);
             }
             Err(WriteError::Invalid(message)) => {
-                tracing::error!(task = %task.entry.name, %message, "the API server refuses a status of ours");
-                task.write_at = Some(now + AGAIN * 30);
+                task.set_aside(now);
+                self.queue.remove(&queue_key(&task.entry));
+                self.say_refused(uid, &message);
+                let Some(task) = self.tasks.get_mut(uid) else {
+                    return;
+                };
                 match &mut task.stage {
                     Stage::Placing(_) => self.abandon_placement(uid, now),
                     Stage::Ending(status) => {
@@ -97,6 +118,26 @@ impl Dispatcher {
             }
         }
         self.steer(uid, now);
+    }
+
+    /// What becomes of a Task cannot be put on record: there is no status to say that in.
+    fn say_refused(&mut self, uid: &Uid, message: &str) {
+        let Some(task) = self.tasks.get(uid) else { return };
+        let (namespace, task) = (&self.key.namespace, task.entry.name.clone());
+        tracing::error!(%namespace, %task, %message, "the API server does not take a status of ours");
+        let note = format!(
+            "the API server does not take the status of this Task, so it neither starts nor ends: {}. That is tried again by itself, and no other Task waits for it. If a policy or webhook of this cluster refuses it, that has to admit the operator; else delete the Task and create it with other values",
+            cut(message, MOST_SAID)
+        );
+        let mut event = events::EventSpec::warning(events::reason::STATUS_REFUSED, "Record", note);
+        if let Some(pool) = &self.pool {
+            event = event.merged_into(pool.reference.clone());
+        }
+        self.effects.push(Effect::Publish {
+            uid: uid.clone(),
+            name: task,
+            event: Box::new(event),
+        });
     }
 
     /// The end of a Task is decided; it is written until it is on record.
@@ -138,6 +179,7 @@ impl Dispatcher {
             return;
         };
         let phase = status.phase.unwrap_or_default();
+        self.ended[0] += 1;
         self.effects.push(Effect::Entered(phase));
         let what = condition::find(
             &status.conditions,

@@ -90,7 +90,7 @@ fn what_is_due_much_later_takes_no_memory() {
 #[tokio::test]
 async fn what_an_ended_task_says_now_counts_and_not_what_it_said_when_it_ended() {
     let folder = tempfile::tempdir().unwrap();
-    let store = Store::local(folder.path()).unwrap();
+    let store = Store::local(folder.path()).unwrap().unmeasured();
     let metrics = Metrics::default();
     let mut begun_anew = ended(100, Some(60));
     begun_anew["status"]["phase"] = json!("Pending");

@@ -72,10 +72,10 @@ fn the_worst_broadcast_stays_below_the_limit() {
         let collected = failed(text);
         let ranks: Vec<Rank<'_>> = (0..500)
             .map(|slot| Rank {
-                place: Place {
+                place: Some(Place {
                     slot: 4_000_000_000 + slot,
                     attempt: 4_000_000_000,
-                },
+                }),
                 machine: "m",
                 collected: (slot % 2 == 0).then_some(&collected),
             })
@@ -100,7 +100,7 @@ fn failed_results_are_shown_before_others() {
     let bad = failed("x");
     let ranks: Vec<Rank<'_>> = (0..12)
         .map(|slot| Rank {
-            place: place(slot),
+            place: Some(place(slot)),
             machine: "m",
             collected: Some(if slot == 11 { &bad } else { &good }),
         })
@@ -138,7 +138,7 @@ fn a_task_ends_with_its_last_rank_also_where_its_status_does_not_show_that_one()
     let (quick, slow) = (succeeded_at(110), succeeded_at(3700));
     let ranks: Vec<Rank<'_>> = (0..12)
         .map(|slot| Rank {
-            place: place(slot),
+            place: Some(place(slot)),
             machine: "m",
             collected: Some(if slot == 11 { &slow } else { &quick }),
         })
@@ -150,6 +150,26 @@ fn a_task_ends_with_its_last_rank_also_where_its_status_does_not_show_that_one()
 }
 
 #[test]
+fn a_task_is_finished_at_either_end() {
+    for (collected, reason) in [
+        (succeeded_at(1), reason::SUCCEEDED),
+        (failed("x"), reason::NON_ZERO_EXIT),
+    ] {
+        let rank = Rank {
+            place: Some(place(0)),
+            machine: "m",
+            collected: Some(&collected),
+        };
+        let status = ended(&entry(), COUNTS, &[rank], Some(time(0)), None, time(1));
+        let finished = condition::find(&status.conditions, condition::FINISHED).unwrap();
+        assert_eq!(
+            (finished.status.as_str(), finished.reason.as_str()),
+            ("True", reason)
+        );
+    }
+}
+
+#[test]
 fn a_machine_whose_clock_is_wrong_neither_shortens_nor_lengthens_a_ttl() {
     for (said, finished, what) in [
         (150, 150, "it ended, and was collected a while later"),
@@ -158,7 +178,7 @@ fn a_machine_whose_clock_is_wrong_neither_shortens_nor_lengthens_a_ttl() {
     ] {
         let collected = succeeded_at(said);
         let rank = Rank {
-            place: place(0),
+            place: Some(place(0)),
             machine: "m",
             collected: Some(&collected),
         };

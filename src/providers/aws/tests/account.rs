@@ -4,7 +4,7 @@ use std::{
     process::Command,
 };
 
-use skyward_core::{Credentials, Endpoints, Secret};
+use skyward_core::{Credentials, Endpoints, Fence, Secret};
 
 use super::*;
 
@@ -15,6 +15,7 @@ fn account(keys: &[&str]) -> Account<Settings> {
         settings: Settings::default(),
         credentials: Credentials::new(keys.iter().map(|key| ((*key).to_owned(), Secret::new("canary")))),
         endpoints: Endpoints::default(),
+        fence: Fence::always_open(),
     }
 }
 
@@ -29,7 +30,7 @@ fn half_a_key_is_refused_and_the_other_half_is_named() {
         ),
     ] {
         let error = connect(account(has)).err().expect("half a key is none");
-        assert_eq!(error.kind, ErrorKind::Credentials);
+        assert_eq!(error.kind, ErrorKind::CredentialsMissing);
         assert!(
             error.message.contains(lacks) && !error.message.contains("canary"),
             "{error}"

@@ -81,7 +81,7 @@ fn who_has_no_credentials_is_told_where_they_come_from() {
         None,
     ));
     let error = provider_error("create", Effect::Creates, &missing);
-    assert_eq!(error.kind, ErrorKind::Credentials);
+    assert_eq!(error.kind, ErrorKind::CredentialsMissing);
     assert!(
         error.message.contains("credentialsSecretRef") && error.message.contains("IRSA"),
         "{error}"

@@ -106,6 +106,7 @@ impl Live {
             cluster: "live-test".into(),
             node_image: self.node_image.clone(),
             pod_network: PodNetwork::Direct,
+            namespaces: Vec::new(),
         };
         connect(
             &Cluster::new(self.client.clone(), options),
@@ -175,6 +176,7 @@ fn reference(order: &Order, id: Option<String>) -> MachineRef {
         id,
         mark: order.mark.clone(),
         region: String::new(),
+        started: false,
     }
 }
 
@@ -207,6 +209,7 @@ async fn run(live: &Live, settings: ContainerSettings, name: &str) -> ProviderMa
     let scope = Scope {
         cluster: "live-test".into(),
         pool_uid: Some("p-uid".into()),
+        namespace: None,
         regions: Vec::new(),
     };
     assert!(

@@ -12,6 +12,7 @@ pub(crate) fn settings(spec: ContainerSettings) -> Settings {
         cluster: "c1".into(),
         node_image: "node:1".into(),
         pod_network: PodNetwork::Direct,
+        namespaces: Vec::new(),
     };
     config::resolve(&spec, &options).unwrap()
 }

@@ -47,7 +47,7 @@ fn an_order_on_demand_and_a_bid() {
 
 #[test]
 fn a_machine_of_an_overlay_network_says_so_in_its_label_and_stands_in_its_cluster() {
-    let name = overlay(&order(), 9);
+    let name = overlay(&order().mark, 9);
     assert_eq!(
         marks::pool_of(&order().mark.cluster, &name).as_deref(),
         Some(order().mark.pool_uid.as_str())

@@ -35,7 +35,7 @@ fn each_type_is_offered_at_each_location_the_preferred_one_first() {
     assert!(all("NOWHERE")[0].id.ends_with("-fin-01"));
 }
 
-/// Whoever chooses takes the first by name where prices are equal.
+/// The choice takes the first by name where prices are equal.
 #[test]
 fn the_preferred_location_comes_first_by_name_as_well() {
     for preferred in ["FIN-01", "ICE-01"] {

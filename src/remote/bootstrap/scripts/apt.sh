@@ -3,7 +3,7 @@
 set -u
 have apt-get && have dpkg-query || die 'apt packages are asked for, but this machine is neither Debian nor Ubuntu. Use an image that has them, or take them out of image.apt'
 
-# Prints those that are not installed (in the version asked for, if one is).
+# Prints the packages that are not installed (in the version asked for, if one is).
 missing() {
   for skyward_package in $skyward_packages; do
     skyward_name=${skyward_package%%=*}
@@ -21,14 +21,18 @@ if [ -n "$skyward_wanted" ]; then
   DEBIAN_FRONTEND=noninteractive
   NEEDRESTART_MODE=a
   export DEBIAN_FRONTEND NEEDRESTART_MODE
+  # sudo may drop our environment, and what stands in an argument everybody on the machine may
+  # read: the addresses of proxies, which may hold passwords, go over standard input.
   apt() {
-    # env: sudo may drop our environment.
-    as_root env DEBIAN_FRONTEND=noninteractive NEEDRESTART_MODE=a LC_ALL=C \
-      ${http_proxy:+http_proxy="$http_proxy"} ${https_proxy:+https_proxy="$https_proxy"} \
-      ${no_proxy:+no_proxy="$no_proxy"} \
+    printf '%s\n' "${http_proxy:-}" "${https_proxy:-}" "${no_proxy:-}" | as_root sh -c '
+      read -r http_proxy; read -r https_proxy; read -r no_proxy
+      [ -z "$http_proxy" ] || export http_proxy
+      [ -z "$https_proxy" ] || export https_proxy
+      [ -z "$no_proxy" ] || export no_proxy
+      exec "$@" </dev/null' sh env DEBIAN_FRONTEND=noninteractive NEEDRESTART_MODE=a LC_ALL=C \
       apt-get -y -q -o "DPkg::Lock::Timeout=$skyward_lock_wait" -o Acquire::Retries=3 \
       -o Dpkg::Options::=--force-confdef -o Dpkg::Options::=--force-confold \
-      ${SSL_CERT_FILE:+-o "Acquire::https::CaInfo=$SSL_CERT_FILE"} "$@" </dev/null
+      ${SSL_CERT_FILE:+-o "Acquire::https::CaInfo=$SSL_CERT_FILE"} "$@"
   }
   # The lists have a lock of their own, for which apt-get does not wait: a machine that
   # has just booted often updates them by itself.

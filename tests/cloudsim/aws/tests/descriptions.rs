@@ -111,7 +111,7 @@ fn volumes_interfaces_and_spot_requests_have_tags_of_their_own() {
     let launched = hand.run("g5.xlarge", &more).fine();
     let id = launched.text("instanceId").expect("an id").to_owned();
     let volume = launched.text("volumeId").expect("a volume").to_owned();
-    // Whoever has launched need not wait until lists show it.
+    // A client that has launched need not wait until lists show it.
     for resource in [&id, &volume] {
         let tag = [
             ("ResourceId.1", resource.as_str()),

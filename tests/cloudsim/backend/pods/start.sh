@@ -18,7 +18,7 @@ init=$SIM_INIT gpus=$SIM_GPUS forward=$SIM_FORWARD imds_proxy=$SIM_IMDS_PROXY
 unset SIM_MODE SIM_USER SIM_KEYS SIM_SCRIPT SIM_PORT SIM_INIT SIM_GPUS SIM_FORWARD SIM_IMDS_PROXY
 
 child=
-# TERM is the power button: whoever halts the machine sends it.
+# TERM is the power button: the simulator sends it to halt the machine.
 trap 'trap "" TERM INT; [ -z "$child" ] || kill "$child" 2>/dev/null; exit 0' TERM INT
 mkdir -p /run/sshd /var/lib/cloudsim
 chmod 755 /run/sshd

@@ -59,13 +59,13 @@ fn is_serverless(field: &Field) -> bool {
             .any(is_serverless)
 }
 
-/// What is told to who asks for that.
+/// The answer to a client that asks for that.
 pub(super) fn left_out() -> Answer {
     let error = json!({"message": LEFT_OUT, "extensions": {"code": "NOT_IMPLEMENTED"}});
     Answer::json(501, &json!({"errors": [error]}))
 }
 
-/// Whether a request asks for the catalogue alone. Those who make lists of prices ask without a key.
+/// Whether a request asks for the catalogue alone. Makers of price lists ask without a key.
 pub(super) fn is_public(request: &Request) -> bool {
     const CATALOGUE: [&str; 4] = ["countryCodes", "cpuFlavors", "dataCenters", "gpuTypes"];
     parse(request).is_ok_and(|query| {

@@ -90,7 +90,7 @@ impl Runpod {
         own.map(|(id, template)| shown(id, template)).collect()
     }
 
-    /// `podTemplates`: those of RunPod, those that others share, or both.
+    /// `podTemplates`: templates of RunPod, templates that others share, or both.
     pub(super) fn shared_templates(&self, input: &Value) -> Value {
         let official = input.get("isRunpod").and_then(Value::as_bool);
         let shared = self.templates.iter().filter(|(_, template)| template.public);

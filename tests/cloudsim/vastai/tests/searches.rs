@@ -40,7 +40,7 @@ fn the_service_itself_leaves_out_what_is_not_verified() {
     };
     assert!(!machines(json!({"limit": 500})).contains(&105));
     assert!(machines(json!({"limit": 500, "verified": {"eq": false}})).contains(&105));
-    // Those of other marketplaces are there unless the client says otherwise.
+    // Offers of other marketplaces are there unless the client says otherwise.
     assert!(machines(json!({"limit": 500})).contains(&117));
     assert!(!machines(json!({"limit": 500, "external": {"eq": false}})).contains(&117));
     hand.judged_clean();

@@ -18,12 +18,20 @@ pub(super) struct Machine {
     pub(super) ready: bool,
     pub(super) deleting: bool,
     pub(super) ending: bool,
+    pub(super) out_of_memory: Option<Arc<str>>,
+    /// It answers to every command that our epoch is too old.
+    pub(super) refuses_epoch: bool,
 }
 
 impl World {
     fn machine_named(&mut self, name: &str) -> Option<(Place, &mut Machine)> {
         let place = Place::parse(name.strip_prefix("p-")?)?;
         Some((place, self.machines.get_mut(&place)?))
+    }
+
+    fn refuses_epoch(&mut self, name: &str) -> bool {
+        self.machine_named(name)
+            .is_some_and(|(_, machine)| machine.refuses_epoch)
     }
 
     /// Carries an effect out. `before` and `after`: the connection breaks then.
@@ -38,7 +46,7 @@ impl World {
         match effect {
             Effect::Resolve { uid, .. } => {
                 let result = if self.missing_references {
-                    Err("Secret \"s\" is missing".to_owned())
+                    Err("Secret \"s\" is missing".into())
                 } else {
                     Ok(Arc::default())
                 };
@@ -107,6 +115,8 @@ impl World {
                 } = *order;
                 let result = if before {
                     Err(lost())
+                } else if self.refuses_epoch(&machine) {
+                    Err(AgentError::StaleEpoch)
                 } else {
                     self.start(&machine, &run, connection)
                 };
@@ -114,7 +124,9 @@ impl World {
                 self.answers.push_back(Event::Started {
                     run,
                     connection,
-                    result: result.map(Box::new).map_err(StartError::Agent),
+                    result: result
+                        .map(|state| Box::new(state.into()))
+                        .map_err(StartError::Agent),
                 });
             }
             Effect::Stop {
@@ -125,6 +137,8 @@ impl World {
             } => {
                 let result = if before {
                     Err(lost())
+                } else if self.refuses_epoch(&machine) {
+                    Err(AgentError::StaleEpoch)
                 } else {
                     match self.machine_named(&machine) {
                         Some((_, machine)) if machine.connection == Some(connection) => {
@@ -143,7 +157,7 @@ impl World {
                 self.answers.push_back(Event::Stopped {
                     run,
                     connection,
-                    result: result.map(Box::new),
+                    result: result.map(|state| Box::new(state.into())),
                 });
             }
             Effect::Collect(order) => {
@@ -159,8 +173,28 @@ impl World {
                             .is_none_or(|place| !self.machines.contains_key(&place)),
                     "{run} is given up although its machine is there"
                 );
-                let result = if let Some(problem) = &self.store_problem {
+                let is_full = matches!(
+                    self.store_problem,
+                    Some(CollectError::Full(_) | CollectError::Quota(_))
+                );
+                if is_full && !order.give_up {
+                    let since = if self.writes_no_since {
+                        self.now
+                    } else {
+                        *self.waits_since.entry(run.clone()).or_insert(self.now)
+                    };
+                    self.answers.push_back(Event::Held(run.clone(), since));
+                }
+                let is_withheld = self.withholds && reachable && !complete;
+                let result = if (is_full && order.give_up) || (is_withheld && order.unreadable) {
+                    self.gave_up.push(run.clone());
+                    let mut given_up = collected(&order.finished);
+                    given_up.reason = reason::RESULT_NOT_STORED;
+                    Ok(Box::new(given_up))
+                } else if let Some(problem) = &self.store_problem {
                     Err(problem.clone())
+                } else if is_withheld {
+                    Err(CollectError::Machine("its machine sends nothing".to_owned()))
                 } else if (reachable && !before) || complete || order.gone {
                     let collected = Box::new(collected(&order.finished));
                     if order.keep {
@@ -184,9 +218,33 @@ impl World {
                 };
                 self.answers.push_back(Event::Recalled(run, result));
             }
+            Effect::RecallTask { uid, after } => {
+                let newest = self
+                    .outcomes
+                    .keys()
+                    .filter(|run| run.uid == uid && run.attempt > after);
+                let newest = newest.max_by_key(|run| run.attempt).cloned();
+                let outcome = newest.as_ref().and_then(|run| {
+                    let collected = self.outcomes[run].clone();
+                    let goes_on = [reason::STOPPED, reason::INTERRUPTED].contains(&collected.reason);
+                    (!goes_on && run.rank == 0).then_some((run.attempt, collected))
+                });
+                let remembered = Remembered {
+                    newest: newest.map_or(0, |run| run.attempt),
+                    outcome,
+                };
+                let result = match &self.store_problem {
+                    Some(problem) => Err(problem.clone()),
+                    None if before => Err(CollectError::Store("test".to_owned())),
+                    None => Ok(remembered),
+                };
+                self.answers.push_back(Event::TaskRecalled(uid, result));
+            }
             Effect::CopyLog { run, .. } => self.answers.push_back(Event::LogCopied(run)),
             Effect::Forget { machine, runs } => {
+                let refuses = self.refuses_epoch(&machine);
                 let result = match self.machine_named(&machine) {
+                    _ if refuses => Err(AgentError::StaleEpoch),
                     Some((_, machine)) if machine.connection.is_some() && !before => {
                         for id in &runs {
                             if let Some(run) = machine.runs.remove(id) {
@@ -211,7 +269,7 @@ impl World {
             }
             Effect::DeleteStored(uid) => self.deleted_stored.push(uid),
             Effect::Publish { event, .. } => self.published.push(event.reason),
-            Effect::Abdicate => panic!("nobody else leads"),
+            Effect::DoubtLeadership(machine) => self.doubted.push(machine),
             Effect::Expire { .. } | Effect::Live(..) | Effect::Entered(_) | Effect::RunEnded(_) => {}
         }
     }
@@ -222,6 +280,12 @@ impl World {
         };
         if task.metadata.resource_version.as_deref() != Some(version) {
             return Err(WriteError::Conflict);
+        }
+        if self
+            .invalid
+            .contains(task.metadata.name.as_deref().unwrap_or_default())
+        {
+            return Err(WriteError::Invalid("invalid data, got null".into()));
         }
         let old = task
             .status
@@ -282,11 +346,14 @@ pub(super) fn fact_of(place: Place, id: &RunId, finished: Option<Finished>) -> E
     let fact = finished.map_or_else(|| fact::Fact::Started(Default::default()), fact::Fact::Finished);
     Event::Fact(
         place,
-        Box::new(Fact {
-            seq: 0,
-            run_id: id.to_string(),
-            fact: Some(fact),
-        }),
+        Box::new(
+            Fact {
+                seq: 0,
+                run_id: id.to_string(),
+                fact: Some(fact),
+            }
+            .into(),
+        ),
     )
 }
 
@@ -309,6 +376,7 @@ fn collected(finished: &Finished) -> Collected {
         Ending::Exited if finished.exit_code == 0 => reason::SUCCEEDED,
         Ending::Exited => reason::NON_ZERO_EXIT,
         Ending::StartFailed => reason::START_FAILED,
+        Ending::OutOfMemory => reason::OUT_OF_MEMORY,
         _ => reason::STOPPED,
     };
     Collected {

@@ -1,8 +1,8 @@
 //! Stories of what is lost, full or late: one each, without chance.
 
-use super::{world::World, *};
+use super::{agents::fact_of, world::World, *};
 
-fn run_of(world: &World, uid: &Uid, rank: u32) -> (Place, RunId) {
+pub(super) fn run_of(world: &World, uid: &Uid, rank: u32) -> (Place, RunId) {
     let active = world.active();
     let found = active.iter().find(|(_, run)| run.uid == *uid && run.rank == rank);
     found
@@ -10,7 +10,7 @@ fn run_of(world: &World, uid: &Uid, rank: u32) -> (Place, RunId) {
         .unwrap_or_else(|| panic!("rank {rank} of {uid} does not run: {active:?}"))
 }
 
-fn running(world: &World, uid: &Uid) -> (String, String) {
+pub(super) fn running(world: &World, uid: &Uid) -> (String, String) {
     let status = world.status(uid);
     let condition = condition::find(&status.conditions, condition::RUNNING).unwrap();
     (status.reason.clone(), condition.message.clone())
@@ -366,6 +366,33 @@ fn a_placement_that_is_refused_for_now_is_not_tried_again_at_once() {
 }
 
 #[test]
+fn a_placement_that_is_refused_for_long_is_said_and_no_wait_until_it_can_be_written() {
+    let mut world = World::new(1, 1);
+    world.quiet();
+    let uid = world.create("t", json!("one"));
+    unwritten(&mut world, true);
+    let said = |world: &World| {
+        world
+            .published
+            .iter()
+            .filter(|it| **it == "StatusRefused")
+            .count()
+    };
+    for second in 0..60 {
+        if second < 10 {
+            assert_eq!(said(&world), 0, "a moment is nothing to speak of");
+        }
+        world.now += Duration::from_secs(1);
+        world.tell(Event::Tick);
+        unwritten(&mut world, true);
+    }
+    assert_eq!(said(&world), 1);
+    assert_eq!(world.dispatcher.load().unwrap().queued, 0);
+    world.pass(31);
+    assert_eq!(world.status(&uid).phase, Some(TaskPhase::Running));
+}
+
+#[test]
 fn an_end_that_is_refused_for_long_is_tried_less_and_less_often_and_not_lost() {
     let mut world = World::new(1, 1);
     world.quiet();
@@ -416,4 +443,77 @@ fn a_task_that_was_changed_meanwhile_is_placed_again_at_once() {
     world.edit(&uid, |task| task.spec.priority = Some(1));
     world.quiet();
     assert_eq!(world.active().len(), 1, "time stands still");
+}
+
+#[test]
+fn an_agent_that_says_stale_epoch_to_everything_keeps_no_other_machine_from_its_work() {
+    let mut world = World::new(1, 2);
+    world.quiet();
+    let uids: Vec<Uid> = (0..2)
+        .map(|number| world.create(&format!("t{number}"), json!("one")))
+        .collect();
+    world.quiet();
+    let (liar, stuck) = run_of(&world, &uids[0], 0);
+    // It lies from now on: to the Stop of what it runs, to Forget, to each Start.
+    world.machines.get_mut(&liar).unwrap().refuses_epoch = true;
+    world.delete(&uids[0]);
+    world.quiet();
+    let mut ended = 0;
+    for minute in 0..5 {
+        let uid = world.create(&format!("more{minute}"), json!("one"));
+        world.quiet();
+        for (place, run) in world.active() {
+            if place != liar {
+                world.finish(place, &run, 0);
+                ended += 1;
+            }
+        }
+        world.pass(60);
+        assert!(world.status(&uid).attempt <= 1);
+    }
+    assert!(ended >= 5, "{ended} Tasks ended beside it");
+    assert!(world.doubted.iter().all(|name| **name == *format!("p-{liar}")));
+    assert!(!world.doubted.is_empty());
+    assert!(
+        world.active().contains(&(liar, stuck)),
+        "what runs there goes on, and nothing of it is forgotten"
+    );
+    world.machines.get_mut(&liar).unwrap().refuses_epoch = false;
+    world.calm();
+    assert!(world.dispatcher.is_empty());
+    assert_eq!(world.status(&uids[1]).phase, Some(TaskPhase::Succeeded));
+}
+
+#[test]
+fn another_machine_cannot_tell_a_new_leader_how_a_run_ended() {
+    let mut world = World::new(1, 2);
+    world.quiet();
+    let uid = world.create("t", json!("one"));
+    world.quiet();
+    let (place, run) = run_of(&world, &uid, 0);
+    let other = *world.machines.keys().find(|other| **other != place).unwrap();
+    let lie = Finished {
+        ending: Ending::Exited.into(),
+        exit_code: 7,
+        ..Finished::default()
+    };
+    // Its machine tells before a new leader knows the Task, and after the honest one did.
+    for told_before in [None, Some(place)] {
+        world.restart();
+        let tasks = std::mem::take(&mut world.watch);
+        if let Some(place) = told_before {
+            world.tell(fact_of(place, &run, None));
+        }
+        world.tell(fact_of(other, &run, Some(lie.clone())));
+        world.watch = tasks;
+        world.quiet();
+        assert_eq!(world.status(&uid).phase, Some(TaskPhase::Running));
+        // Nor once it is known.
+        world.tell(fact_of(other, &run, Some(lie.clone())));
+        world.pass(30);
+        assert_eq!(world.status(&uid).phase, Some(TaskPhase::Running));
+    }
+    world.finish(place, &run, 0);
+    world.quiet();
+    assert_eq!(world.status(&uid).phase, Some(TaskPhase::Succeeded));
 }

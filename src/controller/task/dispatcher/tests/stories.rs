@@ -319,6 +319,28 @@ fn a_task_suspended_from_the_start_says_so_at_once_and_never_runs() {
 }
 
 #[test]
+fn a_task_of_a_namespace_that_is_not_served_says_so_and_what_runs_goes_on() {
+    let mut world = World::new(2, 1);
+    world.quiet();
+    let runs = world.create("runs", json!("one"));
+    world.quiet();
+    let served = std::mem::replace(&mut world.dispatcher, Dispatcher::new(Key::new("n", "p")));
+    world.dispatcher = served.serving(false);
+    let waits = world.create("waits", json!("one"));
+    world.pass(30);
+    let status = world.status(&waits);
+    assert_eq!(
+        (status.phase, status.reason.as_str()),
+        (Some(TaskPhase::Pending), "NamespaceNotServed")
+    );
+    let (place, run) = only_run(&world);
+    world.finish(place, &run, 0);
+    world.pass(5);
+    assert_eq!(world.status(&runs).phase, Some(TaskPhase::Succeeded));
+    assert!(world.active().is_empty());
+}
+
+#[test]
 fn a_deleted_pool_stops_its_runs_and_fails_every_task_it_had() {
     let mut world = World::new(1, 1);
     world.quiet();
@@ -376,15 +398,17 @@ fn a_pool_turned_off_puts_its_tasks_back_without_counting() {
 }
 
 #[test]
-fn a_wait_is_told_after_five_seconds_and_once() {
+fn a_wait_is_told_within_a_second_and_once() {
     let mut world = World::new(1, 1);
     world.pool = None;
     world.machines.clear();
     world.show_views();
     world.quiet();
     let uid = world.create("t", json!("one"));
-    world.pass(4);
+    world.moments(1);
     assert_eq!(world.writes.get(&uid), None);
+    world.moments(2);
+    assert_eq!(world.writes[&uid], 1, "no tick was needed");
     world.pass(20);
     assert_eq!(world.writes[&uid], 1);
     assert_eq!(world.status(&uid).reason, "PoolNotFound");
@@ -537,4 +561,50 @@ fn a_new_leader_gives_a_machine_nothing_before_its_agent_has_told_what_it_runs()
     world.finish(place, &run, 0);
     world.quiet();
     assert!(matches!(&world.active()[..], [(_, next)] if next.uid != gone));
+}
+
+#[test]
+fn a_machine_that_was_killed_for_want_of_memory_is_a_failure_of_what_ran_there() {
+    let mut world = World::new(1, 1);
+    world.quiet();
+    let spec = json!({ "pool": "p", "command": ["true"], "retries": { "onInterruption": 3 } });
+    let uid = world.create_with("t", spec);
+    world.quiet();
+    let (place, _) = only_run(&world);
+    world.starve(place);
+    world.quiet();
+    let status = world.status(&uid);
+    assert_eq!(
+        (status.phase, status.reason.as_str(), status.interruptions),
+        (Some(TaskPhase::Failed), "OutOfMemory", 0)
+    );
+    let failed = condition::find(&status.conditions, condition::FAILED).unwrap();
+    assert!(failed.message.contains("memoryGB"), "{}", failed.message);
+    assert!(!world.published.contains(&"TaskRetried"));
+    // Its machine goes, and nothing is left to be asked of it.
+    world.lose_machine(place);
+    world.pass(6);
+    assert!(world.dispatcher.is_empty());
+}
+
+#[test]
+fn what_ended_before_its_machine_was_killed_for_want_of_memory_is_what_counts() {
+    let mut world = World::new(1, 1);
+    world.quiet();
+    let uid = world.create("t", json!("one"));
+    world.quiet();
+    let (place, run) = only_run(&world);
+    // An earlier leader stored it; this one was not told.
+    let result = skyward_api::task::RunResult {
+        reason: "Succeeded".into(),
+        ..Default::default()
+    };
+    let collected = Collected {
+        reason: "Succeeded",
+        result,
+    };
+    world.outcomes.insert(run, Box::new(collected));
+    world.starve(place);
+    world.quiet();
+    assert_eq!(world.status(&uid).phase, Some(TaskPhase::Succeeded));
 }

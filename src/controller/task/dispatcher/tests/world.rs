@@ -26,11 +26,23 @@ pub(super) struct World {
     pub(super) writes: BTreeMap<Uid, u32>,
     pub(super) deleted_stored: Vec<Uid>,
     pub(super) published: Vec<&'static str>,
+    /// Machines whose agents made it doubt that this process leads.
+    pub(super) doubted: Vec<Arc<str>>,
     /// What the result store has of ends.
     pub(super) outcomes: BTreeMap<RunId, Box<Collected>>,
     /// Why the result store takes and gives nothing now.
     pub(super) store_problem: Option<CollectError>,
+    /// Since when runs wait for room in the store, as the store knows it.
+    pub(super) waits_since: BTreeMap<RunId, Timestamp>,
+    /// Since when runs wait cannot be written down.
+    pub(super) writes_no_since: bool,
+    /// Machines do not give what their runs left.
+    pub(super) withholds: bool,
+    /// Runs whose value was given up.
+    pub(super) gave_up: Vec<RunId>,
     pub(super) missing_references: bool,
+    /// Names of Tasks whose statuses the API server will never take.
+    pub(super) invalid: BTreeSet<String>,
     /// Tell the history, to look into one.
     pub(super) told: bool,
 }
@@ -50,6 +62,7 @@ pub(super) fn view(concurrency: u32, desired: u32) -> PoolView {
         not_ready: None,
         env: Vec::new(),
         env_from: Vec::new(),
+        log_limit: 256 << 20,
         user: None,
         reference: Default::default(),
     }
@@ -73,9 +86,15 @@ impl World {
             writes: BTreeMap::new(),
             deleted_stored: Vec::new(),
             published: Vec::new(),
+            doubted: Vec::new(),
             outcomes: BTreeMap::new(),
             store_problem: None,
+            waits_since: BTreeMap::new(),
+            writes_no_since: false,
+            withholds: false,
+            gave_up: Vec::new(),
             missing_references: false,
+            invalid: BTreeSet::new(),
             told: std::env::var_os("SKYWARD_TASK_HISTORY").is_some(),
         };
         for slot in 0..desired {
@@ -100,6 +119,8 @@ impl World {
             ready: true,
             deleting: false,
             ending: false,
+            out_of_memory: None,
+            refuses_epoch: false,
         };
         self.machines.insert(place, machine);
         place
@@ -116,6 +137,8 @@ impl World {
             address: format!("10.0.0.{}", place.slot),
             public_address: None,
             accelerator: None,
+            out_of_memory: machine.out_of_memory.clone(),
+            hourly_price: "2.5".into(),
             connection: machine.connection,
         });
         Event::Views {
@@ -222,7 +245,7 @@ impl World {
         let mut counted = (0, 0);
         for task in self.dispatcher.tasks.values() {
             match &task.stage {
-                Stage::Waiting(_) => counted.0 += u32::from(!task.entry.suspend),
+                Stage::Waiting(_) => counted.0 += u32::from(task.queues()),
                 Stage::Placing(_) | Stage::Running(_) => counted.1 += 1,
                 Stage::Ending(_) => {}
             }
@@ -325,11 +348,31 @@ impl World {
         }
     }
 
+    /// A quarter of a second each, in which what came is looked at.
+    pub(super) fn moments(&mut self, moments: u64) {
+        for _ in 0..moments {
+            self.now += Duration::from_millis(250);
+            if self.dispatcher.has_newcomers() {
+                self.tell(Event::Newcomers);
+            }
+            self.quiet();
+        }
+    }
+
     pub(super) fn lose_machine(&mut self, place: Place) {
         self.machines.remove(&place);
         self.answers
             .retain(|event| !matches!(event, Event::Fact(at, _) if *at == place));
         self.show_views();
+    }
+
+    /// The kernel kills all of it.
+    pub(super) fn starve(&mut self, place: Place) {
+        if let Some(machine) = self.machines.get_mut(&place) {
+            machine.out_of_memory = Some("give the Pool more memoryGB".into());
+            machine.ready = false;
+        }
+        self.flap(place, false);
     }
 
     /// It is given up, and does not wait for its runs.

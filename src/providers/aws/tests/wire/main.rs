@@ -20,8 +20,8 @@ use std::{
 };
 
 use skyward_core::{
-    Account, Credentials, Deletion, Endpoints, MachineRef, Mark, Order, PoolScope, Provider, Scope, Secret,
-    order::PoolShape,
+    Account, Credentials, Deletion, Endpoints, Fence, MachineRef, Mark, Order, PoolScope, Provider, Scope,
+    Secret, order::PoolShape,
 };
 use skyward_provider_aws::{Settings, connect};
 
@@ -52,6 +52,7 @@ fn provider_at(server: SocketAddr, prices: Option<String>, settings: serde_json:
                 .into_iter()
                 .chain([("aws".to_owned(), everywhere)]),
         ),
+        fence: Fence::always_open(),
     })
     .unwrap()
 }
@@ -86,6 +87,7 @@ fn reference(order: &Order, id: Option<String>) -> MachineRef {
         id,
         mark: order.mark.clone(),
         region: order.region.clone(),
+        started: false,
     }
 }
 
@@ -93,6 +95,7 @@ fn scope(pool: Option<&str>) -> Scope {
     Scope {
         cluster: CLUSTER.to_owned(),
         pool_uid: pool.map(|pool| format!("uid-of-{pool}")),
+        namespace: None,
         regions: vec![REGION.to_owned()],
     }
 }

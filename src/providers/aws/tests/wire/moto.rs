@@ -65,7 +65,7 @@ fn start() -> Option<Server> {
         });
         return None;
     };
-    // Below those that the kernel gives to connections: it takes seconds until it is bound.
+    // Below the ports that the kernel gives to connections: it takes seconds until it is bound.
     let free = |port: &u16| std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok();
     let begin = 18_000 + u16::try_from(std::process::id() % 1000).unwrap();
     let port = (begin..19_900).find(free).expect("a free port");

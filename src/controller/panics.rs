@@ -1,0 +1,241 @@
+//! A panic ends one object's turn, not the process.
+//!
+//! One process serves every tenant, and a mistake of ours in the work on one object must not
+//! end the work on all others, again after each restart. Each turn of a reconciler, each
+//! account's sweep and each dispatcher is caught by itself ([`Panics::turn`]); what remembered
+//! something of the object forgets it, and the object is taken up anew from what is recorded,
+//! after a pause. An object whose turns go on panicking is left alone for an hour. What goes on
+//! for ever by itself, such as a watch, begins anew ([`Panics::keep`]).
+//!
+//! Nothing here repairs: a lock is taken whether it is poisoned or not, since what is behind
+//! our locks is whole at every instant, and what is in memory only is a hint.
+
+use std::{
+    any::Any,
+    collections::HashMap,
+    panic::AssertUnwindSafe,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use futures::FutureExt as _;
+use k8s_openapi::api::core::v1::ObjectReference;
+use skyward_api::condition::cut;
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    events::{EventSpec, Events, reason},
+    metrics::Metrics,
+};
+
+#[cfg(test)]
+mod tests;
+
+/// For how long a panic counts, and an object is left alone that had too many.
+const HOUR: Duration = Duration::from_hours(1);
+/// So many panics within an hour are too many.
+const TOO_MANY: usize = 3;
+/// The pause after the first panic of an object, and after the second.
+const PAUSES: [Duration; 2] = [Duration::from_secs(10), Duration::from_mins(1)];
+/// The first pause of what goes on for ever; it doubles up to the longest.
+const FIRST: Duration = Duration::from_secs(1);
+const LONGEST: Duration = Duration::from_mins(1);
+/// Most characters of what a panic says that are logged.
+const SAID: usize = 500;
+
+/// What a panic said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Panicked(String);
+
+/// Runs something to its end; a panic in it is an error.
+pub(crate) async fn caught<T>(work: impl Future<Output = T>) -> Result<T, Panicked> {
+    AssertUnwindSafe(work)
+        .catch_unwind()
+        .await
+        .map_err(|payload| Panicked(said(&*payload)))
+}
+
+fn said(payload: &(dyn Any + Send)) -> String {
+    let text = payload
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+    cut(text.unwrap_or("no words"), SAID)
+}
+
+/// Why there is nothing to show for a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Broken {
+    /// The object's next turn is in so long.
+    pub(crate) rest: Duration,
+    /// The turn panicked, so that everything remembered of the object must be forgotten; else
+    /// the object has been left alone.
+    pub(crate) panicked: bool,
+}
+
+/// Whose panics are counted together: one controller's, of one object.
+type Subject = (&'static str, String);
+
+/// Panics of the last hour.
+pub struct Panics {
+    counted: Mutex<HashMap<Subject, Vec<Instant>>>,
+    metrics: Arc<Metrics>,
+    events: Events,
+    shutdown: CancellationToken,
+}
+
+impl Panics {
+    /// None yet.
+    pub fn new(metrics: Arc<Metrics>, events: Events, shutdown: CancellationToken) -> Self {
+        Self {
+            counted: Mutex::default(),
+            metrics,
+            events,
+            shutdown,
+        }
+    }
+
+    /// One turn of an object, unless the object is left alone.
+    pub(crate) async fn turn<T>(
+        &self,
+        controller: &'static str,
+        object: &ObjectReference,
+        turn: impl Future<Output = T>,
+    ) -> Result<T, Broken> {
+        let rest = self.rest(controller, object);
+        if !rest.is_zero() {
+            let panicked = false;
+            return Err(Broken { rest, panicked });
+        }
+        match caught(turn).await {
+            Ok(done) => Ok(done),
+            Err(panicked) => Err(self.met(controller, object, &panicked)),
+        }
+    }
+
+    /// How long an object is left alone yet.
+    pub(crate) fn rest(&self, controller: &'static str, object: &ObjectReference) -> Duration {
+        let counted = self.counted();
+        let Some(panics) = counted.get(&subject(controller, object)) else {
+            return Duration::ZERO;
+        };
+        let until = panics.last().map(|last| *last + pause(panics.len()));
+        until.map_or(Duration::ZERO, |until| {
+            until.saturating_duration_since(Instant::now())
+        })
+    }
+
+    /// A turn panicked: counts it, and tells people.
+    pub(crate) fn met(
+        &self,
+        controller: &'static str,
+        object: &ObjectReference,
+        panicked: &Panicked,
+    ) -> Broken {
+        let times = self.count(subject(controller, object));
+        let rest = pause(times);
+        let (kind, name) = (object.kind.as_deref(), object.name.as_deref());
+        tracing::error!(
+            controller,
+            kind,
+            namespace = object.namespace,
+            name,
+            times,
+            pause_seconds = rest.as_secs(),
+            panic = panicked.0,
+            "the operator met an internal error and begins anew with this object; please report this"
+        );
+        self.metrics.panicked(controller);
+        let what = format!(
+            "An internal error of the operator ended its work on this {}",
+            kind.unwrap_or("object")
+        );
+        let note = if times >= TOO_MANY {
+            format!(
+                "{what}, {times} times within an hour: it is left alone for an hour, and what it rents is billed meanwhile. Please report what the operator's log says of this; deleting the object waits for the hour, a restart of the operator does not"
+            )
+        } else {
+            format!(
+                "{what}; it is taken up again in {} s. Please report what the operator's log says of this",
+                rest.as_secs()
+            )
+        };
+        self.events.publish(
+            object,
+            EventSpec::warning(reason::INTERNAL_ERROR, "Recover", note),
+        );
+        let panicked = true;
+        Broken { rest, panicked }
+    }
+
+    /// Keeps something going until it ends by itself: what panicked begins anew after a pause.
+    pub(crate) async fn keep<F: Future<Output = ()>>(
+        &self,
+        what: &'static str,
+        mut begin: impl FnMut() -> F,
+    ) {
+        while let Err(panicked) = caught(begin()).await {
+            self.before_anew(what, &panicked).await;
+            if self.shutdown.is_cancelled() {
+                return;
+            }
+        }
+    }
+
+    /// Something that goes on for ever panicked: tells people, and waits until it may begin anew.
+    pub(crate) async fn before_anew(&self, what: &'static str, panicked: &Panicked) {
+        let times = self.count((what, String::new()));
+        let doubled = u32::try_from(times.saturating_sub(1)).unwrap_or(u32::MAX).min(16);
+        let rest = FIRST.saturating_mul(1 << doubled).min(LONGEST);
+        tracing::error!(
+            what,
+            times,
+            pause_seconds = rest.as_secs(),
+            panic = panicked.0,
+            "a part of the operator met an internal error and begins anew; please report this"
+        );
+        self.metrics.panicked(what);
+        tokio::select! {
+            () = sleep(rest) => {}
+            () = self.shutdown.cancelled() => {}
+        }
+    }
+
+    /// One more; how many there were within an hour.
+    fn count(&self, subject: Subject) -> usize {
+        let now = Instant::now();
+        let mut counted = self.counted();
+        // An object that is left alone keeps its panics until the hour is over.
+        counted.retain(|_, panics| panics.last().is_some_and(|last| now.duration_since(*last) < HOUR));
+        let panics = counted.entry(subject).or_default();
+        panics.retain(|at| now.duration_since(*at) < HOUR);
+        panics.push(now);
+        panics.len()
+    }
+
+    fn counted(&self) -> MutexGuard<'_, HashMap<Subject, Vec<Instant>>> {
+        self.counted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How long an object is left alone after so many panics within an hour.
+fn pause(times: usize) -> Duration {
+    match times {
+        0 => Duration::ZERO,
+        times if times >= TOO_MANY => HOUR,
+        times => PAUSES[times - 1],
+    }
+}
+
+/// One of the same name that was made anew is another object.
+fn subject(controller: &'static str, object: &ObjectReference) -> Subject {
+    let name = object.uid.clone().unwrap_or_else(|| {
+        format!(
+            "{}/{}",
+            object.namespace.as_deref().unwrap_or_default(),
+            object.name.as_deref().unwrap_or_default()
+        )
+    });
+    (controller, name)
+}

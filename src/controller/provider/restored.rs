@@ -1,0 +1,105 @@
+//! What a Provider's controller does about a restored cluster: it judges the evidence, tells
+//! people, and has the decision carried out. [`crate::restore`] has the reasons.
+
+use std::{sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+use kube::{Resource, ResourceExt};
+use skyward_api::{Machine, Provider as ProviderObject, condition};
+use skyward_remote::{MachineKey, sessions::Stage};
+
+use super::Controller;
+use crate::{
+    context::Context,
+    events::{self, EventSpec},
+    restore::{HELLOS, act::carry_out, evidence::Evidence, verdict},
+    wake::Changed,
+};
+
+/// How long a hold waits for a person at least; also the time that a Pool without `orphanTimeout`
+/// counts for.
+const HOLD: Duration = Duration::from_hours(24);
+
+impl Controller {
+    /// Whether this Provider is held because a restored cluster has forgotten machines; also
+    /// returns the evidence that was judged.
+    pub(super) fn verdict(&self, provider: &ProviderObject) -> (verdict::Verdict, Option<Arc<Evidence>>) {
+        let (evidence, epoch) = self.context.holds.seen(&provider.name_any());
+        let pools = self.context.caches.pools.state();
+        let orphan = |pool: &Arc<skyward_api::Pool>| {
+            skyward_api::Duration::or(pool.spec.orphan_timeout.as_ref(), HOLD)
+        };
+        let seen = verdict::Seen::of(
+            provider,
+            (evidence.as_deref(), epoch),
+            self.has_heard(&provider.name_any()),
+            pools.iter().map(orphan).max().unwrap_or(HOLD).max(HOLD),
+        );
+        (verdict::verdict(&seen, Timestamp::now()), evidence.clone())
+    }
+
+    /// Whether the agents of a Provider's recorded machines have told this leader their epochs. An
+    /// agent that does not answer is waited for, but not for ever.
+    fn has_heard(&self, provider: &str) -> bool {
+        let Context {
+            holds,
+            caches,
+            sessions,
+            ..
+        } = &self.context;
+        let has_told = |machine: &Arc<Machine>| {
+            let key = MachineKey::new(machine.namespace().unwrap_or_default(), machine.name_any());
+            let stage = sessions.state(&key).map(|state| state.stage);
+            matches!(stage, Some(Stage::Ready | Stage::EpochAhead | Stage::Failed(_)))
+        };
+        let had_agent = |machine: &Machine| {
+            let status = machine.status.as_ref();
+            machine.spec.provider == provider
+                && self.context.is_ours(&machine.spec)
+                && status.is_some_and(|status| status.ready_at.is_some() && status.gone_at.is_none())
+        };
+        holds.has_led_for(HELLOS) || caches.machines.state_filter(had_agent).iter().all(has_told)
+    }
+
+    /// Acts on a verdict that is on record: tells people, carries out the decision, and only then
+    /// frees the Provider.
+    pub(super) async fn restored(
+        &self,
+        provider: &ProviderObject,
+        verdict: &verdict::Verdict,
+        judged: Option<&Arc<Evidence>>,
+    ) {
+        let name = provider.name_any();
+        let old = provider.status.clone().unwrap_or_default();
+        let before = condition::find(&old.conditions, condition::RESTORE_DETECTED);
+        self.context
+            .metrics
+            .restore(&name, verdict.held, judged.map(AsRef::as_ref));
+        if let Some(draft) = &verdict.condition
+            && before.is_none_or(|before| before.reason != draft.reason)
+        {
+            let note = draft.message.clone();
+            let event = if draft.status == Some(false) {
+                EventSpec::normal(events::reason::RESTORE_DECIDED, "Decide", note)
+            } else {
+                EventSpec::warning(events::reason::RESTORE_DETECTED, "Hold", note)
+            };
+            self.context.events.publish(&provider.object_ref(&()), event);
+        }
+        let decision = verdict.decided.as_ref().or(old.after_restore.as_ref());
+        let done = match decision {
+            Some(decision) => carry_out(&self.context, decision).await,
+            None => true,
+        };
+        if !verdict.held && done {
+            if self.context.holds.release(&name, judged) {
+                self.context.feed.tell(&Changed::Provider(name));
+            }
+        } else if verdict.waits {
+            self.context.holds.again(name);
+        } else if !done {
+            self.context.holds.set(&name, true);
+            self.context.holds.again(name);
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! Proof of the epoch that a machine names: only a controller of this installation can have made
+//! it.
+//!
+//! The leader gives each agent, with its epoch, an HMAC-SHA-256 over the installation and that
+//! epoch; the agent keeps both and gives them back. A machine that lies can give back the proof of
+//! an older, lower epoch, but of no higher one. The key is a Secret of the operator's namespace,
+//! made once: a cluster restored from a backup has it, since it is as old as the installation.
+
+use std::time::Duration;
+
+use aws_lc_rs::hmac;
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use k8s_openapi::{ByteString, api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use kube::{Api, Client, api::PostParams};
+use skyward_api::labels;
+use tokio::time::timeout;
+
+/// Name of the Secret in the operator's namespace.
+pub const SECRET: &str = "skyward-epochs";
+/// The Secret's entry with the key.
+const KEY: &str = "key";
+/// Bytes of the key.
+const BYTES: usize = 32;
+/// Longest wait for the API server.
+const DEADLINE: Duration = Duration::from_secs(15);
+
+/// Makes and checks proofs of one installation.
+#[derive(Clone, Debug)]
+pub struct Seal {
+    key: hmac::Key,
+    installation: String,
+}
+
+impl Seal {
+    /// A seal with that key.
+    pub fn new(key: &[u8], installation: &str) -> Self {
+        Self {
+            key: hmac::Key::new(hmac::HMAC_SHA256, key),
+            installation: installation.to_owned(),
+        }
+    }
+
+    /// The proof of an epoch.
+    pub fn prove(&self, epoch: u64) -> String {
+        URL_SAFE_NO_PAD.encode(hmac::sign(&self.key, self.text(epoch).as_bytes()))
+    }
+
+    /// Whether that is the proof of this epoch.
+    pub fn proves(&self, epoch: u64, proof: &str) -> bool {
+        URL_SAFE_NO_PAD
+            .decode(proof)
+            .is_ok_and(|tag| hmac::verify(&self.key, self.text(epoch).as_bytes(), &tag).is_ok())
+    }
+
+    fn text(&self, epoch: u64) -> String {
+        format!("skyward epoch\n{}\n{epoch}", self.installation)
+    }
+}
+
+/// The seal of this installation: its key is read, or made where there is none.
+pub async fn read_or_make(client: &Client, namespace: &str, installation: &str) -> Result<Seal, kube::Error> {
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
+    if let Some(key) = read(&secrets).await? {
+        return Ok(Seal::new(&key, installation));
+    }
+    let key: [u8; BYTES] = rand::random();
+    let secret = Secret {
+        metadata: ObjectMeta {
+            name: Some(SECRET.to_owned()),
+            namespace: Some(namespace.to_owned()),
+            labels: Some([(labels::MANAGED_BY.to_owned(), labels::MANAGER.to_owned())].into()),
+            ..ObjectMeta::default()
+        },
+        immutable: Some(true),
+        type_: Some("Opaque".to_owned()),
+        data: Some([(KEY.to_owned(), ByteString(key.to_vec()))].into()),
+        ..Secret::default()
+    };
+    let params = PostParams {
+        field_manager: Some(labels::MANAGER.to_owned()),
+        ..PostParams::default()
+    };
+    match in_time(secrets.create(&params, &secret)).await {
+        Ok(_) => Ok(Seal::new(&key, installation)),
+        // The answer to an earlier try of ours was lost: the Secret that exists counts.
+        Err(kube::Error::Api(status)) if status.code == 409 => {
+            let key = read(&secrets).await?;
+            Ok(Seal::new(
+                key.as_deref().unwrap_or(&key_of_nobody()),
+                installation,
+            ))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// A random key, for a damaged Secret: no proof made with another key is valid for it, so no epoch
+/// can be proved, and marks alone count.
+fn key_of_nobody() -> [u8; BYTES] {
+    rand::random()
+}
+
+async fn read(secrets: &Api<Secret>) -> Result<Option<Vec<u8>>, kube::Error> {
+    let secret = in_time(secrets.get_opt(SECRET)).await?;
+    Ok(secret
+        .and_then(|secret| secret.data)
+        .and_then(|mut data| data.remove(KEY))
+        .map(|bytes| bytes.0)
+        .filter(|bytes| bytes.len() >= BYTES))
+}
+
+async fn in_time<T>(call: impl Future<Output = Result<T, kube::Error>>) -> Result<T, kube::Error> {
+    match timeout(DEADLINE, call).await {
+        Ok(answer) => answer,
+        Err(_) => Err(kube::Error::Service(
+            "the API server did not answer in time".into(),
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_without_the_key_proves_an_epoch_and_no_proof_is_of_another_one() {
+        let seal = Seal::new(&[7; BYTES], "here");
+        let proof = seal.prove(5);
+        assert!(seal.proves(5, &proof));
+        assert!(proof.len() <= 128, "agents keep no longer one");
+        for (epoch, given) in [
+            (6, proof.as_str()),
+            (5, ""),
+            (5, "AAAA"),
+            (5, "no base64!"),
+            (4, &proof),
+        ] {
+            assert!(!seal.proves(epoch, given), "{epoch} {given}");
+        }
+        assert!(!Seal::new(&[8; BYTES], "here").proves(5, &proof), "another key");
+        assert!(
+            !Seal::new(&[7; BYTES], "there").proves(5, &proof),
+            "another installation"
+        );
+    }
+}

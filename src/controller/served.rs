@@ -1,0 +1,58 @@
+//! Waits for our custom resources: an operator may be installed before them.
+
+use std::{fmt::Debug, time::Duration};
+
+use kube::{Api, Client, Resource, api::ListParams};
+use serde::de::DeserializeOwned;
+use skyward_api::{Machine, Offer, Pool, Provider, Task};
+use tokio::time::{sleep, timeout};
+
+use crate::{health::Health, runtime::Error};
+
+/// Waits until our custom resources are served; says so, once, when they are not.
+pub(crate) async fn wait_for_crds(client: &Client, health: &Health) -> Result<(), Error> {
+    served::<Pool>(client, health).await?;
+    served::<Machine>(client, health).await?;
+    served::<Provider>(client, health).await?;
+    served::<Offer>(client, health).await?;
+    served::<Task>(client, health).await
+}
+
+async fn served<K>(client: &Client, health: &Health) -> Result<(), Error>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
+{
+    let api: Api<K> = Api::all(client.clone());
+    let what = format!("{}.{}", K::plural(&()), K::group(&()));
+    let mut announced = false;
+    loop {
+        let one = ListParams::default().limit(1);
+        match timeout(Duration::from_secs(10), api.list_metadata(&one)).await {
+            Ok(Ok(_)) => return Ok(()),
+            Ok(Err(kube::Error::Api(status))) if status.code == 403 => {
+                return Err(Error::Forbidden {
+                    what,
+                    message: status.message.clone(),
+                });
+            }
+            Ok(Err(kube::Error::Api(status))) if status.code == 404 => {
+                if !announced {
+                    let missing = format!(
+                        "the custom resource {what} is not installed; waiting for it (kubectl apply -k config/crds, or the chart's crds/)"
+                    );
+                    tracing::warn!("{missing}");
+                    health.hindered(missing);
+                    announced = true;
+                }
+            }
+            Ok(Err(error)) => {
+                tracing::warn!(%error, resource = what, "the API server does not answer; trying again");
+            }
+            Err(_) => tracing::warn!(
+                resource = what,
+                "the API server did not answer in time; trying again"
+            ),
+        }
+        sleep(Duration::from_secs(1)).await;
+    }
+}

@@ -1,0 +1,151 @@
+//! Frees the room that deleted Tasks take in the result store, for a namespace whose runs wait
+//! for room.
+//!
+//! Ended Tasks are not watched, so logs and results of a deleted Task stay until the hourly sweep.
+//! A run that waits for room tells its users to delete Tasks: then the room must be there at its
+//! next try.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use kube::{Api, Client, api::ListParams};
+use skyward_api::Task;
+use skyward_store::Store;
+use tokio::time::{Instant, timeout};
+
+/// Tasks of one page of a list that has only their metadata. Annotations may have 256 KiB.
+const PAGE: u32 = 100;
+const DEADLINE: Duration = Duration::from_mins(1);
+/// How often a namespace is looked at, however many of its runs wait.
+const INTERVAL: Duration = Duration::from_secs(10);
+
+/// When each waiting namespace was last looked at.
+#[derive(Debug, Default)]
+pub(crate) struct Reclaim(Mutex<HashMap<String, Instant>>);
+
+impl Reclaim {
+    fn is_due(&self, namespace: &str, now: Instant) -> bool {
+        let mut looked = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        looked.retain(|_, at| now.duration_since(*at) < INTERVAL);
+        if looked.contains_key(namespace) {
+            return false;
+        }
+        looked.insert(namespace.to_owned(), now);
+        true
+    }
+
+    /// Deletes the logs and results of this namespace's Tasks that are gone; returns whether there
+    /// were any.
+    pub(crate) async fn of(&self, client: &Client, store: &Store, namespace: &str) -> bool {
+        if !self.is_due(namespace, Instant::now()) {
+            return false;
+        }
+        match reclaim(client, store, namespace).await {
+            Ok(deleted) => {
+                if deleted > 0 {
+                    tracing::info!(namespace, deleted, "logs and results of deleted Tasks made room");
+                }
+                deleted > 0
+            }
+            Err(error) => {
+                tracing::warn!(
+                    namespace,
+                    error,
+                    "logs and results of deleted Tasks stay in the store for now"
+                );
+                false
+            }
+        }
+    }
+}
+
+async fn reclaim(client: &Client, store: &Store, namespace: &str) -> Result<usize, String> {
+    // The store first: a Task is always older than its logs and results.
+    let stored = store.tasks_of(namespace);
+    let there = uids(&Api::namespaced(client.clone(), namespace)).await?;
+    let mut deleted = 0;
+    for uid in stored.iter().filter(|uid| !there.contains_key(*uid)) {
+        store.delete_task(uid).await.map_err(|error| error.to_string())?;
+        deleted += 1;
+    }
+    Ok(deleted)
+}
+
+/// All Tasks as they are now, by UID, with their namespaces.
+pub(crate) async fn uids(api: &Api<Task>) -> Result<HashMap<String, String>, String> {
+    let mut params = ListParams::default().limit(PAGE);
+    let mut there = HashMap::new();
+    loop {
+        let page = timeout(DEADLINE, api.list_metadata(&params))
+            .await
+            .map_err(|_| "the API server does not answer".to_owned())?
+            .map_err(|error| error.to_string())?;
+        let metadata = page.items.into_iter().map(|task| task.metadata);
+        there.extend(metadata.filter_map(|metadata| Some((metadata.uid?, metadata.namespace?))));
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => params.continue_token = Some(token),
+            None => return Ok(there),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use axum::http::{Request, Response};
+    use kube::client::Body;
+    use serde_json::json;
+    use tower::service_fn;
+
+    use super::*;
+
+    /// An API server with the Task `there`.
+    fn server() -> Client {
+        let service = service_fn(|request: Request<Body>| async move {
+            assert!(
+                request.uri().path().ends_with("/namespaces/team/tasks"),
+                "{}",
+                request.uri()
+            );
+            let list = json!({
+                "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadataList", "metadata": {},
+                "items": [{"metadata": {"name": "t", "namespace": "team", "uid": "there"}}],
+            });
+            Ok::<_, Infallible>(Response::new(Body::from(list.to_string().into_bytes())))
+        });
+        Client::new(service, "team")
+    }
+
+    #[tokio::test]
+    async fn what_deleted_tasks_left_makes_room_at_once_and_nothing_else_is_touched() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::local(folder.path()).unwrap().unmeasured();
+        for (uid, namespace) in [("there", "team"), ("gone", "team"), ("theirs", "other")] {
+            store.charge(uid, namespace);
+            store
+                .put_log_segment(uid, "run", 0, vec![b'x'; 100].into())
+                .await
+                .unwrap();
+        }
+        let (client, reclaim) = (server(), Reclaim::default());
+        assert!(reclaim.of(&client, &store, "team").await);
+        assert_eq!(store.task_uids().await.unwrap(), ["theirs", "there"]);
+        assert!(
+            !reclaim.of(&client, &store, "team").await,
+            "another run that waits asks again at once, and is not served"
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_namespace_is_looked_at_again_after_a_while() {
+        let reclaim = Reclaim::default();
+        let now = Instant::now();
+        assert!(reclaim.is_due("a", now) && reclaim.is_due("b", now));
+        assert!(!reclaim.is_due("a", now + Duration::from_secs(9)));
+        assert!(reclaim.is_due("a", now + INTERVAL));
+    }
+}

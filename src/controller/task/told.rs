@@ -1,0 +1,149 @@
+//! Facts that an agent tells, with the room that they take while a dispatcher holds them.
+//!
+//! A machine may tell of as many runs as it likes, and its dispatcher keeps each fact until a
+//! Task claims it, or until its output is stored. So each is charged to the machine, its
+//! namespace and the installation (`remote/budget.rs`) before the dispatcher gets it, and a
+//! stream of facts is not read on while there is no room.
+
+use skyward_remote::{
+    budget::{Account, Charge},
+    protocol::{Fact, Finished, RunState, fact},
+};
+
+/// Bytes that a dispatcher keeps beside a fact.
+const BESIDE: usize = 1024;
+
+/// A fact of an agent, with the room that it takes of its namespace's budget (`remote/budget.rs`).
+/// The room is given back when nobody needs the fact any more.
+#[derive(Debug)]
+pub(crate) struct Told<T> {
+    pub(crate) what: T,
+    pub(crate) room: Option<Charge>,
+}
+
+/// Told by ourselves, or too little to matter.
+impl<T> From<T> for Told<T> {
+    fn from(what: T) -> Self {
+        Self { what, room: None }
+    }
+}
+
+/// A fact with the room that it takes. Where there is none for a log and a result inside it, they
+/// are left to be fetched, and room for the rest is waited for. `None`: there is none for long; the
+/// stream is followed again later, from its beginning.
+pub(crate) async fn weighed(account: &Account, fact: Fact) -> Option<Told<Fact>> {
+    let mut told = answered(account, fact);
+    if told.room.is_none() {
+        told.room = Some(account.take(told.what.bytes()).await?);
+    }
+    Some(told)
+}
+
+/// An answer about a run that a dispatcher holds already, with the room that it takes. Where there
+/// is none, log and result are left to be fetched, and the little that is left waits for nothing:
+/// what waits for room may be given back only because of this answer.
+pub(crate) fn answered<T: Weight>(account: &Account, mut what: T) -> Told<T> {
+    let room = account.try_take(what.bytes());
+    if room.is_none() {
+        what.leave_output();
+    }
+    Told { what, room }
+}
+
+/// A value that takes room as long as a dispatcher holds it.
+pub(crate) trait Weight {
+    fn end(&self) -> Option<&Finished>;
+    fn end_mut(&mut self) -> Option<&mut Finished>;
+
+    /// Itself, and what a dispatcher keeps beside it.
+    fn bytes(&self) -> usize {
+        BESIDE
+            + self.end().map_or(0, |end| {
+                end.message.len() + end.log_tail.len() + end.log.len() + end.result.len()
+            })
+    }
+
+    /// Its log and its result stay where they are.
+    fn leave_output(&mut self) {
+        if let Some(end) = self.end_mut() {
+            (end.log, end.result) = (Vec::new(), Vec::new());
+        }
+    }
+}
+
+impl Weight for Fact {
+    fn end(&self) -> Option<&Finished> {
+        match &self.fact {
+            Some(fact::Fact::Finished(end)) => Some(end),
+            _ => None,
+        }
+    }
+    fn end_mut(&mut self) -> Option<&mut Finished> {
+        match &mut self.fact {
+            Some(fact::Fact::Finished(end)) => Some(end),
+            _ => None,
+        }
+    }
+}
+
+impl Weight for RunState {
+    fn end(&self) -> Option<&Finished> {
+        self.finished.as_ref()
+    }
+    fn end_mut(&mut self) -> Option<&mut Finished> {
+        self.finished.as_mut()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt as _;
+    use skyward_remote::budget::Budget;
+
+    use super::*;
+
+    fn end(output: usize) -> Fact {
+        Fact {
+            fact: Some(fact::Fact::Finished(Finished {
+                log: vec![0; output],
+                log_bytes: output as u64,
+                result: vec![0; output],
+                result_bytes: output as u64,
+                has_result: true,
+                ..Finished::default()
+            })),
+            ..Fact::default()
+        }
+    }
+
+    #[tokio::test]
+    async fn facts_of_one_machine_leave_their_output_there_once_they_fill_their_room_and_then_wait() {
+        let account = Budget::default().account("n");
+        let mut held = Vec::new();
+        let mut whole = 0;
+        // Nobody takes them: the stream of facts is not read on.
+        while let Some(told) = weighed(&account, end(64 * 1024)).now_or_never() {
+            let told = told.expect("nobody has waited for long");
+            let end = told.what.end().unwrap();
+            assert_eq!(
+                (end.log_bytes, end.result_bytes),
+                (64 * 1024, 64 * 1024),
+                "what to fetch stays"
+            );
+            whole += usize::from(!end.log.is_empty());
+            held.push(told);
+        }
+        assert!((10..100).contains(&whole), "{whole} came with their output");
+        assert!(held.len() > whole, "some came without it");
+        let bytes: usize = held.iter().map(|told| told.what.bytes()).sum();
+        assert!(bytes <= 3 << 20, "{bytes} bytes are held");
+
+        let before = held.len();
+        held.remove(0);
+        let next = weighed(&account, end(0)).now_or_never();
+        assert!(
+            next.is_some(),
+            "of {before} one was taken, so there is room for the next"
+        );
+    }
+}

@@ -1,0 +1,116 @@
+//! Nothing is changed in the name of a leadership that may be over.
+//!
+//! A process that was paused (a stopped container, a machine without processor time) goes on
+//! where it stopped, perhaps between the look at a cloud and the order that followed from it,
+//! while another process leads. The fence is open only while the Lease, as last renewed, has
+//! not run out by our own clock. Whatever sends a request that may change something asks it
+//! right before that request goes, after every wait: what then is left is the way of one
+//! request.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::time::Instant;
+
+use crate::error::{ErrorKind, ProviderError};
+
+/// Open while the Lease is ours for certain. Closed at first.
+#[derive(Clone, Debug, Default)]
+pub struct Fence(Arc<Mutex<State>>);
+
+#[derive(Clone, Copy, Debug, Default)]
+enum State {
+    #[default]
+    Closed,
+    Until(Instant),
+    Always,
+}
+
+impl Fence {
+    /// One that is open for ever: for a client outside of a controller, such as a test's.
+    pub fn always_open() -> Self {
+        Self(Arc::new(Mutex::new(State::Always)))
+    }
+
+    /// Opens it until the Lease runs out, unless it is renewed again.
+    pub fn open_until(&self, end: Instant) {
+        self.set(State::Until(end));
+    }
+
+    /// Closes it: the Lease is released or lost.
+    pub fn close(&self) {
+        self.set(State::Closed);
+    }
+
+    /// Whether something may be changed now.
+    pub fn is_open(&self) -> bool {
+        match *self.0.lock().unwrap_or_else(PoisonError::into_inner) {
+            State::Closed => false,
+            State::Until(end) => Instant::now() < end,
+            State::Always => true,
+        }
+    }
+
+    /// The same, for a call to a cloud that is about to be sent.
+    pub fn admit(&self) -> Result<(), NotLeading> {
+        if self.is_open() { Ok(()) } else { Err(NotLeading) }
+    }
+
+    fn set(&self, state: State) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = state;
+    }
+}
+
+/// Why a request was not even sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("this process does not hold the Lease any more, so it changes nothing")]
+pub struct NotLeading;
+
+impl NotLeading {
+    /// What a provider answers then: a failure of which the cloud knows nothing.
+    pub fn of(self, operation: &'static str) -> ProviderError {
+        ProviderError::new(ErrorKind::NotLeading, operation, self.to_string())
+    }
+
+    /// Whether it is the cause of an error, however deep.
+    pub fn caused(error: &(dyn std::error::Error + 'static)) -> Option<Self> {
+        let mut cause = Some(error);
+        while let Some(inner) = cause {
+            if inner.is::<Self>() {
+                return Some(Self);
+            }
+            cause = inner.source();
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn it_is_closed_at_first_and_when_the_lease_ran_out_and_when_it_is_given_back() {
+        let fence = Fence::default();
+        assert!(!fence.is_open(), "nobody leads yet");
+        fence.open_until(Instant::now() + Duration::from_secs(15));
+        tokio::time::advance(Duration::from_millis(14_999)).await;
+        assert!(fence.is_open());
+        tokio::time::advance(Duration::from_millis(1)).await;
+        assert!(!fence.is_open());
+        fence.open_until(Instant::now() + Duration::from_secs(15));
+        fence.clone().close();
+        assert_eq!(fence.admit(), Err(NotLeading), "a clone is the same fence");
+        assert!(Fence::always_open().is_open());
+    }
+
+    #[test]
+    fn its_refusal_is_found_below_other_errors() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("outer")]
+        struct Outer(#[source] NotLeading);
+        assert_eq!(NotLeading::caused(&Outer(NotLeading)), Some(NotLeading));
+        assert_eq!(NotLeading::caused(&std::fmt::Error), None);
+    }
+}

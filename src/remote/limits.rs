@@ -1,0 +1,596 @@
+//! What a machine may say: the limits of size, number and form for everything that its agent
+//! sends, in one place.
+//!
+//! A user with root on a machine may exchange its agent, so every byte of it is hostile. Our own
+//! agent keeps to the same limits (`protocol/mod.rs`), so the first breach proves that the agent
+//! is not ours: it ends the connection, and the machine is given up
+//! ([`FailureKind::ProtocolViolation`](crate::sessions::FailureKind)). Fields that this build
+//! does not know are skipped when a message is decoded, so a newer agent breaks no limit.
+//! A new field gets its limit in the function of its message.
+
+use std::{
+    fmt,
+    net::Ipv4Addr,
+    sync::{Arc, OnceLock},
+};
+
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    agent::{PROTOCOL_MAX, PROTOCOL_MIN},
+    protocol::{
+        ACCELERATORS, ACCEPTED, ADDRESSES, CHUNK_BYTES, Chunk, Fact, Finished, HelloReply, ID_BYTES,
+        INLINE_BYTES, LAST_MS, LAST_SIGNAL, LONGEST, MESSAGE_BYTES, NAME_BYTES, Reclaim, Replayed, RunState,
+        Started, TAIL_BYTES, fact, is_run_id,
+    },
+};
+
+/// Bytes of a status message, or of another reason that a machine gives, that are kept.
+const REASON_BYTES: usize = 512;
+/// `namespace/name` of a Machine.
+const MACHINE_BYTES: usize = 2 * 253 + 1;
+/// SHA-256 in hexadecimal.
+const DIGEST_BYTES: usize = 64;
+/// Name of a Linux user, or of a directory service's user.
+const USER_BYTES: usize = 256;
+/// A fact with everything inlined, and room for what surrounds it.
+const FACT_BYTES: usize = 2 * INLINE_BYTES + TAIL_BYTES + 8 * 1024;
+
+/// Bytes of one answer to a call, by the path of the call.
+pub(crate) fn message_bytes(path: &str) -> usize {
+    match path.rsplit('/').next() {
+        Some("Hello") => 64 * 1024,
+        Some("Watch" | "Start" | "Stop") => FACT_BYTES,
+        Some("ReadLog" | "ReadResult") => CHUNK_BYTES + 64,
+        // Empty, or two numbers.
+        _ => 1024,
+    }
+}
+
+/// Whether several messages answer a call.
+pub(crate) fn streams(path: &str) -> bool {
+    matches!(path.rsplit('/').next(), Some("Watch" | "ReadLog" | "ReadResult"))
+}
+
+/// The largest answer of all.
+pub(crate) const LARGEST_MESSAGE: usize = CHUNK_BYTES + 64;
+
+/// A limit that was broken, in words for the user.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Broken(String);
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Broken {
+    /// The words may repeat nothing that the machine said.
+    pub(crate) fn new(words: impl Into<String>) -> Self {
+        Self(words.into())
+    }
+}
+
+/// Whether the machine at the other end of a connection broke a limit. Shared by all readers of
+/// the connection; the first breach counts.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Breach {
+    first: Arc<OnceLock<String>>,
+    found: CancellationToken,
+}
+
+impl Breach {
+    /// A limit was broken.
+    pub(crate) fn report(&self, broken: &Broken) {
+        let _ = self.first.set(broken.0.clone());
+        self.found.cancel();
+    }
+
+    /// The first breach, if there was any.
+    pub(crate) fn first(&self) -> Option<&str> {
+        self.first.get().map(String::as_str)
+    }
+
+    /// Waits until a limit is broken; returns which.
+    pub(crate) async fn wait(&self) -> String {
+        self.found.cancelled().await;
+        self.first().unwrap_or_default().to_owned()
+    }
+}
+
+/// A reason that a machine gives, as it is kept and shown: short, on one line, without control
+/// characters. It decides nothing.
+pub(crate) fn reason(text: &str) -> String {
+    cleaned(text, REASON_BYTES)
+}
+
+fn cleaned(text: &str, most: usize) -> String {
+    let mut kept: String = text
+        .chars()
+        .take(most)
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect();
+    if kept.len() > most || text.len() > kept.len() {
+        kept.truncate(kept.floor_char_boundary(most - '…'.len_utf8()));
+        kept.push('…');
+    }
+    kept
+}
+
+/// What programs of the machine print about themselves, such as a version, as it is shown: agents
+/// of earlier versions repeat all of it, and no machine is ended for that.
+pub(crate) fn clean(reply: &mut HelloReply) {
+    for text in std::iter::once(&mut reply.python).chain(&mut reply.accelerators) {
+        let last = text.trim().lines().last().unwrap_or_default();
+        *text = cleaned(last.trim(), NAME_BYTES);
+    }
+}
+
+fn at_most(what: &str, found: usize, most: usize) -> Result<(), Broken> {
+    if found <= most {
+        Ok(())
+    } else {
+        Err(Broken::new(format!(
+            "{what} of {found} bytes; at most {most} are allowed"
+        )))
+    }
+}
+
+fn number_of(what: &str, found: usize, most: usize) -> Result<(), Broken> {
+    if found <= most {
+        Ok(())
+    } else {
+        Err(Broken::new(format!("{found} {what}; at most {most} are allowed")))
+    }
+}
+
+/// A short text that is shown to people.
+fn name(what: &str, text: &str, most: usize) -> Result<(), Broken> {
+    at_most(what, text.len(), most)?;
+    if text.chars().any(char::is_control) {
+        return Err(Broken::new(format!("{what} with control characters")));
+    }
+    Ok(())
+}
+
+fn run_id(what: &str, id: &str) -> Result<(), Broken> {
+    if is_run_id(id) {
+        Ok(())
+    } else {
+        Err(Broken::new(format!("{what} that is no run's id")))
+    }
+}
+
+fn time(what: &str, milliseconds: u64) -> Result<(), Broken> {
+    if milliseconds <= LAST_MS {
+        Ok(())
+    } else {
+        Err(Broken::new(format!("{what} after the year 9999")))
+    }
+}
+
+fn length(what: &str, bytes: u64) -> Result<(), Broken> {
+    if bytes <= LONGEST {
+        Ok(())
+    } else {
+        Err(Broken::new(format!(
+            "{what} of {bytes} bytes; at most {LONGEST} are allowed"
+        )))
+    }
+}
+
+/// What an agent says of itself and its machine.
+pub(crate) fn hello(reply: &HelloReply) -> Result<(), Broken> {
+    let HelloReply {
+        protocol,
+        agent_version,
+        agent_digest,
+        machine,
+        boot_id,
+        last_seq: _,
+        // The limit of the message bounds it, and it is cleaned.
+        python: _,
+        accelerators,
+        running: _,
+        user,
+        marks_replay: _,
+        addresses,
+        newest_epoch: _,
+        epoch_proof,
+    } = reply;
+    if !(PROTOCOL_MIN..=PROTOCOL_MAX).contains(protocol) {
+        return Err(Broken::new(format!(
+            "version {protocol} of the protocol, which was not offered"
+        )));
+    }
+    name("a version", agent_version, NAME_BYTES)?;
+    name("a digest", agent_digest, DIGEST_BYTES)?;
+    name("a machine's name", machine, MACHINE_BYTES)?;
+    name("a boot id", boot_id, NAME_BYTES)?;
+    name("a user's name", user, USER_BYTES)?;
+    name("the proof of an epoch", epoch_proof, ID_BYTES)?;
+    number_of("accelerators", accelerators.len(), ACCELERATORS)?;
+    number_of("network interfaces", addresses.len(), ADDRESSES)?;
+    for (interface, address) in addresses {
+        name("a network interface's name", interface, NAME_BYTES)?;
+        if address.parse::<Ipv4Addr>().is_err() {
+            return Err(Broken::new("an address of a network interface that is none"));
+        }
+    }
+    Ok(())
+}
+
+/// Something that happened on a machine.
+pub(crate) fn fact(fact: &Fact) -> Result<(), Broken> {
+    match &fact.fact {
+        Some(fact::Fact::Started(Started { at_ms, pid: _ })) => {
+            run_id("a fact", &fact.run_id)?;
+            time("a start", *at_ms)
+        }
+        Some(fact::Fact::Finished(finished)) => {
+            run_id("a fact", &fact.run_id)?;
+            self::finished(finished)
+        }
+        Some(fact::Fact::Replayed(Replayed { accepted })) => {
+            number_of("runs that were promised", accepted.len(), ACCEPTED)?;
+            accepted.iter().try_for_each(|id| run_id("a promised run", id))
+        }
+        Some(fact::Fact::Reclaim(Reclaim { at_ms })) => time("a reclaim", *at_ms),
+        // A fact of a newer agent: it is ignored.
+        None => Ok(()),
+    }
+}
+
+/// The end of a run.
+pub(crate) fn finished(finished: &Finished) -> Result<(), Broken> {
+    let Finished {
+        ending: _,
+        exit_code: _,
+        signal,
+        message,
+        started_ms,
+        finished_ms,
+        log_bytes,
+        log_dropped_bytes,
+        log,
+        log_tail,
+        result_bytes,
+        result,
+        has_result,
+    } = finished;
+    if !(0..=LAST_SIGNAL).contains(signal) {
+        return Err(Broken::new(format!("signal {signal}, which there is not")));
+    }
+    at_most("a message", message.len(), MESSAGE_BYTES + '…'.len_utf8())?;
+    time("a start", *started_ms)?;
+    time("an end", *finished_ms)?;
+    length("a log", *log_bytes)?;
+    length("a part of a log that was left out", *log_dropped_bytes)?;
+    length("a result", *result_bytes)?;
+    inlined("log", log.len(), *log_bytes)?;
+    inlined("result", result.len(), *result_bytes)?;
+    at_most("the end of a log", log_tail.len(), TAIL_BYTES)?;
+    if !has_result && *result_bytes > 0 {
+        return Err(Broken::new("the size of a result that there is not"));
+    }
+    Ok(())
+}
+
+/// A log or result that travels inside a fact is whole.
+fn inlined(what: &str, bytes: usize, announced: u64) -> Result<(), Broken> {
+    at_most(&format!("a {what} inside a fact"), bytes, INLINE_BYTES)?;
+    if bytes > 0 && bytes as u64 != announced {
+        return Err(Broken::new(format!(
+            "a {what} of {bytes} bytes inside a fact that announces {announced}"
+        )));
+    }
+    Ok(())
+}
+
+/// The state of the run that was asked for.
+pub(crate) fn state(state: &RunState, asked: &str) -> Result<(), Broken> {
+    let RunState {
+        run_id,
+        phase: _,
+        started_ms,
+        finished,
+    } = state;
+    if run_id != asked {
+        return Err(Broken::new(
+            "the state of another run than the one that was asked for",
+        ));
+    }
+    time("a start", *started_ms)?;
+    finished.as_ref().map_or(Ok(()), self::finished)
+}
+
+/// A piece of a log or result; `end` is the end of the piece before, and afterwards the end of
+/// this one. A gap between the two is allowed here: the reader reports it.
+pub(crate) fn chunk(chunk: &Chunk, end: &mut u64) -> Result<(), Broken> {
+    let Chunk { offset, data } = chunk;
+    at_most("a piece of a log or result", data.len(), CHUNK_BYTES)?;
+    if data.is_empty() {
+        return Err(Broken::new("an empty piece of a log or result"));
+    }
+    if *offset < *end {
+        return Err(Broken::new("a piece of a log or result that was sent before"));
+    }
+    length("a log or result", *offset)?;
+    *end = *offset + data.len() as u64;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn largest_hello() -> HelloReply {
+        HelloReply {
+            protocol: PROTOCOL_MAX,
+            agent_version: "v".repeat(NAME_BYTES),
+            agent_digest: "d".repeat(DIGEST_BYTES),
+            machine: "m".repeat(MACHINE_BYTES),
+            boot_id: "b".repeat(NAME_BYTES),
+            last_seq: u64::MAX,
+            python: "p".repeat(NAME_BYTES),
+            accelerators: vec!["a".repeat(NAME_BYTES); ACCELERATORS],
+            running: u32::MAX,
+            user: "u".repeat(USER_BYTES),
+            marks_replay: true,
+            addresses: (0..ADDRESSES)
+                .map(|n| (format!("{n:0NAME_BYTES$}"), "255.255.255.255".to_owned()))
+                .collect(),
+            newest_epoch: u64::MAX,
+            epoch_proof: "e".repeat(ID_BYTES),
+        }
+    }
+
+    fn largest_finished() -> Finished {
+        Finished {
+            signal: 64,
+            message: "m".repeat(MESSAGE_BYTES) + "…",
+            started_ms: LAST_MS,
+            finished_ms: LAST_MS,
+            log_bytes: INLINE_BYTES as u64,
+            log_dropped_bytes: LONGEST,
+            log: vec![0; INLINE_BYTES],
+            log_tail: vec![0; TAIL_BYTES],
+            result_bytes: INLINE_BYTES as u64,
+            result: vec![0; INLINE_BYTES],
+            has_result: true,
+            ..Finished::default()
+        }
+    }
+
+    fn of_run(fact: fact::Fact) -> Fact {
+        Fact {
+            seq: u64::MAX,
+            run_id: "r".repeat(128),
+            fact: Some(fact),
+        }
+    }
+
+    fn largest_facts() -> Vec<Fact> {
+        vec![
+            of_run(fact::Fact::Finished(largest_finished())),
+            of_run(fact::Fact::Started(Started {
+                at_ms: LAST_MS,
+                pid: u32::MAX,
+            })),
+            of_run(fact::Fact::Reclaim(Reclaim { at_ms: LAST_MS })),
+            of_run(fact::Fact::Replayed(Replayed {
+                accepted: vec!["r".repeat(128); ACCEPTED],
+            })),
+        ]
+    }
+
+    #[test]
+    fn the_largest_that_an_agent_may_say_passes_and_fits_into_its_message() {
+        use tonic::codegen::Bytes;
+        let hello = largest_hello();
+        assert_eq!(super::hello(&hello), Ok(()));
+        assert!(encoded(&hello) <= message_bytes("/skyward.agent.v1.Agent/Hello"));
+        for fact in largest_facts() {
+            assert_eq!(super::fact(&fact), Ok(()));
+            assert!(
+                encoded(&fact) <= message_bytes("/skyward.agent.v1.Agent/Watch"),
+                "{}",
+                encoded(&fact)
+            );
+        }
+        let state = RunState {
+            run_id: "r".repeat(128),
+            finished: Some(largest_finished()),
+            started_ms: LAST_MS,
+            ..RunState::default()
+        };
+        assert_eq!(super::state(&state, &state.run_id), Ok(()));
+        assert!(encoded(&state) <= message_bytes("/skyward.agent.v1.Agent/Start"));
+        let chunk = Chunk {
+            offset: LONGEST,
+            data: Bytes::from(vec![0; CHUNK_BYTES]),
+        };
+        let mut end = LONGEST;
+        assert_eq!(super::chunk(&chunk, &mut end), Ok(()));
+        assert_eq!(end, LONGEST + CHUNK_BYTES as u64);
+        assert!(encoded(&chunk) <= message_bytes("/skyward.agent.v1.Agent/ReadLog"));
+        for call in [
+            "Hello",
+            "Watch",
+            "Start",
+            "Stop",
+            "ReadLog",
+            "ReadResult",
+            "Forget",
+            "RenewLease",
+        ] {
+            assert!(message_bytes(call) <= LARGEST_MESSAGE, "{call}");
+        }
+    }
+
+    fn encoded(message: &impl prost::Message) -> usize {
+        message.encoded_len()
+    }
+
+    #[test]
+    fn one_more_than_the_limit_of_a_field_of_hello_is_refused() {
+        let refused = |change: &dyn Fn(&mut HelloReply), words: &str| {
+            let mut reply = largest_hello();
+            change(&mut reply);
+            let broken = hello(&reply).expect_err(words).to_string();
+            assert!(broken.contains(words), "{broken} is not about {words}");
+        };
+        refused(&|r| r.protocol = PROTOCOL_MAX + 1, "not offered");
+        refused(&|r| r.protocol = 0, "not offered");
+        refused(&|r| r.agent_version.push('x'), "a version of 129 bytes");
+        refused(&|r| r.agent_digest.push('x'), "a digest");
+        refused(&|r| r.machine.push('x'), "a machine's name");
+        refused(&|r| r.boot_id.push('x'), "a boot id");
+        refused(&|r| r.boot_id = "3.11\u{1b}[2J".into(), "control characters");
+        refused(&|r| r.user.push('x'), "a user's name");
+        refused(&|r| r.accelerators.push("H100".into()), "65 accelerators");
+        refused(
+            &|r| drop(r.addresses.insert("one-more".into(), "10.0.0.1".into())),
+            "257 network interfaces",
+        );
+        let with = |name: &str, address: &str| {
+            let (name, address) = (name.to_owned(), address.to_owned());
+            move |r: &mut HelloReply| r.addresses = [(name.clone(), address.clone())].into()
+        };
+        refused(&with(&"e".repeat(NAME_BYTES + 1), "10.0.0.1"), "interface's name");
+        refused(&with("eth0", "10.0.0.1; reboot"), "that is none");
+    }
+
+    #[test]
+    fn what_programs_printed_of_themselves_is_cleaned_and_ends_no_machine() {
+        let mut reply = HelloReply {
+            python: format!("{}\n3.12.1\n", "a warning of site.py\n".repeat(100)),
+            accelerators: vec!["H100\u{1b}[2J".into(), "x".repeat(10_000)],
+            ..largest_hello()
+        };
+        assert_eq!(hello(&reply), Ok(()));
+        clean(&mut reply);
+        assert_eq!(reply.python, "3.12.1");
+        assert_eq!(reply.accelerators[0], "H100 [2J");
+        assert!(reply.accelerators[1].len() <= NAME_BYTES);
+    }
+
+    #[test]
+    fn one_more_than_the_limit_of_a_field_of_a_fact_is_refused() {
+        let refused = |change: &dyn Fn(&mut Finished), words: &str| {
+            let mut end = largest_finished();
+            change(&mut end);
+            let broken = finished(&end).expect_err(words).to_string();
+            assert!(broken.contains(words), "{broken} is not about {words}");
+        };
+        refused(&|f| f.signal = 65, "signal 65");
+        refused(&|f| f.signal = -1, "signal -1");
+        refused(&|f| f.message.push('x'), "a message of 1004 bytes");
+        refused(&|f| f.started_ms += 1, "a start after the year 9999");
+        refused(&|f| f.finished_ms += 1, "an end after the year 9999");
+        refused(&|f| f.log_dropped_bytes += 1, "left out");
+        refused(&|f| f.log_tail.push(0), "the end of a log of 2049 bytes");
+        refused(&|f| f.log.push(0), "a log inside a fact");
+        refused(&|f| f.result.push(0), "a result inside a fact");
+        refused(&|f| f.log.truncate(INLINE_BYTES - 1), "announces 65536");
+        refused(&|f| f.result.truncate(INLINE_BYTES - 1), "announces 65536");
+        refused(&|f| (f.log, f.log_bytes) = (Vec::new(), LONGEST + 1), "a log of");
+        refused(
+            &|f| (f.result, f.result_bytes) = (Vec::new(), LONGEST + 1),
+            "a result of",
+        );
+        refused(&|f| f.has_result = false, "there is not");
+
+        let one = |fact| Fact {
+            run_id: "a/b".into(),
+            ..of_run(fact)
+        };
+        assert!(fact(&one(fact::Fact::Finished(Finished::default()))).is_err());
+        assert!(fact(&one(fact::Fact::Started(Started::default()))).is_err());
+        let promised = |accepted| of_run(fact::Fact::Replayed(Replayed { accepted }));
+        assert!(fact(&promised(vec!["r".into(); ACCEPTED + 1])).is_err());
+        assert!(fact(&promised(vec!["../r".into()])).is_err());
+        let at_ms = LAST_MS + 1;
+        assert!(fact(&of_run(fact::Fact::Reclaim(Reclaim { at_ms }))).is_err());
+        assert!(fact(&of_run(fact::Fact::Started(Started { at_ms, pid: 1 }))).is_err());
+    }
+
+    #[test]
+    fn a_state_is_of_the_run_that_was_asked_for() {
+        let of = |run_id: &str| RunState {
+            run_id: run_id.into(),
+            ..RunState::default()
+        };
+        assert_eq!(state(&of("r-1-0"), "r-1-0"), Ok(()));
+        assert!(state(&of("r-1-1"), "r-1-0").is_err());
+        let late = RunState {
+            started_ms: LAST_MS + 1,
+            ..of("r")
+        };
+        assert!(state(&late, "r").is_err());
+    }
+
+    #[test]
+    fn pieces_come_in_order_are_not_empty_and_not_too_large() {
+        let piece = |offset, size: usize| Chunk {
+            offset,
+            data: vec![0; size].into(),
+        };
+        let mut end = 0;
+        assert_eq!(chunk(&piece(7, 3), &mut end), Ok(()));
+        assert_eq!(chunk(&piece(10, CHUNK_BYTES), &mut end), Ok(()));
+        assert!(chunk(&piece(10, 1), &mut end).is_err(), "told again");
+        assert!(chunk(&piece(end, 0), &mut end.clone()).is_err(), "empty");
+        assert!(chunk(&piece(end, CHUNK_BYTES + 1), &mut end.clone()).is_err());
+        assert!(chunk(&piece(u64::MAX, 1), &mut end).is_err(), "its end overflows");
+    }
+
+    #[test]
+    fn a_run_that_prints_a_gigabyte_a_second_for_a_year_breaks_no_limit() {
+        let printed = Finished {
+            log_bytes: 365 * 24 * 3600 * 1_000_000_000,
+            ..Finished::default()
+        };
+        assert_eq!(finished(&printed), Ok(()));
+        let piece = Chunk {
+            offset: printed.log_bytes,
+            data: vec![0].into(),
+        };
+        assert_eq!(chunk(&piece, &mut 0), Ok(()));
+    }
+
+    #[test]
+    fn of_several_breaches_the_first_is_told() {
+        let breach = Breach::default();
+        assert_eq!(breach.first(), None);
+        breach.report(&Broken::new("one"));
+        breach.clone().report(&Broken::new("two"));
+        assert_eq!(breach.first(), Some("one"));
+    }
+
+    proptest! {
+        #[test]
+        fn a_reason_is_short_and_harms_no_terminal(text in "\\PC*|[\\x00-\\x7f]{0,2000}|(ä\u{1b}){0,900}") {
+            let kept = reason(&text);
+            prop_assert!(kept.len() <= REASON_BYTES);
+            prop_assert!(!kept.chars().any(char::is_control));
+            if text.len() <= REASON_BYTES && !text.chars().any(char::is_control) {
+                prop_assert_eq!(kept, text);
+            }
+        }
+
+        #[test]
+        fn no_chunk_panics_or_moves_backwards(offset: u64, size in 0usize..10, start: u64) {
+            let mut end = start;
+            let piece = Chunk { offset, data: vec![0; size].into() };
+            if chunk(&piece, &mut end).is_ok() {
+                prop_assert!(end > start);
+            } else {
+                prop_assert_eq!(end, start);
+            }
+        }
+    }
+}

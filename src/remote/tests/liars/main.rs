@@ -1,0 +1,34 @@
+//! A hundred machines that lie at once, each in one of the ways of a table, and one honest machine
+//! beside them: first all liars are of one namespace, then of five. The memory of the process that holds their connections is
+//! measured; the liars are a process of their own, so none of it is theirs.
+//!
+//! The program is started again for each side: as the controller with the settings of the C
+//! library that the chart gives it, and as the liars.
+
+mod controller;
+mod liar;
+
+use std::{env, process::Command};
+
+fn main() {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    // What the test runner asks of each test program: there is one test here.
+    if arguments.iter().any(|argument| argument == "--list") {
+        return;
+    }
+    match arguments.first().map(String::as_str) {
+        Some("liars") => liar::serve(&arguments[1..]),
+        Some("controller") => controller::hold(arguments[1].parse().expect("a number of namespaces")),
+        _ => {
+            for namespaces in ["1", "5"] {
+                let myself = env::current_exe().expect("a program has a path");
+                let status = Command::new(myself)
+                    .args(["controller", namespaces])
+                    .env("MALLOC_ARENA_MAX", "2")
+                    .status()
+                    .expect("a program can be started");
+                assert!(status.success(), "the controller's side failed: {status}");
+            }
+        }
+    }
+}

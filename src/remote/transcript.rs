@@ -1,0 +1,226 @@
+//! What the steps of one bootstrap printed, for people to read afterwards.
+//!
+//! It is the newest part of it, as long as [`MOST`] or as the memory that machines may fill
+//! allows (`budget.rs`), and begins with a whole line: no line is cut at its beginning, where a
+//! secret could be cut with it. Secrets are masked when it is read, never before: each is then
+//! looked for in the whole text.
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex},
+};
+
+use crate::{
+    bootstrap::printable,
+    budget::{Account, Charge},
+    mask::Mask,
+    sessions::lock,
+};
+
+/// Most bytes that are kept of one bootstrap.
+pub const MOST: usize = 128 * 1024;
+/// Kept without asking for room.
+const FREE: usize = 8 * 1024;
+/// Room is asked for in these steps.
+const STEP: usize = 24 * 1024;
+
+/// What a bootstrap printed so far. Clones are the same transcript.
+#[derive(Clone)]
+pub struct Transcript(Arc<Shared>);
+
+struct Shared {
+    account: Account,
+    mask: Mask,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    bytes: Vec<u8>,
+    room: Vec<Charge>,
+    /// Bytes that were left out at its beginning.
+    left_out: u64,
+    /// What comes belongs to a line whose beginning was left out.
+    in_line: bool,
+}
+
+impl fmt::Debug for Transcript {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // What it holds is not masked.
+        write!(f, "Transcript({} bytes)", lock(&self.0.state).bytes.len())
+    }
+}
+
+impl Transcript {
+    pub(crate) fn new(account: Account, mask: Mask) -> Self {
+        Self(Arc::new(Shared {
+            account,
+            mask,
+            state: Mutex::default(),
+        }))
+    }
+
+    pub(crate) fn mask(&self) -> &Mask {
+        &self.0.mask
+    }
+
+    /// A step begins.
+    pub(crate) fn begin(&self, step: &str) {
+        let mut state = lock(&self.0.state);
+        let is_in_line = state.bytes.last().is_some_and(|last| *last != b'\n');
+        let end = if is_in_line || state.in_line { "\n" } else { "" };
+        state.add(format!("{end}--- {step} ---\n").as_bytes(), &self.0.account);
+    }
+
+    /// It printed that.
+    pub(crate) fn push(&self, bytes: &[u8]) {
+        lock(&self.0.state).add(bytes, &self.0.account);
+    }
+
+    /// All that is kept, masked, as a terminal shows it. Takes a while: not for a thread that
+    /// others wait for.
+    pub fn text(&self) -> String {
+        let (bytes, left_out) = {
+            let state = lock(&self.0.state);
+            (state.bytes.clone(), state.left_out)
+        };
+        let text = self.0.mask.apply(&printable(&String::from_utf8_lossy(&bytes)));
+        match left_out {
+            0 => text,
+            bytes => format!("--- the first {bytes} bytes are left out ---\n{text}"),
+        }
+    }
+}
+
+impl State {
+    fn add(&mut self, bytes: &[u8], account: &Account) {
+        for piece in bytes.chunks(STEP / 4) {
+            self.make_room(piece.len(), account);
+            let whole = self.behind_the_line(piece);
+            self.bytes.extend_from_slice(whole);
+        }
+    }
+
+    /// What of it is behind a line whose beginning was left out.
+    fn behind_the_line<'a>(&mut self, piece: &'a [u8]) -> &'a [u8] {
+        if !self.in_line {
+            return piece;
+        }
+        let end = piece.iter().position(|b| *b == b'\n');
+        self.in_line = end.is_none();
+        let (rest, whole) = piece.split_at(end.map_or(piece.len(), |end| end + 1));
+        self.left_out += rest.len() as u64;
+        whole
+    }
+
+    /// Leaves out what is oldest where there is no more room: a quarter at once, so that this is
+    /// rare.
+    fn make_room(&mut self, more: usize, account: &Account) {
+        let wanted = self.bytes.len() + more;
+        let has = FREE + self.room.len() * STEP;
+        if wanted <= has.min(MOST) {
+            return;
+        }
+        if wanted <= MOST
+            && let Some(room) = account.try_take_for_script(STEP)
+        {
+            self.room.push(room);
+            return;
+        }
+        let least = (wanted - has.min(MOST))
+            .max(has.min(MOST) / 4)
+            .min(self.bytes.len());
+        let end = self.bytes[least.saturating_sub(1)..]
+            .iter()
+            .position(|b| *b == b'\n');
+        let gone = if let Some(end) = end {
+            least.saturating_sub(1) + end + 1
+        } else {
+            self.in_line = !self.bytes.is_empty();
+            self.bytes.len()
+        };
+        self.bytes.drain(..gone);
+        self.left_out += gone as u64;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::budget::Budget;
+
+    fn transcript() -> Transcript {
+        Transcript::new(
+            Budget::default().account("tests"),
+            Mask::of(&["canary", "two\nlines-of-it"]),
+        )
+    }
+
+    #[test]
+    fn steps_and_what_they_printed_are_there_masked_and_as_a_terminal_shows_them() {
+        let transcript = transcript();
+        transcript.begin("1/2 apt");
+        transcript.push(b"10%\r100% can");
+        transcript.push(b"ary\nwithout end");
+        transcript.begin("2/2 packages");
+        transcript.push(b"lines-of-it at https://me:hunter2@index.example/x\n");
+        assert_eq!(
+            transcript.text(),
+            "--- 1/2 apt ---\n100% ***\nwithout end\n--- 2/2 packages ---\n*** at https://***@index.example/x\n"
+        );
+        assert!(!format!("{transcript:?}").contains("canary"));
+    }
+
+    #[test]
+    fn of_a_long_output_the_newest_lines_are_kept_whole_and_what_is_left_out_is_counted() {
+        let transcript = transcript();
+        let line = format!("canary {}\n", "x".repeat(90));
+        for _ in 0..20_000 {
+            // However they are cut on the way.
+            let (a, b) = line.split_at(3);
+            transcript.push(a.as_bytes());
+            transcript.push(b.as_bytes());
+        }
+        transcript.push(b"error: the end");
+        let text = transcript.text();
+        let (first, rest) = text.split_once('\n').unwrap();
+        let held = lock(&transcript.0.state).bytes.len();
+        assert!(held <= MOST && held > MOST / 2, "{held}");
+        let left_out = 20_000 * line.len() + "error: the end".len() - held;
+        assert_eq!(first, format!("--- the first {left_out} bytes are left out ---"));
+        assert!(rest.starts_with("*** x") && rest.ends_with("error: the end"));
+        assert!(!text.contains("ary"), "no secret is cut in two");
+    }
+
+    #[test]
+    fn a_line_without_end_fills_no_memory_and_what_comes_behind_it_is_kept() {
+        let transcript = transcript();
+        for _ in 0..100 {
+            transcript.push(&[b'x'; 10_000]);
+        }
+        assert!(lock(&transcript.0.state).bytes.len() <= MOST);
+        transcript.push(b"\nthe next line\n");
+        assert!(transcript.text().ends_with("the next line\n"));
+    }
+
+    #[test]
+    fn machines_of_one_namespace_share_what_there_is_and_each_keeps_a_little() {
+        let budget = Budget::default();
+        let all: Vec<Transcript> = (0..500)
+            .map(|_| Transcript::new(budget.account("tests"), Mask::of(&[])))
+            .collect();
+        for transcript in &all {
+            for n in 0..1_000 {
+                transcript
+                    .push(format!("line {n} of what this machine printed in its bootstrap\n").as_bytes());
+            }
+        }
+        let held = |transcript: &Transcript| lock(&transcript.0.state).bytes.len();
+        let sum: usize = all.iter().map(held).sum();
+        assert!(sum <= 24 << 20, "{sum}");
+        assert!(
+            all.iter()
+                .all(|t| held(t) > FREE / 2 && t.text().contains("line 999"))
+        );
+    }
+}

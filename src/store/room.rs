@@ -1,0 +1,256 @@
+//! Takes room before anything is written: the effects around `ledger.rs`.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use futures::TryStreamExt;
+use object_store::{ObjectStoreExt, PutPayload, path::Path};
+
+use crate::{
+    Error, Store,
+    bootstraps::{folder, is_pool},
+    ledger::{Class, Found, Held, Ledger, RUN, Refusal, Space, TASK},
+    quota::Quota,
+    volume::Volume,
+};
+
+/// The file that names the namespace of a Task.
+const LABEL: &str = "namespace";
+/// Files that one write takes at most, with the folders of its run and Task.
+const LITTLE: u64 = TASK.files + RUN.files + 1;
+
+/// The accounts, and what is known of the volume.
+pub(crate) struct Room {
+    ledger: Arc<Mutex<Ledger>>,
+    pub(crate) quota: Quota,
+    pub(crate) volume: Option<Arc<dyn Volume>>,
+}
+
+impl Room {
+    pub(crate) fn new(volume: Option<Arc<dyn Volume>>) -> Self {
+        Self {
+            ledger: Arc::default(),
+            quota: Quota::default(),
+            volume,
+        }
+    }
+
+    fn ledger(&self) -> MutexGuard<'_, Ledger> {
+        lock(&self.ledger)
+    }
+
+    /// `None`: not known, and then nothing is refused for it.
+    async fn space(&self) -> Option<Space> {
+        let volume = self.volume.clone()?;
+        tokio::task::spawn_blocking(move || volume.space())
+            .await
+            .ok()?
+            .ok()
+    }
+}
+
+fn lock(ledger: &Mutex<Ledger>) -> MutexGuard<'_, Ledger> {
+    ledger.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Room that was taken for a write. Dropped before [`Taken::written`], it stays counted until
+/// the Task's files are looked at again: a write whose answer is lost may have happened.
+pub(crate) struct Taken {
+    ledger: Arc<Mutex<Ledger>>,
+    task: Box<str>,
+    run: Box<str>,
+    object: Held,
+    written: bool,
+}
+
+impl Taken {
+    pub(crate) fn written(mut self) {
+        self.written = true;
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        lock(&self.ledger).settle((&self.task, &self.run), self.object, self.written);
+    }
+}
+
+impl Store {
+    /// Says to which namespace a Task belongs, before something of it is written: that namespace
+    /// is charged for it. The call costs nothing, and may be repeated.
+    pub fn charge(&self, task_uid: &str, namespace: &str) {
+        self.room.ledger().charge(task_uid, namespace);
+    }
+
+    /// Bytes that each namespace holds, as far as is known.
+    pub fn usage(&self) -> std::collections::BTreeMap<String, u64> {
+        let usage = self.room.ledger().usage();
+        usage
+            .into_iter()
+            .map(|(namespace, held)| (namespace, held.bytes))
+            .collect()
+    }
+
+    /// Tasks of a namespace of which something is stored, as far as is known.
+    pub fn tasks_of(&self, namespace: &str) -> Vec<String> {
+        let mut owners = self.room.ledger().tasks_of(namespace);
+        owners.retain(|owner| !is_pool(owner));
+        owners
+    }
+
+    /// Whether the store would take that much more of a run now.
+    pub async fn has_room(
+        &self,
+        task_uid: &str,
+        run_id: &str,
+        bytes: u64,
+        class: Class,
+    ) -> Result<(), Error> {
+        if self.room.ledger().due(task_uid).count {
+            self.look_at(task_uid).await?;
+        }
+        let space = self.room.space().await;
+        let looked = self.room.ledger().look(
+            (task_uid, run_id),
+            Held::object(bytes),
+            class,
+            self.room.quota,
+            space,
+        );
+        looked.map_err(refused)
+    }
+
+    /// Takes room for an object of a run that is about to be written, or for the growth of one.
+    pub(crate) async fn take(
+        &self,
+        task_uid: &str,
+        run_id: &str,
+        object: Held,
+        class: Class,
+    ) -> Result<Taken, Error> {
+        if self.room.ledger().due(task_uid).count {
+            self.look_at(task_uid).await?;
+        }
+        let space = self.room.space().await;
+        self.room
+            .ledger()
+            .take((task_uid, run_id), object, class, self.room.quota, space)
+            .map_err(refused)?;
+        let taken = Taken {
+            ledger: self.room.ledger.clone(),
+            task: task_uid.into(),
+            run: run_id.into(),
+            object,
+            written: false,
+        };
+        self.label(task_uid).await?;
+        Ok(taken)
+    }
+
+    /// Counts the stored bytes of Tasks that this process has not counted yet, one after the
+    /// other, and forgets Tasks of which nothing is stored. Until it is done, namespaces seem to
+    /// hold less than they do. A Task that cannot be counted is passed over; the last such error
+    /// is returned.
+    pub async fn count(&self) -> Result<(), Error> {
+        self.room.ledger().tidy();
+        let mut result = Ok(());
+        for uid in self.owners().await? {
+            if self.room.ledger().knows(&uid) {
+                continue;
+            }
+            if let Err(error) = self.look_at(&uid).await {
+                result = Err(error);
+                continue;
+            }
+            // Deleted while we looked: then what we saw is gone.
+            if matches!(self.age_of(&uid).await, Ok(None)) {
+                self.room.ledger().remove(&uid);
+            }
+        }
+        result
+    }
+
+    /// Whether an older version stored something of a Task without naming its namespace.
+    pub fn is_nobodys(&self, task_uid: &str) -> bool {
+        self.room.ledger().is_nobodys(task_uid)
+    }
+
+    /// Names the namespace of such a Task, durably.
+    pub async fn adopt(&self, task_uid: &str, namespace: &str) -> Result<(), Error> {
+        self.charge(task_uid, namespace);
+        self.label(task_uid).await
+    }
+
+    /// Gives back the room of a run's objects that were deleted.
+    pub(crate) fn give_back(&self, task_uid: &str, run_id: &str, objects: Held) {
+        self.room.ledger().give_back((task_uid, run_id), objects);
+    }
+
+    /// Forgets a Task: everything stored of it is gone.
+    pub(crate) fn forget(&self, task_uid: &str) {
+        self.room.ledger().remove(task_uid);
+    }
+
+    /// Looks at the files of one Task.
+    async fn look_at(&self, task_uid: &str) -> Result<(), Error> {
+        let folder = folder(task_uid)?;
+        let (uid, label) = (task_uid, label_path(task_uid)?);
+        let runs_at = folder.parts().count();
+        let mut found = Found::default();
+        let mut listed = self.objects.list(Some(&folder));
+        while let Some(meta) = listed.try_next().await? {
+            if meta.location == label {
+                found.label();
+            } else {
+                let run = meta.location.parts().nth(runs_at);
+                found.object(run.as_ref().map_or("", AsRef::as_ref), meta.size);
+            }
+        }
+        if found.is_labelled() && self.room.ledger().due(uid).label.is_none() {
+            let name = self.objects.get(&label).await?.bytes().await?;
+            if let Ok(namespace) = std::str::from_utf8(&name) {
+                self.charge(uid, namespace);
+            }
+        }
+        self.room.ledger().counted(uid, &found);
+        Ok(())
+    }
+
+    /// Writes the file that names a Task's namespace, if there is none yet.
+    async fn label(&self, task_uid: &str) -> Result<(), Error> {
+        let Some(namespace) = self.room.ledger().due(task_uid).label else {
+            return Ok(());
+        };
+        let name = PutPayload::from(namespace.as_bytes().to_vec());
+        self.objects.put(&label_path(task_uid)?, name).await?;
+        self.room.ledger().labelled(task_uid);
+        Ok(())
+    }
+}
+
+fn label_path(owner: &str) -> Result<Path, Error> {
+    Ok(folder(owner)?.join(LABEL))
+}
+
+fn refused(refusal: Refusal) -> Error {
+    match refusal {
+        Refusal::Namespace {
+            namespace,
+            used,
+            quota,
+        } if used.files.saturating_add(LITTLE) >= quota.files => Error::TooManyFiles {
+            namespace: namespace.to_string(),
+            used: used.files,
+            quota: quota.files,
+        },
+        Refusal::Namespace {
+            namespace,
+            used,
+            quota,
+        } => Error::QuotaExceeded {
+            namespace: namespace.to_string(),
+            used: used.bytes,
+            quota: quota.bytes,
+        },
+        Refusal::Volume => Error::Kept,
+    }
+}

@@ -1,0 +1,97 @@
+//! A process that stood still, and leads no more, changes nothing at any cloud: not between
+//! the look and the order that follows from it either.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use skyward_cloudsim::{Fault, Rule, core::cloud::Effect};
+use skyward_conformance::{Bench, machine, pool};
+use skyward_core::{ErrorKind, Market, error::ErrorClass};
+use tokio::time::Instant;
+
+use crate::{for_each, markets};
+
+/// How long the Lease lasts yet when a call begins.
+const LASTS: Duration = Duration::from_secs(15);
+/// How long a slow cloud takes for an answer: longer than that.
+const SLOW: Fault = Fault::Latency { millis: 16_000 };
+
+/// Calls that the cloud got since its log was cleared and that may have changed something.
+fn changes(bench: &Bench) -> BTreeSet<String> {
+    let known = bench.sim.known_calls();
+    let reads = |name: &str| {
+        // EC2's calls are all POST, and known by their names.
+        let of_ec2 = name.starts_with("ec2.Describe") || name == "ssm.GetParameter";
+        of_ec2
+            || known
+                .iter()
+                .any(|call| call.name == name && call.effect == Effect::Read)
+    };
+    let requests = bench.sim.requests().into_iter();
+    requests
+        .filter(|entry| entry.method != "GET" && !reads(&entry.call))
+        .map(|entry| entry.call)
+        .collect()
+}
+
+#[test]
+fn a_lease_that_runs_out_between_the_look_and_the_order_orders_nothing_at_any_cloud() {
+    for_each(async |kind| {
+        for market in markets(kind) {
+            let bench = Bench::start(kind, None).await;
+            let order = bench.order(market, 0).await;
+            // As it is without a pause: the calls that this test is about are made.
+            bench.sim.forget();
+            let (running, _) = bench.bring_up(&order).await;
+            assert!(
+                changes(&bench).contains(bench.subject.create[&market]),
+                "{kind} {market:?}: {:?}",
+                changes(&bench)
+            );
+            bench.bring_down(&order, Some(&running.id)).await;
+            bench.judge(kind);
+            drop(bench);
+
+            let bench = Bench::start(kind, None).await;
+            let order = bench.order(market, 0).await;
+            bench.sim.forget();
+            bench.sim.fault(Rule::always("read", SLOW));
+            bench.fence.open_until(Instant::now() + LASTS);
+            let error = bench.provider.create(&order).await.unwrap_err();
+            assert_eq!(error.kind, ErrorKind::NotLeading, "{kind} {market:?}: {error}");
+            assert_eq!(
+                error.kind.class(),
+                ErrorClass::Retryable,
+                "no refusal of the cloud"
+            );
+            assert_eq!(changes(&bench), BTreeSet::new(), "{kind} {market:?}");
+            assert_eq!(bench.machines(), 0, "{kind} {market:?}");
+        }
+    });
+}
+
+#[test]
+fn a_lease_that_runs_out_while_a_machine_is_looked_at_ends_and_returns_nothing_at_any_cloud() {
+    for_each(async |kind| {
+        let bench = Bench::start(kind, None).await;
+        let order = bench.order(Market::OnDemand, 0).await;
+        let (running, _) = bench.bring_up(&order).await;
+        bench.sim.forget();
+        bench.sim.fault(Rule::always("read", SLOW));
+        let reference = machine(&order, Some(&running.id));
+        for release in [false, true] {
+            bench.fence.open_until(Instant::now() + LASTS);
+            let answer = if release {
+                bench.provider.release(&pool()).await
+            } else {
+                bench.provider.delete(&reference).await
+            };
+            // A cloud where Pools share nothing has nothing to be kept from returning.
+            match answer {
+                Ok(_) => assert!(release, "{kind}"),
+                Err(error) => assert_eq!(error.kind, ErrorKind::NotLeading, "{kind}: {error}"),
+            }
+            assert_eq!(changes(&bench), BTreeSet::new(), "{kind}");
+        }
+        assert_eq!(bench.machines(), 1, "{kind}");
+    });
+}

@@ -1,0 +1,648 @@
+//! Manifests that are refused, each with what to write instead, and manifests that are taken.
+
+const MACHINE: &str = "{pool: p, poolUid: u, slot: 0, attempt: 1, provider: x, offer: o, instanceType: t, \
+                       market: OnDemand, hourlyPrice: '0', token: k, templateHash: h}";
+
+/// Kind, spec, and what the refusal must contain.
+pub(crate) const BAD: &[(&str, &str, &str)] = &[
+    // Pool
+    ("Pool", "{}", "a Pool needs provider"),
+    ("Pool", "{candidates: [{region: eu}]}", "a Pool needs provider"),
+    (
+        "Pool",
+        "{provider: x, allocation: spot, spotPercent: 50}",
+        "write either allocation or spotPercent",
+    ),
+    (
+        "Pool",
+        "{provider: x, maxHourlyCost: '2,50'}",
+        "maxHourlyCost must be an amount of USD",
+    ),
+    (
+        "Pool",
+        "{provider: x, maxHourlyCost: -1}",
+        "maxHourlyCost must be an amount of USD such as \"2.50\" (in quotes)",
+    ),
+    // A fraction never reaches the rule: whatever Kubernetes says names the type that it wants.
+    (
+        "Pool",
+        "{provider: x, maxHourlyCost: 2.5}",
+        "must be of type integer,string",
+    ),
+    (
+        "Pool",
+        "{provider: x, budget: {maxTotalCost: 100 USD}}",
+        "maxTotalCost must be an amount of USD",
+    ),
+    (
+        "Pool",
+        "{provider: x, budget: {maxTotalCost: 100, period: 60s}}",
+        "budget.period must be at least 1h",
+    ),
+    ("Pool", "{provider: ''}", "spec.provider"),
+    (
+        "Pool",
+        "{provider: x, nodes: {desired: 10000}}",
+        "a Pool has at most 500 machines; use several Pools",
+    ),
+    (
+        "Pool",
+        "{provider: x, nodes: {desired: -1}}",
+        "spec.nodes.desired",
+    ),
+    (
+        "Pool",
+        "{provider: x, nodes: {desired: 2, min: 3}}",
+        "nodes.min must not be above nodes.desired; lower it",
+    ),
+    (
+        "Pool",
+        "{provider: x, nodes: {min: 2}}",
+        "nodes.min must not be above nodes.desired",
+    ),
+    (
+        "Pool",
+        "{provider: x, nodes: {desired: two}}",
+        "must be of type integer",
+    ),
+    ("Pool", "{provider: x, vcpus: 0}", "vcpus must be at least 0.1"),
+    (
+        "Pool",
+        "{provider: x, memoryGB: -4}",
+        "memoryGB must be at least 0.1",
+    ),
+    (
+        "Pool",
+        "{provider: x, accelerator: {}}",
+        "spec.accelerator.name: Required value",
+    ),
+    (
+        "Pool",
+        "{provider: x, accelerator: {name: H100, count: 0}}",
+        "spec.accelerator.count",
+    ),
+    (
+        "Pool",
+        "{provider: x, architecture: sparc}",
+        r#"supported values: "x86_64", "arm64""#,
+    ),
+    (
+        "Pool",
+        "{provider: x, shmSize: lots}",
+        "write an amount such as 512Mi or 8Gi",
+    ),
+    (
+        "Pool",
+        "{provider: x, shmSize: 8}",
+        "write an amount such as 512Mi or 8Gi",
+    ),
+    (
+        "Pool",
+        "{provider: x, shmSize: half of its memory}",
+        "write an amount such as 512Mi or 8Gi",
+    ),
+    (
+        "Pool",
+        "{provider: x, timeouts: {ssh: 5 minutes}}",
+        "write a duration such as 300s, 10m or 1h30m",
+    ),
+    (
+        "Pool",
+        "{provider: x, timeouts: {ssh: 5d}}",
+        "write a duration such as 300s, 10m or 1h30m",
+    ),
+    (
+        "Pool",
+        "{provider: x, timeouts: {ssh: 300}}",
+        "write a duration such as 300s, 10m or 1h30m",
+    ),
+    (
+        "Pool",
+        "{provider: x, timeouts: {ssh: 1ms}}",
+        "timeouts.ssh must be at least 1s",
+    ),
+    (
+        "Pool",
+        "{provider: x, timeouts: {provision: 0s}}",
+        "timeouts.provision must be at least 1s",
+    ),
+    (
+        "Pool",
+        "{provider: x, timeouts: {bootstrap: 10ms}}",
+        "timeouts.bootstrap must be at least 1s",
+    ),
+    (
+        "Pool",
+        "{provider: x, timeouts: {shutdown: 25h}}",
+        "timeouts.shutdown must be at most 24h",
+    ),
+    (
+        "Pool",
+        "{provider: x, sshRetryInterval: 1h}",
+        "sshRetryInterval must be from 100ms to 10m",
+    ),
+    (
+        "Pool",
+        "{provider: x, provisionRetryDelay: 2h}",
+        "provisionRetryDelay must be at most 1h",
+    ),
+    (
+        "Pool",
+        "{provider: x, orphanTimeout: 1s}",
+        "orphanTimeout must be at least 5m",
+    ),
+    (
+        "Pool",
+        "{provider: x, maxProvisionAttempts: 0}",
+        "spec.maxProvisionAttempts",
+    ),
+    (
+        "Pool",
+        "{provider: x, worker: {concurrency: 0}}",
+        "spec.worker.concurrency",
+    ),
+    (
+        "Pool",
+        "{provider: x, worker: {user: 'Big Boss'}}",
+        "worker.user must be the name of a Linux user",
+    ),
+    (
+        "Pool",
+        "{provider: x, image: {python: '2.7'}}",
+        "python must be auto or a version such as 3.12",
+    ),
+    (
+        "Pool",
+        "{provider: x, image: {python: 3.12}}",
+        "must be of type string",
+    ),
+    (
+        "Pool",
+        "{provider: x, image: {python: 'the newest that there is'}}",
+        "python must be auto or a version such as 3.12",
+    ),
+    (
+        "Pool",
+        "{provider: x, accelerator: {name: H100, count: 0.1}}",
+        "count must be at least 0.125",
+    ),
+    (
+        "Pool",
+        "{provider: x, worker: {user: a.name.that.is.longer.than.linux.allows}}",
+        "worker.user must be the name of a Linux user",
+    ),
+    (
+        "Pool",
+        "{provider: x, image: {apt: ['git curl']}}",
+        "apt takes names of Debian packages",
+    ),
+    (
+        "Pool",
+        "{provider: x, image: {apt: ['--force']}}",
+        "apt takes names of Debian packages",
+    ),
+    ("Pool", "{provider: x, image: {pip: ['']}}", "spec.image.pip[0]"),
+    (
+        "Pool",
+        "{provider: x, image: {pipIndexes: [{url: 'https://robot:canary@x/simple', packages: [a]}]}}",
+        "name that in credentialsSecretRef",
+    ),
+    (
+        "Pool",
+        "{provider: x, image: {pip: [torch, '--extra-index-url https://x']}}",
+        "for --index-url and --extra-index-url write pipIndexes",
+    ),
+    (
+        "Pool",
+        "{provider: x, image: {pip: [' -r requirements.txt']}}",
+        "each line of a requirements file as its own entry",
+    ),
+    (
+        "Pool",
+        "{provider: x, image: {pip: [\"torch\\n--index-url https://x\"]}}",
+        "no options that begin with -",
+    ),
+    (
+        "Pool",
+        "{provider: x, image: {apt: ['-o=Debug::x']}}",
+        "no options that begin with -",
+    ),
+    (
+        "Pool",
+        "{provider: x, logs: {limit: '256'}}",
+        "logs.limit needs a unit: write 256Mi, not 256",
+    ),
+    (
+        "Pool",
+        "{provider: x, logs: {limit: 256}}",
+        "logs.limit needs a unit: write 256Mi, not 256",
+    ),
+    (
+        "Pool",
+        "{provider: x, logs: {limit: 64Ki}}",
+        "logs.limit must be from 1Mi to 2Gi",
+    ),
+    (
+        "Pool",
+        "{provider: x, logs: {limit: 3Gi}}",
+        "logs.limit must be from 1Mi to 2Gi",
+    ),
+    (
+        "Pool",
+        "{provider: x, logs: {limit: much}}",
+        "write an amount such as 512Mi or 8Gi",
+    ),
+    (
+        "Pool",
+        "{provider: x, image: {pipIndexes: [{url: 'ftp://x', packages: [a]}]}}",
+        "url must begin with https://",
+    ),
+    (
+        "Pool",
+        "{provider: x, image: {pipIndexes: [{url: 'https://x'}]}}",
+        "packages: Required value",
+    ),
+    (
+        "Pool",
+        "{provider: x, image: {env: [{name: 1A}]}}",
+        "the name of an environment variable has letters",
+    ),
+    (
+        "Pool",
+        "{provider: x, image: {env: [{name: A, value: a}, {name: A, value: b}]}}",
+        "Duplicate value",
+    ),
+    (
+        "Pool",
+        "{provider: x, image: {envFrom: [{}]}}",
+        "exactly one of secretRef and configMapRef",
+    ),
+    (
+        "Pool",
+        "{provider: x, image: {envFrom: [{secretRef: {name: a}, configMapRef: {name: b}}]}}",
+        "exactly one of secretRef and configMapRef",
+    ),
+    (
+        "Pool",
+        "{provider: x, image: {shellVars: {a-b: 'echo 1'}}}",
+        "the names in shellVars must be names of environment",
+    ),
+    (
+        "Pool",
+        "{provider: x, image: {caBundleRef: {}}}",
+        "spec.image.caBundleRef.name: Required value",
+    ),
+    // Task
+    ("Task", "{command: [a]}", "spec.pool: Required value"),
+    ("Task", "{pool: p}", "exactly one of command, script and function"),
+    (
+        "Task",
+        "{pool: p, command: [a], script: {source: b}}",
+        "exactly one of command, script and function",
+    ),
+    ("Task", "{pool: p, command: []}", "spec.command"),
+    ("Task", "{pool: p, command: ls}", "must be of type array"),
+    ("Task", "{pool: p, script: {source: ''}}", "spec.script.source"),
+    (
+        "Task",
+        "{pool: p, script: {source: a, interpreter: perl}}",
+        r#"supported values: "bash", "python""#,
+    ),
+    (
+        "Task",
+        "{pool: p, function: {}}",
+        "spec.function.source: Required value",
+    ),
+    (
+        "Task",
+        "{pool: p, function: {source: a, entrypoint: 'a b'}}",
+        "entrypoint must be the name of a Python function",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], placement: some}",
+        "placement must be one, all, head, or the number of a rank",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], placement: 500}",
+        "placement must be one, all, head, or the number of a rank",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], placement: -1}",
+        "placement must be one, all, head, or the number of a rank",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], placement: '500'}",
+        "placement must be one, all, head, or the number of a rank from 0 to 499",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], placement: ''}",
+        "placement must be one, all, head, or the number of a rank",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], placement: everywhere}",
+        "placement must be one, all, head, or the number of a rank",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], placement: every}",
+        "placement must be one, all, head, or the number of a rank",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], placement: first two}",
+        "placement must be one, all, head, or the number of a rank",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], timeout: 60}",
+        "write a duration such as",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], terminationGracePeriod: 30}",
+        "write a duration such as",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], env: [{name: a-b}]}",
+        "the name of an environment variable has letters",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], envFrom: [{}]}",
+        "exactly one of secretRef and configMapRef",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], timeout: 1ms}",
+        "timeout must be at least 100ms",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], timeout: soon}",
+        "write a duration such as",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], terminationGracePeriod: 48h}",
+        "terminationGracePeriod must be at most 24h",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], retries: {onInterruption: -1}}",
+        "spec.retries.onInterruption",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], priority: 2000000}",
+        "spec.priority",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], workingDir: data}",
+        "workingDir must be an absolute path",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], env: [{value: x}]}",
+        "spec.env[0].name: Required value",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], ttlSecondsAfterFinished: -1}",
+        "spec.ttlSecondsAfterFinished",
+    ),
+    // Provider
+    ("Provider", "{}", "spec.allowedNamespaces: Required value"),
+    (
+        "Provider",
+        "{allowedNamespaces: {}}",
+        "write `container: {}` for Pods of this cluster",
+    ),
+    (
+        "Provider",
+        "{container: {}, allowedNamespaces: {}, refreshInterval: 1s}",
+        "refreshInterval must be at least 10s",
+    ),
+    (
+        "Provider",
+        "{container: {}, allowedNamespaces: {matchExpressions: [{key: a, operator: Like}]}}",
+        r#"supported values: "In""#,
+    ),
+    (
+        "Provider",
+        "{container: {instanceTimeout: 5s}, allowedNamespaces: {}}",
+        "instanceTimeout must be at least 60s",
+    ),
+    (
+        "Provider",
+        "{container: {imagePullPolicy: Sometimes}, allowedNamespaces: {}}",
+        r#"supported values: "Always""#,
+    ),
+    (
+        "Provider",
+        "{container: {sshUser: 'a b'}, allowedNamespaces: {}}",
+        "sshUser must be the name of a Linux user",
+    ),
+    (
+        "Provider",
+        "{container: {resources: {requests: {cpu: many}}}, allowedNamespaces: {}}",
+        "write an amount of CPUs such as 500m or 4",
+    ),
+    (
+        "Provider",
+        "{container: {resources: {requests: {cpu: -4}}}, allowedNamespaces: {}}",
+        "write an amount of CPUs such as 500m or 4",
+    ),
+    (
+        "Provider",
+        "{container: {resources: {limits: {memory: 4}}}, allowedNamespaces: {}}",
+        "write an amount such as 512Mi or 8Gi",
+    ),
+    (
+        "Provider",
+        "{container: {instanceTimeout: 300}, allowedNamespaces: {}}",
+        "write a duration such as 300s",
+    ),
+    (
+        "Provider",
+        "{container: {tolerations: [{effect: Sulk}]}, allowedNamespaces: {}}",
+        r#"supported values: "NoSchedule""#,
+    ),
+    (
+        "Provider",
+        "{container: {}, allowedNamespaces: {}, overridable: [image]}",
+        "leave overridable out, and write another Provider",
+    ),
+    (
+        "Provider",
+        "{container: {}, allowedNamespaces: {}, limits: {machines: -1}}",
+        "spec.limits.machines",
+    ),
+    (
+        "Provider",
+        "{container: {}, allowedNamespaces: {}, limits: {hourlyCost: '$50'}}",
+        r#"limits.hourlyCost must be an amount of USD such as "50""#,
+    ),
+    (
+        "Provider",
+        "{container: {}, allowedNamespaces: {}, limits: {hourlyCost: -50}}",
+        r#"limits.hourlyCost must be an amount of USD such as "50" (in quotes)"#,
+    ),
+    (
+        "Provider",
+        "{container: {}, allowedNamespaces: {}, limits: {hourlyCostPerNamespace: '-1'}}",
+        "limits.hourlyCostPerNamespace must be an amount of USD",
+    ),
+    (
+        "Provider",
+        "{container: {}, allowedNamespaces: {}, limits: {monthlyCost: '5,000'}}",
+        "limits.monthlyCost must be an amount of USD",
+    ),
+    (
+        "Provider",
+        "{container: {}, allowedNamespaces: {}, limits: {monthlyCostPerNamespace: many}}",
+        "limits.monthlyCostPerNamespace must be an amount of USD",
+    ),
+    (
+        "Provider",
+        "{container: {}, allowedNamespaces: {}, limits: {namespaces: [{machines: 2}]}}",
+        "spec.limits.namespaces[0].selector: Required value",
+    ),
+    (
+        "Provider",
+        "{container: {}, allowedNamespaces: {}, limits: {namespaces: [{selector: {}, hourlyCost: '$5'}]}}",
+        r#"limits.namespaces[].hourlyCost must be an amount of USD such as "80""#,
+    ),
+    (
+        "Provider",
+        "{container: {}, allowedNamespaces: {}, limits: {namespaces: [{selector: {}, monthlyCost: lots}]}}",
+        r#"limits.namespaces[].monthlyCost must be an amount of USD such as "7000""#,
+    ),
+    (
+        "Provider",
+        "{vastai: {}, overridable: [diskGB, geolocation], allowedNamespaces: {}}",
+        "overridable cannot name geolocation",
+    ),
+    (
+        "Provider",
+        "{vastai: {}, overridable: [requireDirectPort], allowedNamespaces: {}}",
+        "overridable cannot name geolocation, requireDirectPort",
+    ),
+    (
+        "Provider",
+        "{runpod: {}, overridable: [cloudType], allowedNamespaces: {}}",
+        "overridable cannot name cloudType, cpuClock",
+    ),
+    (
+        "Provider",
+        "{lambda: {}, overridable: [region], allowedNamespaces: {}}",
+        "overridable cannot name region, instanceTimeout, requestTimeout of lambda",
+    ),
+    (
+        "Provider",
+        "{verda: {}, overridable: [region], allowedNamespaces: {}}",
+        "overridable cannot name region, instanceTimeout, requestTimeout of verda",
+    ),
+    (
+        "Provider",
+        "{aws: {region: us-east-1}, overridable: [regions], allowedNamespaces: {}}",
+        "overridable cannot name region, regions, excludeBurstable",
+    ),
+    // Written by the controller, read by us all the same.
+    ("Machine", "{pool: p}", "spec.poolUid: Required value"),
+    ("Offer", "{provider: x}", "spec.instanceType: Required value"),
+];
+
+pub(crate) const GOOD: &[(&str, &str)] = &[
+    ("Pool", "{provider: x}"),
+    ("Pool", "{provider: x, nodes: {desired: 0}}"),
+    ("Pool", "{provider: x, nodes: {desired: 0, min: 2}}"),
+    ("Pool", "{provider: x, nodes: {desired: 500, min: 1}}"),
+    ("Pool", "{provider: x, accelerator: {name: L4, count: 0.125}}"),
+    (
+        "Pool",
+        "{provider: x, accelerator: {name: H100, count: 8, memoryGB: 80}, vcpus: 0.5, memoryGB: 1.5, diskGB: 10}",
+    ),
+    (
+        "Pool",
+        "{provider: x, architecture: arm64, shmSize: 512Mi, suspend: true, retryOnInterruption: 0}",
+    ),
+    (
+        "Pool",
+        "{provider: x, timeouts: {provision: 1h30m, ssh: 90.5s, bootstrap: 500000ms, shutdown: 0s}}",
+    ),
+    (
+        "Pool",
+        "{provider: x, image: {python: auto, pip: ['torch==2.9', 'numpy'], apt: [git, libgl1, g++], env: [{name: A}], \
+         envFrom: [{secretRef: {name: s, optional: true}, prefix: S_}, {configMapRef: {name: c}}], \
+         shellVars: {CUDA: 'echo /usr'}, pipIndexes: [{url: 'https://x/@simple', packages: [torch], credentialsSecretRef: {name: index}}], stepsEnvFrom: [{secretRef: {name: proxy}}], \
+         caBundleRef: {name: ca}}, worker: {concurrency: 4, user: root}}",
+    ),
+    (
+        "Pool",
+        "{provider: x, logs: {limit: 1Mi}, image: {pip: [' torch >= 2', 'x @ git+https://x/y', 'a-b[c]; python_version > \"3\"']}}",
+    ),
+    ("Pool", "{provider: x, logs: {limit: 2Gi}}"),
+    ("Pool", "{provider: x, logs: {limit: 100M}}"),
+    ("Pool", "{provider: x, logs: {}}"),
+    // Whole numbers are exact.
+    (
+        "Pool",
+        "{provider: x, maxHourlyCost: 50, budget: {maxTotalCost: 100}, candidates: [{maxHourlyCost: 0}]}",
+    ),
+    // As in Kubernetes' own kinds, null is absent.
+    (
+        "Pool",
+        "{provider: x, image: null, vcpus: null, timeouts: {ssh: null}, nodes: null}",
+    ),
+    ("Task", "{pool: p, command: [a], script: null}"),
+    (
+        "Task",
+        "{pool: p, script: {source: 'echo', interpreter: python}, placement: head}",
+    ),
+    ("Task", "{pool: p, command: [a], placement: 3}"),
+    ("Task", "{pool: p, command: [a], placement: '3'}"),
+    ("Task", "{pool: p, command: [a], placement: '499'}"),
+    (
+        "Task",
+        "{pool: p, command: [a], placement: all, timeout: 1h, terminationGracePeriod: 0s, priority: -5}",
+    ),
+    (
+        "Task",
+        "{pool: p, function: {source: 'def f(): pass', entrypoint: f, args: [1, 'a', null, [1, {b: 2}], {c: [true]}], \
+         kwargs: {x: null, y: {z: [1]}, n: 1.5}}}",
+    ),
+    ("Provider", "{container: {}, allowedNamespaces: {}}"),
+    (
+        "Provider",
+        "{container: {resources: {requests: {cpu: 4}}}, allowedNamespaces: {}, limits: {hourlyCost: 50, monthlyCost: 0}}",
+    ),
+    (
+        "Provider",
+        "{container: {image: i, imagePullPolicy: Never, imagePullSecrets: [{name: s}], nodeSelector: {a: b}, \
+         tolerations: [{key: gpu, operator: Exists}], securityProfile: Restricted, sshUser: worker, \
+         resources: {requests: {cpu: 500m, memory: 1Gi}, limits: {cpu: '2'}}, instanceTimeout: 5m}, \
+         allowedNamespaces: {matchLabels: {team: a}}, \
+         limits: {machines: 10, machinesPerNamespace: 2, hourlyCost: '0', monthlyCost: '99.95', namespaces: [ \
+         {selector: {matchLabels: {kubernetes.io/metadata.name: a}}, machines: 5, hourlyCost: '1', monthlyCost: '9'}]}, \
+         hostKeyPolicy: Verified, refreshInterval: 1m}",
+    ),
+    ("Machine", MACHINE),
+    (
+        "Machine",
+        "{pool: p, poolUid: u, slot: 0, attempt: 1, provider: x, offer: o, instanceType: t, market: Spot, \
+         hourlyPrice: '0', token: k, templateHash: h, accelerator: {name: L4, count: 0.125}, \
+         grantedAccelerator: {name: L4, count: 0.125, memoryGB: 3.5, formFactor: PCIe}}",
+    ),
+    (
+        "Offer",
+        "{provider: x, instanceType: t, vcpus: 4, memoryGB: 16, architecture: x86_64, availability: Yes, connected: true}",
+    ),
+];
