@@ -5,11 +5,7 @@
 //! beginning of an unfinished line still at hand: nothing is lost, nothing comes twice. Of several
 //! Tasks and Machines each line begins with whose it is.
 
-use std::{
-    io::{self, Write},
-    process::ExitCode,
-    time::Duration,
-};
+use std::{process::ExitCode, time::Duration};
 
 use anyhow::{Result, anyhow};
 use bytes::Bytes;
@@ -292,7 +288,7 @@ async fn read(cluster: &Cluster, name: &str, options: &LogOptions, screen: &mut 
     let mut silent = Duration::ZERO;
     let mut waits_for = String::new();
     loop {
-        let patience = match (screen.waiting(), screen.unfinished) {
+        let patience = match (screen.waiting(), screen.is_unfinished()) {
             (_, true) => PROMPT,
             (true, false) => LOOK,
             (false, false) => SILENCE,

@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Result, anyhow};
 use clap::{Args, ValueEnum};
 use futures::{AsyncReadExt, StreamExt, TryStreamExt};
-use serde_json::{Value, json, value::RawValue};
+use serde_json::{Value, value::RawValue};
 use skyward_api::TaskStatus;
 use tokio::time::sleep;
 
@@ -370,6 +370,8 @@ async fn small(cluster: &Cluster, name: &str, rank: u32) -> Result<Option<Shown>
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::rows::tests::{cells, rows_of, task};
 

@@ -28,7 +28,7 @@ pub(crate) enum Shown {
 pub(crate) struct Row {
     pub(crate) rank: u32,
     pub(crate) result: Option<RunResult>,
-    reason: String,
+    pub(crate) reason: String,
     pub(crate) message: String,
     pub(crate) value: Option<Shown>,
 }

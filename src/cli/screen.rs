@@ -89,6 +89,11 @@ impl Screen {
         self.attempt == 0
     }
 
+    /// Whether something was added since the last look for an unfinished line.
+    pub(crate) fn is_unfinished(&self) -> bool {
+        self.unfinished
+    }
+
     /// Whether it is known of each rank where to go on.
     pub(crate) fn knows_all(&self) -> bool {
         self.attempt > 0 && self.ranks().all(|rank| self.offsets.contains_key(&rank))

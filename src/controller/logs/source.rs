@@ -15,7 +15,7 @@ use axum::body::Bytes;
 use futures::{StreamExt, stream::BoxStream};
 use skyward_remote::{
     MachineKey,
-    agent::{RunReader, AgentError},
+    agent::{AgentError, RunReader},
     sessions::Sessions,
 };
 use skyward_store::{Gap, Missing, Piece, Store};

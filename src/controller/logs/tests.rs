@@ -11,8 +11,8 @@ use std::{
 use async_trait::async_trait;
 use skyward_remote::{
     AgentError, MachineKey,
-    agent::{RunReader, AgentStream},
-    protocol::{Chunk, Fact, RunSpec, RunState},
+    agent::{AgentStream, RunReader},
+    protocol::Chunk,
 };
 use skyward_store::{Gap, Missing};
 use skyward_subresources::{

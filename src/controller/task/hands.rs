@@ -15,7 +15,7 @@ use kube::{
 };
 use skyward_api::{GROUP, Machine, Task, TaskStatus, VERSION, shared::EnvFrom};
 use skyward_remote::{
-    AgentError, MachineKey,
+    Agent, AgentError, MachineKey,
     protocol::{Fact, RunState, Started, fact},
     turns::Turns,
 };
@@ -324,6 +324,7 @@ impl Hands {
         event_tx: &mpsc::Sender<Event>,
     ) -> Result<(), AgentError> {
         let agent = self.agent_on(pool, machine, connection)?;
+        let account = agent.account();
         let mut facts = agent.watch(0).await?;
         let replayed = Event::Replayed { place, connection };
         if !agent.marks_replay() {

@@ -5,7 +5,7 @@ use futures::stream;
 use skyward_remote::{
     AgentError,
     agent::AgentStream,
-    protocol::{Chunk, Fact, Finished, RunSpec, RunState, finished::Ending},
+    protocol::{Chunk, Finished, finished::Ending},
 };
 
 use skyward_store::Piece;
