@@ -6,7 +6,8 @@
 #
 #   hack/test.sh [test|unit|lint|e2e|soak]
 #
-# KEEP=1 leaves a cluster that this run started, for a look around.
+# KEEP=1 leaves a cluster that this run started, for a look around; TEST_BACKTRACE=1 prints the
+# frames of panics.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 . "$(dirname "${BASH_SOURCE[0]}")/target-cluster.sh"
@@ -18,6 +19,8 @@ if [ -n "${SKYWARD_SPECS:-}" ]; then
   export SKYWARD_SPECS
 fi
 
+# What failed is said in a line or two, not below a hundred lines of async frames.
+export RUST_BACKTRACE=${TEST_BACKTRACE:-0}
 WHAT=${1:-test}
 KUBECONFIG_TEST=$SKYWARD_CACHE/test/kubeconfig
 BEGUN=$SECONDS
