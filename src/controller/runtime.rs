@@ -246,6 +246,7 @@ async fn control(parts: Parts, health: Arc<Health>, epoch: u64) -> Result<(), Er
         caches,
         feed,
         fleet,
+        session_wakeups: Wakeups::new(),
         machine_wakeups: Wakeups::new(),
         superseded: Superseded::default(),
         offers,
@@ -256,7 +257,12 @@ async fn control(parts: Parts, health: Arc<Health>, epoch: u64) -> Result<(), Er
         panics,
         shutdown: ending,
     };
-    let pump = tokio::spawn(pump_sessions(changed_rx, context.machine_wakeups.clone()));
+    let pump = tokio::spawn(pump_sessions(
+        changed_rx,
+        context.caches.machines.clone(),
+        context.machine_wakeups.clone(),
+        context.session_wakeups.clone(),
+    ));
 
     let result = tokio::select! {
         result = controllers(&context, namespaces_writer) => result,
@@ -440,9 +446,22 @@ async fn synced(caches: &Caches) {
     }
 }
 
-async fn pump_sessions(mut changed_rx: mpsc::Receiver<MachineKey>, wakeups: Arc<Wakeups<Key>>) {
+/// Wakes the Machine whose session changed, and the dispatcher of its Pool: a machine that comes
+/// and goes all the time wakes no other one.
+async fn pump_sessions(
+    mut changed_rx: mpsc::Receiver<MachineKey>,
+    machines: Cache<Machine>,
+    machine_wakeups: Arc<Wakeups<Key>>,
+    session_wakeups: Arc<Wakeups<Key>>,
+) {
     while let Some(machine) = changed_rx.recv().await {
-        wakeups.wake(Key::new(machine.namespace, machine.name));
+        let key = ObjectRef::new(&machine.name).within(&machine.namespace);
+        // A session was begun for a Machine that the cache has; that it goes wakes its dispatcher too.
+        if let Some(known) = machines.get(&key) {
+            let pool = Key::new(machine.namespace.as_str(), known.spec.pool.as_str());
+            session_wakeups.wake(pool);
+        }
+        machine_wakeups.wake(Key::new(machine.namespace, machine.name));
     }
 }
 

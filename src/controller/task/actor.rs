@@ -43,7 +43,7 @@ const MOMENT: Duration = Duration::from_millis(250);
 pub(crate) struct Handle {
     /// from the router --events of the Task watch--> to the dispatcher
     pub(crate) inbox: inbox::Sender,
-    /// The Pool or a Machine changed.
+    /// The Pool, a Machine or the session of a machine changed.
     pub(crate) changed: Arc<Notify>,
     /// It holds nothing that would be lost with it.
     empty: Arc<AtomicBool>,
@@ -63,7 +63,6 @@ impl Handle {
             dispatcher: Dispatcher::new(key.clone())
                 .serving(hands.context.config.serves(&key.namespace))
                 .holding_for(hands.context.config.hold_for),
-            sessions: hands.context.sessions.subscribe(),
             key,
             hands,
             changed: changed.clone(),
@@ -114,7 +113,6 @@ struct Actor {
     dispatcher: Dispatcher,
     key: Key,
     hands: Arc<Hands>,
-    sessions: watch::Receiver<u64>,
     changed: Arc<Notify>,
     empty: Arc<AtomicBool>,
     effects: JoinSet<()>,
@@ -151,12 +149,6 @@ impl Actor {
                 },
                 () = self.changed.notified() => self.look(),
                 Ok(()) = self.holds.changed() => self.look(),
-                result = self.sessions.changed() => match result {
-                    Ok(()) if self.has_machines() => self.look(),
-                    Ok(()) => {}
-                    // The sessions are shut down: so are we, in a moment.
-                    Err(_) => break,
-                },
                 Some(ended) = self.effects.join_next() => carried_out(ended),
                 _ = moment.tick(), if self.dispatcher.has_newcomers() => {
                     self.dispatcher.on(Event::Newcomers, now());
@@ -201,14 +193,6 @@ impl Actor {
                 self.hands.context.live.taken_up(&self.key);
             }
         }
-    }
-
-    /// Whether a change of any session may be about a machine of this Pool: there may be a
-    /// thousand Pools without machines, and each change wakes them all.
-    fn has_machines(&self) -> bool {
-        self.seen
-            .as_ref()
-            .is_none_or(|(_, machines)| !machines.is_empty())
     }
 
     /// Tells the dispatcher whether this cluster's memory may be older than its machines, if that

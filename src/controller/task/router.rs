@@ -73,6 +73,7 @@ pub(crate) async fn run(hands: Arc<Hands>, changes: Arc<Wakeups<Changed>>) {
                 Changed::Pool(key) | Changed::Machine { pool: key, .. } => router.on_changed(&key),
                 Changed::Provider(_) | Changed::Offers(_) => {}
             },
+            pool = context.session_wakeups.next() => router.on_session(&pool),
             () = breaks.notified() => router.on_broken(),
             () = sleep_until(rested.unwrap_or_else(Instant::now)), if rested.is_some() => {
                 router.on_rested();
@@ -261,6 +262,11 @@ impl Router {
         if self.exists(key) {
             self.dispatcher(key);
         }
+        self.on_session(key);
+    }
+
+    /// The session of one of its machines changed.
+    fn on_session(&self, key: &Key) {
         if let Some(dispatcher) = self.dispatchers.get(key) {
             dispatcher.changed.notify_one();
         }
