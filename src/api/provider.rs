@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     duration::Duration,
+    machine::Market,
     shared::{Amount, LocalRef, Size},
 };
 
@@ -331,6 +332,10 @@ pub struct ProviderStatus {
     /// What its machines cost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<ProviderCost>,
+    /// Offers that are not ordered for now, because a machine was dearer than its offer said.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 100))]
+    pub barred_offers: Vec<BarredOffer>,
     /// When offers were last read in full.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refreshed_at: Option<Time>,
@@ -347,6 +352,22 @@ pub struct ProviderStatus {
     /// Generation of the spec that this status is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
+}
+
+/// An offer that is not ordered for now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BarredOffer {
+    /// Name of the Offer.
+    #[schemars(length(max = 253))]
+    pub offer: String,
+    /// The market on which it is not ordered.
+    pub market: Market,
+    /// Until when it is not ordered.
+    pub until: Time,
+    /// Why it is not ordered.
+    #[schemars(length(max = 1024))]
+    pub message: String,
 }
 
 /// The decision about machines without a record after this cluster was restored.
@@ -438,8 +459,10 @@ pub struct ProviderCost {
     #[serde(default)]
     #[schemars(length(max = 40))]
     pub settled_this_month: String,
-    /// The same by namespace, for at most 1000 namespaces. A namespace that was left out in favour
-    /// of another begins with `settledThisMonthElsewhere` when it spends again.
+    /// The same by namespace, for at most 1000 namespaces. Each stands there under a pseudonym
+    /// that only the operator can make, since tenants may read this object; the metrics
+    /// `skyward_pool_*` have namespaces by name. A namespace that was left out in favour of another
+    /// begins with `settledThisMonthElsewhere` when it spends again.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 1000, "additionalProperties" = {"type": "string", "maxLength": 40}))]
     pub settled_this_month_by_namespace: BTreeMap<String, String>,

@@ -92,6 +92,8 @@ pub struct Context {
     pub fleet: Arc<Fleet>,
     /// Machines to look at again, from any task that knows that something changed.
     pub machine_wakeups: Arc<Wakeups<Key>>,
+    /// Pools of which the session of a machine changed: their dispatchers look at it.
+    pub session_wakeups: Arc<Wakeups<Key>>,
     /// What the probes and the debug endpoint answer from.
     pub health: Arc<Health>,
     /// Told by any task that notices that another process leads.

@@ -23,6 +23,8 @@ use crate::{
     context::Context,
     keys::{self, PoolKey},
     pool::plan::elapsed,
+    provider::shortage::Scarce,
+    wake::Changed,
 };
 
 /// Why acting stopped. The next plan starts from what is then.
@@ -101,6 +103,10 @@ pub async fn act(
         context
             .shortages
             .remember(what.clone(), why.clone(), Timestamp::now());
+        if let Scarce::Dear { provider, .. } = what {
+            // Its status is to have that before this process may end.
+            context.feed.tell(&Changed::Provider(provider.clone()));
+        }
     }
     if plan.keep_log {
         keep_log(context, seen).await;

@@ -361,6 +361,7 @@ impl Installation {
             feed: Feed::default(),
             fleet: Arc::default(),
             machine_wakeups: Wakeups::new(),
+            session_wakeups: Wakeups::new(),
             superseded: Superseded::default(),
             references,
             offers: Arc::default(),

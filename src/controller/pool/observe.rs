@@ -569,6 +569,7 @@ pub(crate) fn provider_facts(context: &Context, namespace: &str, name: &str) -> 
 fn spent(context: &Context, provider: &ProviderObject, namespace: Option<&str>) -> Decimal {
     let cost = provider.status.as_ref().and_then(|status| status.cost.as_ref());
     let machines = context.fleet.of_provider(&provider.name_any());
+    let namespace = namespace.map(|namespace| (namespace, &context.seal));
     spent_this_month(cost, &machines, namespace, Timestamp::now())
 }
 

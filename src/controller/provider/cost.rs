@@ -10,6 +10,9 @@
 //! may have spent: each of these is counted with that amount. So no namespace's month begins anew;
 //! one without a counter is counted with too much rather than too little, by at most a thousandth
 //! of the month's total.
+//!
+//! Tenants may read a Provider, so namespaces stand in it under pseudonyms
+//! (`restore/seal.rs`).
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,7 +24,10 @@ use kube::ResourceExt;
 use rust_decimal::Decimal;
 use skyward_api::{Machine, provider::ProviderCost};
 
-use crate::money::{self, Cost, Tariff, billed_since, billed_until, shown};
+use crate::{
+    money::{self, Cost, Tariff, billed_since, billed_until, shown},
+    restore::seal::Seal,
+};
 
 /// Most namespaces that a Provider remembers the month's spending of.
 const NAMESPACES: usize = 1000;
@@ -30,6 +36,7 @@ const NAMESPACES: usize = 1000;
 pub(super) fn settle(
     old: Option<&ProviderCost>,
     machines: &[Arc<Machine>],
+    seal: &Seal,
     now: Timestamp,
 ) -> Option<ProviderCost> {
     let mut cost = old.cloned().unwrap_or_default();
@@ -42,7 +49,7 @@ pub(super) fn settle(
     }
     let there: BTreeSet<String> = machines.iter().filter_map(|machine| machine.uid()).collect();
     cost.counted.retain(|uid| there.contains(uid));
-    let mut ledger = Ledger::of(&cost);
+    let mut ledger = Ledger::of(&cost, seal);
     let mut settled = settled(&cost);
     let mut this_month = decimal(&cost.settled_this_month);
     let mut hourly = Decimal::ZERO;
@@ -60,7 +67,7 @@ pub(super) fn settle(
             let in_month = in_this_month(machine, now);
             this_month += in_month;
             let namespace = machine.namespace().unwrap_or_default();
-            ledger.add(namespace, in_month);
+            ledger.add(seal.pseudonym(&namespace), in_month);
             cost.counted.push(uid);
         }
     }
@@ -90,33 +97,29 @@ pub fn settled(cost: &ProviderCost) -> Cost {
 
 /// The month's spending by namespace, within bounds.
 struct Ledger {
+    /// By the namespace's pseudonym.
     kept: BTreeMap<String, Decimal>,
     /// Most that one may have spent that is not kept.
     elsewhere: Decimal,
 }
 
 impl Ledger {
-    fn of(cost: &ProviderCost) -> Self {
+    fn of(cost: &ProviderCost, seal: &Seal) -> Self {
         let kept = cost.settled_this_month_by_namespace.iter();
         Self {
             kept: kept
-                .map(|(namespace, amount)| (namespace.clone(), decimal(amount)))
+                .map(|(name, amount)| (pseudonym(name, seal), decimal(amount)))
                 .collect(),
             elsewhere: decimal(&cost.settled_this_month_elsewhere),
         }
     }
 
-    /// What a namespace spent, or the most that it may have spent.
-    fn spent(&self, namespace: &str) -> Decimal {
-        self.kept.get(namespace).copied().unwrap_or(self.elsewhere)
-    }
-
-    fn add(&mut self, namespace: String, amount: Decimal) {
+    fn add(&mut self, pseudonym: String, amount: Decimal) {
         if amount.is_zero() {
             return;
         }
-        let spent = self.spent(&namespace) + amount;
-        self.kept.insert(namespace, spent);
+        let spent = self.kept.get(&pseudonym).copied().unwrap_or(self.elsewhere);
+        self.kept.insert(pseudonym, spent + amount);
         while self.kept.len() > NAMESPACES {
             let least = self.kept.iter().min_by_key(|(_, amount)| **amount);
             let Some((least, amount)) = least.map(|(name, amount)| (name.clone(), *amount)) else {
@@ -140,6 +143,15 @@ impl Ledger {
     }
 }
 
+/// The pseudonym under which a Provider has that amount: versions before 0.2 kept names.
+fn pseudonym(name: &str, seal: &Seal) -> String {
+    if name.starts_with('#') {
+        name.to_owned()
+    } else {
+        seal.pseudonym(name)
+    }
+}
+
 /// What a machine cost in this month, in USD, until now or until it was gone.
 fn in_this_month(machine: &Machine, now: Timestamp) -> Decimal {
     let Some(since) = billed_since(machine) else {
@@ -158,17 +170,21 @@ fn in_this_month(machine: &Machine, now: Timestamp) -> Decimal {
 pub fn spent_this_month(
     cost: Option<&ProviderCost>,
     machines: &[Arc<Machine>],
-    namespace: Option<&str>,
+    namespace: Option<(&str, &Seal)>,
     now: Timestamp,
 ) -> Decimal {
     let this_month = cost.filter(|cost| cost.month == month(now));
     let settled = this_month.map_or(Decimal::ZERO, |cost| match namespace {
         None => decimal(&cost.settled_this_month),
-        Some(namespace) => {
-            let kept = cost.settled_this_month_by_namespace.get(namespace);
-            decimal(kept.unwrap_or(&cost.settled_this_month_elsewhere))
+        Some((namespace, seal)) => {
+            let kept = &cost.settled_this_month_by_namespace;
+            let amount = kept
+                .get(&seal.pseudonym(namespace))
+                .or_else(|| kept.get(namespace));
+            decimal(amount.unwrap_or(&cost.settled_this_month_elsewhere))
         }
     });
+    let namespace = namespace.map(|(namespace, _)| namespace);
     // One that is gone counts here until its settled cost does.
     let counted = |machine: &Machine| {
         is_gone(machine)
@@ -226,6 +242,10 @@ mod tests {
         Arc::new(serde_json::from_value(object).unwrap())
     }
 
+    fn seal() -> Seal {
+        Seal::new(&[7; 32], "here")
+    }
+
     fn at(time: &str) -> Timestamp {
         time.parse().unwrap()
     }
@@ -237,10 +257,10 @@ mod tests {
             machine("gone", "2026-11-21T10:00:00Z", Some("2026-11-21T11:00:00Z")),
             machine("runs", "2026-11-21T11:30:00Z", None),
         ];
-        let first = settle(None, &machines, now).unwrap();
+        let first = settle(None, &machines, &seal(), now).unwrap();
         assert_eq!((first.hourly.as_str(), first.settled.as_str()), ("2", "2"));
         assert_eq!((first.spot.as_str(), first.on_demand.as_str()), ("0", "2"));
-        assert_eq!(settle(Some(&first), &machines, now), Some(first.clone()));
+        assert_eq!(settle(Some(&first), &machines, &seal(), now), Some(first.clone()));
         let spent = |cost: Option<&ProviderCost>| spent_this_month(cost, &machines, None, now);
         assert_eq!(spent(Some(&first)), Decimal::from(3));
         assert_eq!(
@@ -248,7 +268,7 @@ mod tests {
             Decimal::from(3),
             "not settled yet, and spent all the same"
         );
-        let after = settle(Some(&first), &machines[1..], now).unwrap();
+        let after = settle(Some(&first), &machines[1..], &seal(), now).unwrap();
         assert_eq!((after.settled.as_str(), after.counted.len()), ("2", 0));
     }
 
@@ -267,7 +287,7 @@ mod tests {
             Some("2026-12-01T00:30:00Z"),
         )];
         assert_eq!(spent_this_month(Some(&november), &[], None, now), Decimal::ZERO);
-        let december = settle(Some(&november), &machines, now).unwrap();
+        let december = settle(Some(&november), &machines, &seal(), now).unwrap();
         assert_eq!(
             (december.month.as_str(), december.settled_this_month.as_str()),
             ("2026-12", "1")
@@ -288,15 +308,15 @@ mod tests {
             of("red", "r", Some("2026-11-21T10:30:00Z")),
             of("red", "runs", None),
         ];
-        let settled = settle(None, &machines, now).unwrap();
+        let settled = settle(None, &machines, &seal(), now).unwrap();
         for cost in [None, Some(&settled)] {
-            let spent = |namespace| spent_this_month(cost, &machines, Some(namespace), now);
+            let spent = |namespace| spent_this_month(cost, &machines, Some((namespace, &seal())), now);
             assert_eq!(
                 [spent("blue"), spent("red"), spent("green")],
                 [Decimal::TWO, Decimal::from(5), Decimal::ZERO]
             );
         }
-        let next_month = settle(Some(&settled), &[], at("2026-12-01T00:00:00Z")).unwrap();
+        let next_month = settle(Some(&settled), &[], &seal(), at("2026-12-01T00:00:00Z")).unwrap();
         assert!(next_month.settled_this_month_by_namespace.is_empty());
     }
 
@@ -316,7 +336,7 @@ mod tests {
                     .clone();
                 machine.metadata.namespace = Some(of(n));
                 *spent.entry(of(n)).or_default() += in_this_month(&machine, now);
-                cost = settle(cost.as_ref(), &[Arc::new(machine)], now);
+                cost = settle(cost.as_ref(), &[Arc::new(machine)], &seal(), now);
             }
         }
         let cost = cost.unwrap();
@@ -325,14 +345,19 @@ mod tests {
         assert_eq!(decimal(&cost.settled_this_month), total);
         let error = total / Decimal::from(NAMESPACES);
         for (namespace, spent) in &spent {
-            let known = spent_this_month(Some(&cost), &[], Some(namespace), now);
+            let known = spent_this_month(Some(&cost), &[], Some((namespace, &seal())), now);
             assert!(
                 known >= *spent && known <= spent + error,
                 "{namespace} spent {spent} and is known for {known}, with {error} at most between them"
             );
         }
-        let december = settle(Some(&cost), &[], at("2026-12-01T00:00:00Z")).unwrap();
-        let new = spent_this_month(Some(&december), &[], Some("team-1"), at("2026-12-01T00:00:00Z"));
+        let december = settle(Some(&cost), &[], &seal(), at("2026-12-01T00:00:00Z")).unwrap();
+        let new = spent_this_month(
+            Some(&december),
+            &[],
+            Some(("team-1", &seal())),
+            at("2026-12-01T00:00:00Z"),
+        );
         assert_eq!(
             (new, december.settled_this_month_elsewhere.as_str()),
             (Decimal::ZERO, "")
@@ -346,13 +371,48 @@ mod tests {
             "2026-11-01T00:00:00Z",
             Some("2026-11-30T23:00:00Z"),
         )];
-        let settled = settle(None, &machines, at("2026-12-01T00:00:01Z")).unwrap();
+        let settled = settle(None, &machines, &seal(), at("2026-12-01T00:00:01Z")).unwrap();
         assert_eq!(settled.settled_this_month, "0");
         assert_ne!(settled.settled, "0");
     }
 
     #[test]
     fn what_costs_nothing_leaves_no_trace() {
-        assert_eq!(settle(None, &[], at("2026-11-21T12:00:00Z")), None);
+        assert_eq!(settle(None, &[], &seal(), at("2026-11-21T12:00:00Z")), None);
+    }
+
+    #[test]
+    fn a_reader_of_a_provider_learns_no_namespace_and_amounts_kept_by_name_go_on() {
+        let now = at("2026-11-21T12:00:00Z");
+        let old: ProviderCost = serde_json::from_value(serde_json::json!({
+            "settled": "12", "month": "2026-11", "settledThisMonth": "12",
+            "settledThisMonthByNamespace": { "team-a": "5", "team-b": "7" },
+        }))
+        .unwrap();
+        let spent = |cost: &ProviderCost, namespace| {
+            spent_this_month(Some(cost), &[], Some((namespace, &seal())), now)
+        };
+        let mut machine = machine("m", "2026-11-21T10:00:00Z", Some("2026-11-21T11:00:00Z"))
+            .as_ref()
+            .clone();
+        machine.metadata.namespace = Some("team-a".into());
+        let new = settle(Some(&old), &[Arc::new(machine)], &seal(), now).unwrap();
+        for (cost, of_a) in [(&old, 5), (&new, 7)] {
+            assert_eq!(
+                [
+                    spent(cost, "team-a"),
+                    spent(cost, "team-b"),
+                    spent(cost, "team-c")
+                ],
+                [Decimal::from(of_a), Decimal::from(7), Decimal::ZERO]
+            );
+        }
+        let shown = serde_json::to_string(&new).unwrap();
+        assert!(!shown.contains("team"), "{shown}");
+        let again = settle(Some(&new), &[], &seal(), now).unwrap();
+        assert_eq!(
+            again.settled_this_month_by_namespace,
+            new.settled_this_month_by_namespace
+        );
     }
 }

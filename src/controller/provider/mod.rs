@@ -271,12 +271,19 @@ impl Controller {
         if verdict.held {
             self.context.holds.set(&name, true);
         }
+        let now = Timestamp::now();
+        let shortages = &self.context.shortages;
+        if let Some(status) = &provider.status {
+            shortages.recall(&name, &status.barred_offers, now);
+        }
         let observed = Observed {
             verdict: &verdict,
             provider,
             machines,
             left,
+            barred: shortages.now().barred(&name, now),
             shown: &self.context.fleet.of_provider(&name),
+            seal: &self.context.seal,
             offers: &offers,
             answer,
             capabilities,

@@ -13,7 +13,7 @@ use skyward_api::{
     Machine, Offer, Provider, ProviderStatus,
     condition::{self, Draft, READY, STALLED, cut, reason},
     labels,
-    provider::{ProviderSpec, SelfStop},
+    provider::{BarredOffer, ProviderSpec, SelfStop},
 };
 use skyward_core::{
     ErrorKind, PoolScope, ProviderError, ProviderMachine,
@@ -26,7 +26,11 @@ use super::{
     cost,
     departure::{self, Departure, Left},
 };
-use crate::{events::EventSpec, pool::plan::elapsed, restore::verdict::Verdict};
+use crate::{
+    events::EventSpec,
+    pool::plan::elapsed,
+    restore::{seal::Seal, verdict::Verdict},
+};
 
 /// How often offers are read where the Provider does not say.
 const REFRESH: Duration = Duration::from_mins(5);
@@ -92,6 +96,10 @@ pub(crate) struct Observed<'a> {
     pub machines: u32,
     /// The Machines among them that the watch shows.
     pub shown: &'a [Arc<Machine>],
+    /// Its offers that are not ordered for now.
+    pub barred: Vec<BarredOffer>,
+    /// Makes the pseudonyms of the namespaces that spend.
+    pub seal: &'a Seal,
     /// Offer objects that exist under the names it would use, and all of its own.
     pub offers: &'a [Arc<Offer>],
     pub answer: Answer,
@@ -372,7 +380,8 @@ fn status(
         account: shown_account(&memory.account),
         offers: memory.offers,
         machines: observed.machines,
-        cost: cost::settle(old.cost.as_ref(), observed.shown, now),
+        cost: cost::settle(old.cost.as_ref(), observed.shown, observed.seal, now),
+        barred_offers: observed.barred.clone(),
         refreshed_at: memory.refreshed_at.map(Time),
         self_stop,
         after_restore: observed.verdict.decided.clone().or(old.after_restore),

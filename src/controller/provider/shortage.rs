@@ -4,16 +4,23 @@
 //! A shortage says which offer to try first, never that none may be tried: where everything
 //! that fits is short, the cheapest is asked for again after the Pool's own wait. So
 //! forgetting it all, as a restart does, costs one refusal. One thing bars an offer altogether:
-//! that its machine was dearer than its price says.
+//! that its machine was dearer than its price says. To forget that would cost money, so the
+//! Provider's status has it, and a new leader reads it there.
 
 use std::{
+    cmp::Reverse,
     collections::BTreeMap,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
 use jiff::Timestamp;
-use skyward_api::machine::{MachineSpec, Market};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use skyward_api::{
+    condition::cut,
+    machine::{MachineSpec, Market},
+    provider::BarredOffer,
+};
 use skyward_core::{ErrorKind, accelerator::canonical};
 
 use crate::pool::plan::after;
@@ -25,6 +32,10 @@ pub const REMEMBERED: Duration = Duration::from_mins(5);
 pub const REFUSED: Duration = Duration::from_hours(1);
 /// Most shortages that are remembered; the oldest go first.
 const MOST: usize = 10_000;
+/// Most barred offers in the status of a Provider.
+const BARRED: usize = 100;
+/// Longest message of one, in bytes.
+const LONGEST: usize = 1024;
 
 /// Something that was refused, and so is not worth a try now.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -39,6 +50,8 @@ pub enum Scarce {
     /// One offer in one market whose machine was dearer than its price says. It is not ordered at
     /// all while that counts.
     Dear {
+        /// Name of the Provider.
+        provider: String,
         /// Name of the Offer.
         offer: String,
         /// Whether it was the spot market.
@@ -113,6 +126,7 @@ impl Scarce {
     /// The offer of a machine that was dearer than recorded.
     pub fn dear(machine: &MachineSpec) -> Self {
         Self::Dear {
+            provider: machine.provider.clone(),
             offer: machine.offer.clone(),
             spot: machine.market == Market::Spot,
         }
@@ -295,6 +309,52 @@ impl Shortages {
         !self.0.is_empty() && self.named(offer, now).any(|(what, _)| bars(what))
     }
 
+    /// The offers of a Provider that are barred, for its status: at most [`BARRED`], those that are
+    /// barred longest.
+    pub fn barred(&self, provider: &str, now: Timestamp) -> Vec<BarredOffer> {
+        let mut barred: Vec<(Reverse<i64>, &str, bool, &str)> = self
+            .all()
+            .filter(|(_, shortage)| shortage.until > now)
+            .filter_map(|(what, Shortage { until, why })| match what {
+                Scarce::Dear {
+                    provider: of,
+                    offer,
+                    spot,
+                } if of == provider => {
+                    Some((Reverse(until.as_second()), offer.as_str(), *spot, why.as_str()))
+                }
+                _ => None,
+            })
+            .collect();
+        barred.sort_unstable();
+        let barred = barred.into_iter().take(BARRED);
+        barred
+            .filter_map(|(Reverse(until), offer, spot, why)| {
+                Some(BarredOffer {
+                    offer: offer.to_owned(),
+                    market: if spot { Market::Spot } else { Market::OnDemand },
+                    until: Time(Timestamp::from_second(until).ok()?),
+                    message: cut(why, LONGEST),
+                })
+            })
+            .collect()
+    }
+
+    /// Offers that an earlier leader barred.
+    fn recall(&mut self, provider: &str, barred: &[BarredOffer], now: Timestamp) {
+        for known in barred {
+            let left = known.until.0.duration_since(now);
+            if left.is_positive() && !self.bars(&known.offer, known.market, now) {
+                let what = Scarce::Dear {
+                    provider: provider.to_owned(),
+                    offer: known.offer.clone(),
+                    spot: known.market == Market::Spot,
+                };
+                self.remember(what, known.message.clone(), now, left.unsigned_abs().min(REFUSED));
+            }
+        }
+    }
+
     /// What a Provider last said of this Pool's orders that it refuses as they are; with `met`
     /// also of the account and its rights, where this Pool met such a refusal. Orders of other
     /// Pools are not shown to its users.
@@ -324,6 +384,14 @@ impl Remembered {
         let lasting = what.lasting();
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::make_mut(&mut known).remember(what, why, now, lasting);
+    }
+
+    /// Offers that an earlier leader barred; the Provider's status has them.
+    pub fn recall(&self, provider: &str, barred: &[BarredOffer], now: Timestamp) {
+        if !barred.is_empty() {
+            let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            Arc::make_mut(&mut known).recall(provider, barred, now);
+        }
     }
 
     /// A Provider has other settings or credentials, with which it may say something else of the
@@ -548,5 +616,70 @@ mod tests {
         }
         assert_eq!(known.len(), MOST);
         assert!(known.of(&sought("new"), at(1_002)).is_none(), "the oldest went");
+    }
+
+    #[test]
+    fn a_new_leader_bars_the_offers_that_the_one_before_did_until_the_same_second() {
+        let dear = |provider: &str, offer: &str, spot| Scarce::Dear {
+            provider: provider.into(),
+            offer: offer.into(),
+            spot,
+        };
+        let (first, now) = (Remembered::default(), at(100));
+        first.remember(dear("a", "a-1", true), "2.01 USD".into(), now);
+        first.remember(dear("b", "b-1", true), "elsewhere".into(), now);
+        first.remember(
+            Scarce::Offer {
+                offer: "a-2".into(),
+                spot: true,
+            },
+            "sold out".into(),
+            now,
+        );
+        let shown = first.now().barred("a", at(101));
+        let [only] = &shown[..] else { panic!("{shown:?}") };
+        assert_eq!(
+            (only.offer.as_str(), only.market, only.message.as_str()),
+            ("a-1", Market::Spot, "2.01 USD")
+        );
+        assert_eq!(only.until.0, after(now, REFUSED));
+
+        let second = Remembered::default();
+        for later in [200, 300] {
+            second.recall("a", &shown, at(later));
+            assert_eq!(second.now().barred("a", at(later)), shown, "as on record");
+        }
+        assert!(second.now().bars("a-1", Market::Spot, at(300)));
+        assert!(!second.now().bars("a-1", Market::OnDemand, at(300)));
+        let over = after(now, REFUSED);
+        assert!(!second.now().bars("a-1", Market::Spot, over));
+        assert_eq!(second.now().barred("a", over), []);
+        let third = Remembered::default();
+        third.recall("a", &shown, over);
+        assert!(third.now().0.is_empty(), "what is over is not recalled");
+    }
+
+    #[test]
+    fn a_status_names_no_more_than_a_hundred_barred_offers_and_no_record_bars_for_longer_than_an_hour() {
+        let known = Remembered::default();
+        for n in 0..150 {
+            let what = Scarce::Dear {
+                provider: "a".into(),
+                offer: format!("a-{n}"),
+                spot: false,
+            };
+            known.remember(what, "é".repeat(2000), at(n));
+        }
+        let shown = known.now().barred("a", at(150));
+        assert_eq!((shown.len(), shown[0].offer.as_str()), (BARRED, "a-149"));
+        assert!(shown.iter().all(|barred| barred.message.len() <= LONGEST));
+        let mut altered = shown[0].clone();
+        altered.until = Time(at(1_000_000));
+        let next = Remembered::default();
+        next.recall("a", &[altered], at(150));
+        assert_eq!(
+            next.now().barred("a", at(150))[0].until.0,
+            after(at(150), REFUSED)
+        );
     }
 }

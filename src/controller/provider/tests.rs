@@ -87,6 +87,8 @@ impl World {
             provider: &self.provider,
             machines: self.machines,
             shown: &[],
+            barred: Vec::new(),
+            seal: &Seal::new(&[7; 32], "here"),
             offers: &self.offers,
             answer,
             left: Left::Known {

@@ -1,5 +1,5 @@
 //! Proof of the epoch that a machine names: only a controller of this installation can have made
-//! it.
+//! it. The same key makes the pseudonyms of namespaces.
 //!
 //! The leader gives each agent, with its epoch, an HMAC-SHA-256 over the installation and that
 //! epoch; the agent keeps both and gives them back. A machine that lies can give back the proof of
@@ -21,6 +21,8 @@ pub const SECRET: &str = "skyward-epochs";
 const KEY: &str = "key";
 /// Bytes of the key.
 const BYTES: usize = 32;
+/// Bytes of a pseudonym: no two of some thousand namespaces share one.
+const PSEUDONYM: usize = 12;
 /// Longest wait for the API server.
 const DEADLINE: Duration = Duration::from_secs(15);
 
@@ -50,6 +52,15 @@ impl Seal {
         URL_SAFE_NO_PAD
             .decode(proof)
             .is_ok_and(|tag| hmac::verify(&self.key, self.text(epoch).as_bytes(), &tag).is_ok())
+    }
+
+    /// A name that stands for a namespace where others read: who lacks the key can neither tell the
+    /// namespace from it nor find the pseudonym of a namespace that they know. It begins with `#`,
+    /// as no namespace does.
+    pub fn pseudonym(&self, namespace: &str) -> String {
+        let text = format!("skyward namespace\n{}\n{namespace}", self.installation);
+        let tag = hmac::sign(&self.key, text.as_bytes());
+        format!("#{}", URL_SAFE_NO_PAD.encode(&tag.as_ref()[..PSEUDONYM]))
     }
 
     fn text(&self, epoch: u64) -> String {
@@ -142,5 +153,20 @@ mod tests {
             !Seal::new(&[7; BYTES], "there").proves(5, &proof),
             "another installation"
         );
+    }
+
+    #[test]
+    fn a_pseudonym_is_the_same_again_and_another_one_elsewhere() {
+        let seal = Seal::new(&[7; BYTES], "here");
+        let name = seal.pseudonym("team-a");
+        assert_eq!((name.as_str().len(), &name[..1]), (17, "#"));
+        assert_eq!(name, Seal::new(&[7; BYTES], "here").pseudonym("team-a"));
+        for other in [
+            seal.pseudonym("team-b"),
+            Seal::new(&[8; BYTES], "here").pseudonym("team-a"),
+            Seal::new(&[7; BYTES], "there").pseudonym("team-a"),
+        ] {
+            assert_ne!(name, other);
+        }
     }
 }

@@ -12,9 +12,12 @@ use super::{
     server::Refused,
     world::{Crashed, World},
 };
-use crate::provider::{
-    departure::{self, Left, Owners},
-    plan::{self, Answer, Memory, Observed, Plan},
+use crate::{
+    provider::{
+        departure::{self, Left, Owners},
+        plan::{self, Answer, Memory, Observed, Plan},
+    },
+    restore::seal::Seal,
 };
 
 impl World {
@@ -60,6 +63,8 @@ impl World {
             machines,
             left,
             shown: &shown,
+            barred: self.process.shortages.barred(name, self.time()),
+            seal: &Seal::new(&[0; 32], "simulated"),
             offers: &offers,
             answer,
             capabilities: capabilities.then(|| self.kind_of(name).capabilities.clone()),

@@ -42,6 +42,7 @@ fn a_machine_above_the_most_that_was_recorded_is_ended_and_says_both_prices(#[ca
     assert_eq!(
         scarce,
         Scarce::Dear {
+            provider: "local".into(),
             offer: "local-x".into(),
             spot: false
         }

@@ -45,6 +45,7 @@ fn an_offer_whose_machine_was_dearer_is_left_alone_for_an_hour_and_that_was_a_fa
     let mut dear = failed_of(0, NOW, reason::PRICE_TOO_HIGH);
     let mut known = Shortages::default();
     let barred = Scarce::Dear {
+        provider: "local".into(),
         offer: "local-x".into(),
         spot: false,
     };
