@@ -277,7 +277,11 @@ impl<const OR_NONE: bool> JsonSchema for Disk<OR_NONE> {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        let none = if OR_NONE { "self == '0' || " } else { "" };
+        let (none, or_none) = if OR_NONE {
+            ("self == '0' || ", ", or \"0\" for none")
+        } else {
+            ("", "")
+        };
         json_schema!({
             "x-kubernetes-int-or-string": true,
             "maxLength": 32,
@@ -285,7 +289,7 @@ impl<const OR_NONE: bool> JsonSchema for Disk<OR_NONE> {
                 "rule": format!(
                     r"type(self) == string && ({none}string(self).matches(r'^[0-9]{{1,12}}(Ki|Mi|Gi|Ti|k|M|G|T)$') && quantity(string(self)).compareTo(quantity('1G')) >= 0 && quantity(string(self)).compareTo(quantity('64Ti')) <= 0)"
                 ),
-                "message": "write the size of a disk from 1G to 64Ti: 100Gi, not 100",
+                "message": format!("write the size of a disk from 1G to 64Ti{or_none}: 100Gi, not 100"),
             }],
         })
     }

@@ -1,11 +1,11 @@
 //! The single list of kinds of provider. If adding one means touching another place
 //! than this list and its own folder, this list is missing something.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
-use skyward_api::{crd::AccountKind, provider::ProviderSpec};
+use skyward_api::{Duration as Lasting, crd::AccountKind, provider::ProviderSpec};
 use skyward_core::{
     Account, Capabilities, CredentialKey, Credentials, Endpoints, ErrorKind, Fence, Provider, ProviderError,
 };
@@ -15,6 +15,9 @@ use crate::{
     instrumented::{CallSink, Instrumented},
     lambda, runpod, vastai, verda,
 };
+
+/// Default of `requestTimeout` of every kind.
+pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What every kind of provider may need besides its Provider object.
 #[derive(Clone)]
@@ -92,6 +95,7 @@ const fn cloud<K: Kind>() -> Cloud {
                 cluster,
                 provider,
                 settings,
+                request_timeout,
                 credentials,
                 endpoints,
                 fence,
@@ -101,6 +105,7 @@ const fn cloud<K: Kind>() -> Cloud {
                 cluster,
                 provider,
                 settings,
+                request_timeout,
                 credentials,
                 endpoints,
                 fence,
@@ -119,13 +124,7 @@ impl Kind for Aws {
     const CREDENTIALS: &'static [CredentialKey] = skyward_provider_aws::CREDENTIALS;
     const ENDPOINTS: &'static [(&'static str, &'static str)] = skyward_provider_aws::ENDPOINTS;
     const CAPABILITIES: &'static Capabilities = &skyward_provider_aws::CAPABILITIES;
-    const FIXED: &'static [&'static str] = &[
-        "region",
-        "regions",
-        "excludeBurstable",
-        "instanceTimeout",
-        "requestTimeout",
-    ];
+    const FIXED: &'static [&'static str] = &["region", "regions", "excludeBurstable"];
     type Settings = skyward_provider_aws::Settings;
 
     fn connect(account: Account<Self::Settings>) -> Connected {
@@ -253,6 +252,7 @@ fn connect(
         cluster: options.cluster.clone(),
         provider: object.metadata.name.clone().unwrap_or_default(),
         settings,
+        request_timeout: Lasting::or(object.spec.request_timeout.as_ref(), REQUEST_TIMEOUT),
         credentials: credentials.clone(),
         endpoints: options.endpoints.clone(),
         fence: options.fence.clone(),

@@ -33,12 +33,12 @@ fn an_order_is_compared_with_no_older_price_than_that_of_its_offer() {
         reprice(&bench, |price| price / Decimal::TWO);
         bench.pass(Duration::from_mins(1)).await;
         let cheap = again(&bench, &dear, 1).await;
-        assert!(cheap.price_ceiling < dear.price_ceiling, "{cheap:?}");
+        assert!(cheap.max_hourly_cost < dear.max_hourly_cost, "{cheap:?}");
         bench.provider.create(&cheap).await.unwrap();
         // What rose again is not paid for the price before.
         reprice(&bench, |price| price * Decimal::TWO);
         let late = Order {
-            price_ceiling: cheap.price_ceiling,
+            max_hourly_cost: cheap.max_hourly_cost,
             ..again(&bench, &dear, 2).await
         };
         let refused = bench.provider.create(&late).await.unwrap_err();

@@ -3,7 +3,10 @@
 use anyhow::Result;
 use kube::api::PostParams;
 use serde_json::json;
-use skyward_api::{TaskStatus, condition, task::RunResult};
+use skyward_api::{
+    TaskStatus, condition,
+    task::{Placed, RunResult},
+};
 use skyward_control_plane_tests::{api, cluster, object, refusal};
 
 #[tokio::test]
@@ -86,7 +89,12 @@ async fn the_largest_status_is_taken() -> Result<()> {
         &long,
     )];
     let status = TaskStatus {
-        placed: (0..500).map(|rank| format!("{rank}.{}", u32::MAX)).collect(),
+        placed: (0..500)
+            .map(|slot| Placed {
+                slot,
+                attempt: u32::MAX,
+            })
+            .collect(),
         results: (0..8)
             .map(|rank| RunResult {
                 rank,
