@@ -2,7 +2,7 @@
 //! of the page say where it stands and which settings the Python library does not have:
 //!
 //! ```text
-//! <!-- settings of verda; not in the Python library: image, diskGB -->
+//! <!-- settings of verda; not in the Python library: image, disk -->
 //! <!-- end of settings -->
 //! ```
 

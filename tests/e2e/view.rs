@@ -101,7 +101,7 @@ async fn columns_short_names_wait_and_watch_serve_a_person() -> Result {
         ),
         (
             "offers",
-            "NAME PROVIDER ACCELERATOR COUNT GPU-GB VCPUS MEMORY-GB ON-DEMAND SPOT AVAILABLE CONNECTED AGE",
+            "NAME PROVIDER ACCELERATOR COUNT GPU-MEMORY CPU MEMORY ON-DEMAND SPOT AVAILABLE CONNECTED AGE",
         ),
     ] {
         assert_eq!(header(&space, &[what]).await?, columns, "{what}");

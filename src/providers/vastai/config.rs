@@ -55,10 +55,9 @@ pub struct Settings {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 512))]
     pub docker_image: Option<String>,
-    /// Size in GB of the disk of machines whose Pool names none; fixed for a machine's life,
-    /// and part of its price. Default 100.
+    /// Size of the disk of machines whose Pool names none; fixed for a machine's life, and part of
+    /// its price. Default `100G`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 8, max = 20_000))]
     pub disk: Option<Disk>,
     /// Only hosts with ports of their own, and SSH only through these: no relay. Default
     /// `false`.
