@@ -91,8 +91,8 @@ pub struct ProviderSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = crate::rule::at_least("refreshInterval", "10s"))]
     pub refresh_interval: Option<Duration>,
-    /// Longest wait for one answer of the cloud, its retries included, from `1s` to `5m`. Default
-    /// `30s`. `container` has none: there the operator's own connection to the API server counts.
+    /// Longest wait for one answer of the cloud, from `1s` to `5m`; at AWS its retries are included.
+    /// Default `30s`. `container` has no such wait: it asks the API server alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = crate::rule::between("requestTimeout", "1s", "5m"))]
     pub request_timeout: Option<Duration>,

@@ -173,3 +173,20 @@ fn a_group_survives_its_text() {
         assert_eq!(Group::parse(text), None, "{text}");
     }
 }
+
+#[test]
+fn cards_of_labelled_nodes_fit_the_size_that_they_are_sold_with() {
+    let labelled = |product: &str, mebibytes: &str| {
+        let labels = format!(", nvidia.com/gpu.product: {product}, nvidia.com/gpu.memory: '{mebibytes}'");
+        node("", &labels, "cpu: 8, memory: 33554432Ki, nvidia.com/gpu: '1'")
+    };
+    let nodes = [
+        labelled("NVIDIA-A100-SXM4-80GB", "81920"),
+        labelled("NVIDIA-H100-80GB-HBM3", "81559"),
+        labelled("NVIDIA-L4", "23034"),
+        labelled("Tesla-T4", "15360"),
+        labelled("NVIDIA-L40S", "46068"),
+    ];
+    let sold = [("A100", 80.0), ("H100", 80.0), ("L4", 24.0), ("T4", 16.0), ("L40S", 48.0)];
+    crate::fixtures::check_memory(&found(&nodes), &sold);
+}
