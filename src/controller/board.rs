@@ -13,32 +13,7 @@ use std::{
 
 use tokio::{sync::watch, time::Instant};
 
-use crate::wake::{Feed, Wakeups};
-
-/// Namespace and name of an object.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Key {
-    /// Namespace.
-    pub namespace: String,
-    /// Name.
-    pub name: String,
-}
-
-impl Key {
-    /// A key from its parts.
-    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
-        Self {
-            namespace: namespace.into(),
-            name: name.into(),
-        }
-    }
-}
-
-impl std::fmt::Display for Key {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}/{}", self.namespace, self.name)
-    }
-}
+use crate::base::{broadcast::Broadcast, key::Key, queue::WorkQueue};
 
 /// What one dispatcher knows of its Pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -71,7 +46,7 @@ struct Known {
 pub struct Board {
     pools: Mutex<HashMap<Key, Known>>,
     changed: watch::Sender<u64>,
-    idle: Feed<Key>,
+    idle: Broadcast<Key>,
 }
 
 impl Default for Board {
@@ -79,7 +54,7 @@ impl Default for Board {
         Self {
             pools: Mutex::default(),
             changed: watch::Sender::new(0),
-            idle: Feed::default(),
+            idle: Broadcast::default(),
         }
     }
 }
@@ -96,7 +71,7 @@ impl Board {
             drop(pools);
             self.changed.send_modify(|n| *n += 1);
             if news {
-                self.idle.tell(pool);
+                self.idle.publish(pool);
             }
         }
     }
@@ -121,7 +96,7 @@ impl Board {
 
     /// Pools of which something became known for the first time, or of which a machine
     /// became idle: the code that gives up machines waits for that.
-    pub fn subscribe_idle(&self) -> Arc<Wakeups<Key>> {
+    pub fn subscribe_idle(&self) -> Arc<WorkQueue<Key>> {
         self.idle.subscribe()
     }
 

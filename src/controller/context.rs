@@ -21,7 +21,8 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    board::{Board, Key},
+    base::{broadcast::Broadcast, key::Key, queue::WorkQueue},
+    board::Board,
     config::Config,
     events::Events,
     guard::Unreadable,
@@ -33,7 +34,6 @@ use crate::{
     references::References,
     restore::{Holds, seal::Seal},
     superseded::Superseded,
-    wake::{Feed, Wakeups},
 };
 
 /// Makes the client of an account from its Provider object (given by `main.rs`, the
@@ -87,13 +87,13 @@ pub struct Context {
     /// Caches, filled by watches.
     pub caches: Caches,
     /// Tells what the watches saw, after the caches have it.
-    pub feed: Feed,
+    pub feed: Broadcast,
     /// The Machines of all Pools, including new ones that no watch has shown yet.
     pub fleet: Arc<Fleet>,
     /// Machines to look at again, from any task that knows that something changed.
-    pub machine_wakeups: Arc<Wakeups<Key>>,
+    pub machine_wakeups: Arc<WorkQueue<Key>>,
     /// Pools of which the session of a machine changed: their dispatchers look at it.
-    pub session_wakeups: Arc<Wakeups<Key>>,
+    pub session_wakeups: Arc<WorkQueue<Key>>,
     /// What the probes and the debug endpoint answer from.
     pub health: Arc<Health>,
     /// Told by any task that notices that another process leads.

@@ -8,6 +8,7 @@
 //! - [`logs`]: what the aggregated API asks the controller for.
 
 mod access;
+pub mod base;
 pub mod board;
 pub mod claim;
 pub mod config;
@@ -35,4 +36,3 @@ mod served;
 mod simulation;
 pub mod superseded;
 pub mod task;
-pub mod wake;

@@ -18,7 +18,7 @@ use prometheus_client::{
 };
 use skyward_api::{MachinePhase, PoolPhase, TaskPhase, condition};
 
-use crate::{board::Key, context::Context, restore::evidence::Evidence};
+use crate::{base::key::Key, context::Context, restore::evidence::Evidence};
 
 type Labels = Vec<(&'static str, String)>;
 

@@ -11,7 +11,7 @@ use std::{
 
 use kube::{Resource, ResourceExt};
 
-use crate::{board::Key, runtime::key_of};
+use crate::base::key::{Key, key_of};
 
 /// Versions that are remembered as replaced, for each object.
 const REMEMBERED: usize = 32;

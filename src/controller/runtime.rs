@@ -35,7 +35,12 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    board::{Board, Key},
+    base::{
+        broadcast::{Broadcast, Change},
+        key::{Key, key_of},
+        queue::WorkQueue,
+    },
+    board::Board,
     config::{Config, PodNetwork},
     context::{Accounts, Caches, Context, KnownCapabilities, KnownKeys, ProviderFactory},
     endpoints,
@@ -53,7 +58,6 @@ use crate::{
     served::wait_for_crds,
     superseded::Superseded,
     task,
-    wake::{Changed, Feed, Wakeups},
 };
 
 /// Objects of one page of a first list. Users write them or their content: one object may have
@@ -217,7 +221,7 @@ async fn control(parts: Parts, health: Arc<Health>, epoch: u64) -> Result<(), Er
     let sessions = Sessions::new(agents, pod_dialer, changed_tx);
 
     let seal = seal(&client, &config, &cluster).await?;
-    let feed = Feed::default();
+    let feed = Broadcast::default();
     let fleet = Arc::new(Fleet::of(&cluster, &unnamed_cluster));
     let offers = Arc::new(Offers::default());
     let ending = shutdown.child_token();
@@ -246,8 +250,8 @@ async fn control(parts: Parts, health: Arc<Health>, epoch: u64) -> Result<(), Er
         caches,
         feed,
         fleet,
-        session_wakeups: Wakeups::new(),
-        machine_wakeups: Wakeups::new(),
+        session_wakeups: WorkQueue::new(),
+        machine_wakeups: WorkQueue::new(),
         superseded: Superseded::default(),
         offers,
         references,
@@ -451,23 +455,23 @@ async fn synced(caches: &Caches) {
 async fn pump_sessions(
     mut changed_rx: mpsc::Receiver<MachineKey>,
     machines: Cache<Machine>,
-    machine_wakeups: Arc<Wakeups<Key>>,
-    session_wakeups: Arc<Wakeups<Key>>,
+    machine_wakeups: Arc<WorkQueue<Key>>,
+    session_wakeups: Arc<WorkQueue<Key>>,
 ) {
     while let Some(machine) = changed_rx.recv().await {
         let key = ObjectRef::new(&machine.name).within(&machine.namespace);
         // A session was begun for a Machine that the cache has; that it goes wakes its dispatcher too.
         if let Some(known) = machines.get(&key) {
             let pool = Key::new(machine.namespace.as_str(), known.spec.pool.as_str());
-            session_wakeups.wake(pool);
+            session_wakeups.enqueue(pool);
         }
-        machine_wakeups.wake(Key::new(machine.namespace, machine.name));
+        machine_wakeups.enqueue(Key::new(machine.namespace, machine.name));
     }
 }
 
 fn watch_all(
     client: &Client,
-    feed: &Feed,
+    feed: &Broadcast,
     fleet: &Arc<Fleet>,
     shelves: &Arc<Offers>,
     namespaces: Cache<PartialObjectMeta<Namespace>>,
@@ -488,7 +492,7 @@ fn watch_all(
         PAGE,
         Arc::default(),
         move |seen: Seen<'_, Pool>| {
-            seen.each(|pool| told.tell(&Changed::Pool(key_of(pool))));
+            seen.each(|pool| told.publish(&Change::Pool(key_of(pool))));
         },
     );
     let (told, known) = (feed.clone(), fleet.clone());
@@ -507,7 +511,7 @@ fn watch_all(
             seen.each(|machine| {
                 let machine_key = key_of(machine);
                 let pool = Key::new(machine_key.namespace.clone(), machine.spec.pool.clone());
-                told.tell(&Changed::Machine {
+                told.publish(&Change::Machine {
                     machine: machine_key,
                     pool,
                 });
@@ -522,7 +526,7 @@ fn watch_all(
         PAGE,
         Arc::default(),
         move |seen: Seen<'_, ProviderObject>| {
-            seen.each(|provider| told.tell(&Changed::Provider(provider.name_any())));
+            seen.each(|provider| told.publish(&Change::Provider(provider.name_any())));
         },
     );
     let (told, known) = (feed.clone(), shelves.clone());
@@ -538,7 +542,7 @@ fn watch_all(
                 Seen::Deleted(offer) => known.remove(offer),
                 Seen::Listed { now, .. } => known.replace(now),
             }
-            seen.each(|offer| told.tell(&Changed::Offers(offer.spec.provider.clone())));
+            seen.each(|offer| told.publish(&Change::Offers(offer.spec.provider.clone())));
         },
     );
     watches.spawn(pools_watch);
@@ -555,14 +559,6 @@ fn watch_all(
             unreadable,
         },
         watches,
-    )
-}
-
-/// Namespace and name of an object.
-pub fn key_of<K: Resource>(object: &K) -> Key {
-    Key::new(
-        object.meta().namespace.clone().unwrap_or_default(),
-        object.meta().name.clone().unwrap_or_default(),
     )
 }
 

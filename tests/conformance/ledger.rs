@@ -18,10 +18,11 @@ use skyward_api::{
 use skyward_cloudsim::{Fault, Rule, When};
 use skyward_conformance::{ACCOUNT, Bench, CLUSTER, KEY, mark, pool, price};
 use skyward_controller::{
+    base::requeue::Next,
     machine::{
         observe::{Account, Answer, Memory, Observed, Terms, Waits, machine_facts},
         order::{OrderParts, order},
-        plan::{Action, Next, plan},
+        plan::{Action, plan},
     },
     money,
     pool::{

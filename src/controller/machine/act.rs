@@ -20,11 +20,10 @@ use super::{
     plan::{Action, Plan, terms},
 };
 use crate::{
+    base::{broadcast::Change, time::elapsed},
     context::Context,
     keys::{self, PoolKey},
-    pool::plan::elapsed,
     provider::shortage::Scarce,
-    wake::Changed,
 };
 
 /// Why acting stopped. The next plan starts from what is then.
@@ -105,7 +104,7 @@ pub async fn act(
             .remember(what.clone(), why.clone(), Timestamp::now());
         if let Scarce::Dear { provider, .. } = what {
             // Its status is to have that before this process may end.
-            context.feed.tell(&Changed::Provider(provider.clone()));
+            context.feed.publish(&Change::Provider(provider.clone()));
         }
     }
     if plan.keep_log {

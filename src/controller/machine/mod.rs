@@ -42,14 +42,17 @@ use tokio::{
 pub use self::order::FINISH_RUNS;
 use self::{
     observe::{Memory, Outcomes, observe},
-    plan::{Next, plan},
+    plan::plan,
 };
 use crate::{
-    board::Key,
+    base::{
+        backoff::Backoff,
+        broadcast::Change,
+        key::{Key, key_of},
+        requeue::Next,
+    },
     context::{Context, Origin},
     newest::Newest,
-    runtime::key_of,
-    wake::{Changed, Failures},
 };
 
 /// A Machine waits for its cloud most of the time: this many for each Pool that is reconciled,
@@ -66,7 +69,7 @@ struct Shared {
     context: Context,
     newest: Newest<Machine>,
     memory: Mutex<HashMap<Key, (String, Memory)>>,
-    failures: Failures<Key>,
+    failures: Backoff<Key>,
     /// UIDs of the Machines that were there when this process began to lead.
     inherited: HashSet<String>,
     leads_since: Timestamp,
@@ -78,7 +81,7 @@ pub async fn run(context: Context) {
         context: context.clone(),
         newest: Newest::default(),
         memory: Mutex::default(),
-        failures: Failures::default(),
+        failures: Backoff::default(),
         inherited: context
             .caches
             .machines
@@ -119,13 +122,13 @@ pub async fn run(context: Context) {
     }
 }
 
-fn retry_after(error: &act::Error, failures: &Failures<Key>, key: &Key) -> Duration {
+fn retry_after(error: &act::Error, failures: &Backoff<Key>, key: &Key) -> Duration {
     match error {
         act::Error::Stale => AFTER_CONFLICT,
         act::Error::NoTurn => AFTER_OTHERS,
-        act::Error::Late(_) => failures.pause(key, Duration::from_secs(1)),
+        act::Error::Late(_) => failures.delay(key, Duration::from_secs(1)),
         act::Error::Api(..) | act::Error::Key(_) | act::Error::Missing(_) => {
-            failures.pause(key, Duration::from_secs(3))
+            failures.delay(key, Duration::from_secs(3))
         }
     }
 }
@@ -138,7 +141,7 @@ async fn route(context: &Context) {
     let of_pool = |pool: &Key, only_deleting: bool| {
         for machine in context.fleet.named(pool) {
             if !only_deleting || machine.metadata.deletion_timestamp.is_some() {
-                wakeups.wake(key_of(machine.as_ref()));
+                wakeups.enqueue(key_of(machine.as_ref()));
             }
         }
     };
@@ -148,31 +151,31 @@ async fn route(context: &Context) {
             .machines
             .state_filter(|machine| machine.spec.provider == name)
         {
-            wakeups.wake(key_of(machine.as_ref()));
+            wakeups.enqueue(key_of(machine.as_ref()));
         }
     };
     for machine in context.caches.machines.state() {
-        wakeups.wake(key_of(machine.as_ref()));
+        wakeups.enqueue(key_of(machine.as_ref()));
     }
     // The status of a Pool or Provider changes often and means nothing to its Machines.
-    let mut generations: HashMap<Changed, (Option<i64>, bool)> = HashMap::new();
+    let mut generations: HashMap<Change, (Option<i64>, bool)> = HashMap::new();
     loop {
         tokio::select! {
             change = feed.next() => match &change {
-                Changed::Machine { machine, .. } => wakeups.wake(machine.clone()),
-                Changed::Pool(key) => {
+                Change::Machine { machine, .. } => wakeups.enqueue(machine.clone()),
+                Change::Pool(key) => {
                     let pool = context.caches.pools.get(&ObjectRef::new(&key.name).within(&key.namespace));
                     if is_news(&mut generations, &change, pool.as_deref()) {
                         of_pool(key, false);
                     }
                 }
-                Changed::Provider(name) => {
+                Change::Provider(name) => {
                     let provider = context.caches.providers.get(&ObjectRef::new(name));
                     if is_news(&mut generations, &change, provider.as_deref()) {
                         of_provider(name);
                     }
                 }
-                Changed::Offers(_) => {}
+                Change::Offers(_) => {}
             },
             // Machines become idle with every run; only draining Machines wait for that.
             pool = idle.next() => of_pool(&pool, true),
@@ -182,8 +185,8 @@ async fn route(context: &Context) {
 
 /// Whether the spec changed, or the object went, or its deletion began.
 fn is_news<K: kube::Resource>(
-    generations: &mut HashMap<Changed, (Option<i64>, bool)>,
-    change: &Changed,
+    generations: &mut HashMap<Change, (Option<i64>, bool)>,
+    change: &Change,
     object: Option<&K>,
 ) -> bool {
     match object {
@@ -223,13 +226,13 @@ async fn listen(context: &Context) {
                 .machines
                 .state_filter(|machine| machine.spec.provider == name)
             {
-                context.machine_wakeups.wake(key_of(machine.as_ref()));
+                context.machine_wakeups.enqueue(key_of(machine.as_ref()));
             }
             if let Some(mut changes) = account.provider.changes() {
                 let wakeups = context.machine_wakeups.clone();
                 let listener = tokio::spawn(async move {
                     while let Some((namespace, machine)) = changes.next().await {
-                        wakeups.wake(Key::new(namespace, machine));
+                        wakeups.enqueue(Key::new(namespace, machine));
                     }
                 });
                 listeners.insert(name, (account.origin, Listener(listener)));
@@ -339,10 +342,10 @@ impl Shared {
     /// A conflict is daily business; what goes on failing is said, and not each time.
     fn report(&self, key: &Key, error: Option<&act::Error>) {
         match error {
-            None => self.failures.none(key),
+            None => self.failures.succeeded(key),
             Some(act::Error::Stale | act::Error::NoTurn) => {}
             Some(error) => {
-                let times = self.failures.again(key.clone());
+                let times = self.failures.failed(key.clone());
                 if times.is_power_of_two() {
                     let source = std::error::Error::source(error).map(ToString::to_string);
                     tracing::warn!(machine = %key, %error, source, times, "a Machine could not be brought further; trying again");
@@ -357,7 +360,7 @@ impl Shared {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .remove(key);
-        self.failures.none(key);
+        self.failures.succeeded(key);
         self.context.health.forget(&format!("Machine {key}"));
         self.context
             .sessions

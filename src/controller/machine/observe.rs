@@ -21,17 +21,20 @@ use skyward_remote::{
 use tokio::time::timeout;
 
 use crate::{
-    board::{Board, Key},
+    base::{
+        key::{Key, key_of},
+        time::after,
+    },
+    board::Board,
     context::Context,
     keys::PoolKey,
     money,
     pool::{
         fleet::beyond,
         observe::{NamespaceFacts, ProviderFacts, namespace_facts, provider_facts},
-        plan::{after, cost::of_budget},
+        plan::cost::of_budget,
         template::template_hashes,
     },
-    runtime::key_of,
     task::model::off,
 };
 

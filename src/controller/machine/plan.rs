@@ -19,8 +19,8 @@ use skyward_api::{MachineStatus, machine::BootstrapFailure};
 use skyward_core::machine::{Endpoint, Rental};
 
 use super::observe::Observed;
-pub use crate::pool::plan::Next;
-use crate::{events::EventSpec, pool::plan::elapsed, provider::shortage::Scarce};
+pub use crate::base::requeue::Next;
+use crate::{base::time::elapsed, events::EventSpec, provider::shortage::Scarce};
 
 /// What a Machine should do next.
 #[derive(Clone, Debug, Default)]

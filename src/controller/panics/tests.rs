@@ -34,14 +34,18 @@ use tower::service_fn;
 
 use super::*;
 use crate::{
-    board::{Board, Key},
+    base::{
+        broadcast::{Broadcast, Change},
+        key::Key,
+        queue::WorkQueue,
+    },
+    board::Board,
     context::{Account, Accounts, Caches, Context, Origin},
     health::Health,
     lease,
     references::References,
     restore::seal::Seal,
     superseded::Superseded,
-    wake::{Changed, Feed, Wakeups},
 };
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{core::PartialObjectMeta, runtime::reflector::store::Writer};
@@ -358,10 +362,10 @@ impl Installation {
                 namespaces,
                 unreadable: Arc::default(),
             },
-            feed: Feed::default(),
+            feed: Broadcast::default(),
             fleet: Arc::default(),
-            machine_wakeups: Wakeups::new(),
-            session_wakeups: Wakeups::new(),
+            machine_wakeups: WorkQueue::new(),
+            session_wakeups: WorkQueue::new(),
             superseded: Superseded::default(),
             references,
             offers: Arc::default(),
@@ -465,9 +469,9 @@ async fn one_that_panics_three_times_in_an_hour_is_left_alone_for_an_hour(
         loop {
             sleep(Duration::from_mins(1)).await;
             let key = Key::new("team", BAD);
-            wakeups.wake(key.clone());
-            feed.tell(&Changed::Pool(key));
-            feed.tell(&Changed::Provider(BAD.into()));
+            wakeups.enqueue(key.clone());
+            feed.publish(&Change::Pool(key));
+            feed.publish(&Change::Provider(BAD.into()));
         }
     });
     until("it is written", || there.server.writes_to(BAD) > 3).await;

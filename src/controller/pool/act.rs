@@ -21,7 +21,7 @@ use super::{
     observe::Observed,
     plan::{Action, Plan, Why},
 };
-use crate::{board::Key, context::Context, events::reason, keys, machine::FINISH_RUNS};
+use crate::{base::key::Key, context::Context, events::reason, keys, machine::FINISH_RUNS};
 
 /// Why acting stopped. The next plan starts from what is then.
 #[derive(Debug, thiserror::Error)]

@@ -21,7 +21,7 @@ use skyward_api::{
 use tokio::time::Instant;
 
 use super::{limits::Entry, observe::is_refused, template};
-use crate::{board::Key, context::is_of, money};
+use crate::{base::key::Key, context::is_of, money};
 
 /// The Machines of all Pools.
 #[derive(Default)]

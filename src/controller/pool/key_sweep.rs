@@ -21,8 +21,7 @@ use kube::{
 use skyward_api::{Machine, Pool, labels};
 use tokio::time::{sleep, timeout};
 
-use super::plan::elapsed;
-use crate::{context::Context, keys};
+use crate::{base::time::elapsed, context::Context, keys};
 
 /// Time between two looks.
 const EVERY: Duration = Duration::from_mins(10);

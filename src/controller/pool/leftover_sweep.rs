@@ -17,8 +17,9 @@ use kube::ResourceExt;
 use skyward_core::{Leftover, PoolScope, Scope};
 use tokio::time::timeout;
 
-use super::{accounts, plan::elapsed};
+use super::accounts;
 use crate::{
+    base::time::elapsed,
     context::{Account, Context},
     keys,
 };

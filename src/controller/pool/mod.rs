@@ -52,15 +52,20 @@ use tokio::time::{Instant, MissedTickBehavior};
 
 use self::{
     observe::{Refusal, observe},
-    plan::{Next, audit::audit, plan},
+    plan::{audit::audit, plan},
     references::ReferenceCheck,
 };
 use crate::{
-    board::{Board, Key},
+    base::{
+        backoff::Backoff,
+        broadcast::Change,
+        key::{Key, key_of},
+        queue::WorkQueue,
+        requeue::Next,
+    },
+    board::Board,
     context::Context,
     newest::Newest,
-    runtime::key_of,
-    wake::{Changed, Failures, Wakeups},
 };
 
 /// A Pool that is deleted waits for its clouds, up to minutes where one does not answer: this many
@@ -83,7 +88,7 @@ struct Shared {
     context: Context,
     newest: Newest<Pool>,
     memory: Mutex<HashMap<Key, Memory>>,
-    failures: Failures<Key>,
+    failures: Backoff<Key>,
 }
 
 /// Hints about one Pool; losing them costs a look or a refused write.
@@ -116,7 +121,7 @@ impl Refused {
             times,
             refusal: Refusal {
                 why,
-                until: plan::after(now, wait),
+                until: crate::base::time::after(now, wait),
             },
         }
     }
@@ -124,7 +129,7 @@ impl Refused {
 
 /// Runs until shutdown.
 pub async fn run(context: Context, namespaces: Arc<Mutex<Writer<PartialObjectMeta<Namespace>>>>) {
-    let wakeups = Wakeups::new();
+    let wakeups = WorkQueue::new();
     let watch_namespaces = {
         let (wakeups, pools) = (wakeups.clone(), context.caches.pools.clone());
         let api: Api<PartialObjectMeta<Namespace>> = Api::all(context.client.clone());
@@ -159,7 +164,7 @@ pub async fn run(context: Context, namespaces: Arc<Mutex<Writer<PartialObjectMet
         context: context.clone(),
         newest: Newest::default(),
         memory: Mutex::default(),
-        failures: Failures::default(),
+        failures: Backoff::default(),
     });
     let queue = wakeups
         .clone()
@@ -202,27 +207,27 @@ pub async fn run(context: Context, namespaces: Arc<Mutex<Writer<PartialObjectMet
     }
 }
 
-fn retry_after(error: &act::Error, failures: &Failures<Key>, key: &Key) -> Duration {
+fn retry_after(error: &act::Error, failures: &Backoff<Key>, key: &Key) -> Duration {
     match error {
         // After a refusal the next plan waits.
         act::Error::Stale | act::Error::LimitRace | act::Error::Refused(_) => AFTER_CONFLICT,
-        act::Error::Late(_) => failures.pause(key, Duration::from_secs(1)),
+        act::Error::Late(_) => failures.delay(key, Duration::from_secs(1)),
         act::Error::Api(..) | act::Error::Key(_) | act::Error::Provider(_) => {
-            failures.pause(key, Duration::from_secs(3))
+            failures.delay(key, Duration::from_secs(3))
         }
     }
 }
 
-fn wake_where(pools: &Cache<Pool>, wakeups: &Wakeups<Key>, is_meant: impl Fn(&Pool) -> bool) {
+fn wake_where(pools: &Cache<Pool>, wakeups: &WorkQueue<Key>, is_meant: impl Fn(&Pool) -> bool) {
     for pool in pools.state() {
         if is_meant(&pool) {
-            wakeups.wake(key_of(pool.as_ref()));
+            wakeups.enqueue(key_of(pool.as_ref()));
         }
     }
 }
 
 /// Wakes the Pools that a change is about.
-async fn route(context: &Context, wakeups: &Wakeups<Key>) {
+async fn route(context: &Context, wakeups: &WorkQueue<Key>) {
     let feed = context.feed.subscribe();
     let idle = context.board.subscribe_idle();
     let mut accounts = context.providers.subscribe();
@@ -233,8 +238,8 @@ async fn route(context: &Context, wakeups: &Wakeups<Key>) {
     loop {
         tokio::select! {
             change = feed.next() => match change {
-                Changed::Pool(pool) | Changed::Machine { pool, .. } => wakeups.wake(pool),
-                Changed::Provider(name) | Changed::Offers(name) => {
+                Change::Pool(pool) | Change::Machine { pool, .. } => wakeups.enqueue(pool),
+                Change::Provider(name) | Change::Offers(name) => {
                     wake_where(&context.caches.pools, wakeups, |pool| pool.spec.providers().contains(name.as_str()));
                 }
             },
@@ -243,7 +248,7 @@ async fn route(context: &Context, wakeups: &Wakeups<Key>) {
                 // be waits for that.
                 let known = context.caches.pools.get(&ObjectRef::new(&pool.name).within(&pool.namespace));
                 if known.is_none_or(|pool| waits_for_idle(&pool)) {
-                    wakeups.wake(pool);
+                    wakeups.enqueue(pool);
                 }
             }
             _ = rest.tick() => {
@@ -336,7 +341,7 @@ impl Shared {
                     return Err(error);
                 }
             };
-            self.failures.none(&key);
+            self.failures.succeeded(&key);
             let is_order = |action: &plan::Action| matches!(action, plan::Action::CreateMachine { .. });
             if plan.actions.iter().any(is_order) {
                 self.with_memory(&key, |memory| memory.refused = None);
@@ -359,7 +364,7 @@ impl Shared {
         if matches!(error, act::Error::Stale | act::Error::LimitRace) {
             return;
         }
-        let times = self.failures.again(key.clone());
+        let times = self.failures.failed(key.clone());
         if times.is_power_of_two() {
             let source = std::error::Error::source(error).map(ToString::to_string);
             tracing::warn!(pool = %key, %error, source, times, "a Pool could not be brought further; trying again");
@@ -393,7 +398,7 @@ impl Shared {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .remove(key);
-        self.failures.none(key);
+        self.failures.succeeded(key);
         self.context.health.forget(&format!("Pool {key}"));
     }
 }

@@ -36,12 +36,12 @@ use super::{
     template::{self, template_hashes},
 };
 use crate::{
-    board::{Key, PoolLoad},
+    base::key::{Key, key_of},
+    board::PoolLoad,
     context::Context,
     guard::Unread,
     money::{self, Cost, Tariff},
     provider::{cost::spent_this_month, shortage::Shortages},
-    runtime::key_of,
 };
 
 /// Everything a Pool's plan may know.

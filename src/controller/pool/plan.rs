@@ -27,7 +27,7 @@ pub mod status;
 
 use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use rust_decimal::Decimal;
 use skyward_api::{condition::reason, machine::MachineSpec, pool::PoolStatus};
 use skyward_core::{MachineRef, PoolScope};
@@ -37,7 +37,10 @@ use super::{
     fleet::DOUBTFUL,
     observe::{MachineFacts, Observed},
 };
-use crate::events::{self, EventSpec};
+use crate::{
+    base::requeue::Next,
+    events::{self, EventSpec},
+};
 
 /// What a Pool should do next.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -140,18 +143,6 @@ impl Why {
             Self::PoolDeleted => "the Pool is being deleted",
         }
     }
-}
-
-/// When to look again.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Next {
-    /// When something changes.
-    #[default]
-    Wait,
-    /// When something changes, or after this long.
-    After(Duration),
-    /// At once: the plan's own effects are what changes.
-    Again,
 }
 
 /// Why machines cannot be created now.
@@ -367,15 +358,4 @@ pub(crate) fn named<'a>(providers: impl IntoIterator<Item = impl AsRef<str>> + '
         [one] => format!("Provider {one}"),
         many => format!("Providers {}", many.join(", ")),
     }
-}
-
-/// The time between, never negative.
-pub(crate) fn elapsed(from: Timestamp, to: Timestamp) -> Duration {
-    Duration::try_from(to.duration_since(from)).unwrap_or_default()
-}
-
-/// That long after.
-pub(crate) fn after(from: Timestamp, wait: Duration) -> Timestamp {
-    let wait = SignedDuration::try_from(wait).unwrap_or(SignedDuration::MAX);
-    from.checked_add(wait).unwrap_or(Timestamp::MAX)
 }

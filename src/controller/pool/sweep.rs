@@ -23,14 +23,13 @@ use skyward_api::{
 use skyward_core::{Deletion, MachineRef, ProviderMachine, ProviderPhase, Scope, provider::MarkWriters};
 use tokio::time::timeout;
 
-use super::{accounts, leftover_sweep, listing::Listing, plan::elapsed};
+use super::{accounts, leftover_sweep, listing::Listing};
 use crate::{
+    base::{broadcast::Change, key::key_of, time::elapsed},
     context::{Account, Context},
     events::{self, EventSpec},
     keys,
     restore::evidence::{self, Evidence, Orphan, Remembered, Standing, brake},
-    runtime::key_of,
-    wake::Changed,
 };
 
 /// Time between two sweeps.
@@ -314,7 +313,7 @@ async fn sweep_account(
     let is_clean = listing.problem().is_none() && plan.evidence.orphans.is_empty() && plan.delete.is_empty();
     if context.holds.listed(name, plan.evidence) {
         // Pools that wait for that record their Machines now.
-        context.feed.tell(&Changed::Provider(name.to_owned()));
+        context.feed.publish(&Change::Provider(name.to_owned()));
     }
     stream::iter(plan.delete)
         .for_each_concurrent(AT_ONCE, |machine| {
@@ -398,7 +397,7 @@ fn wake_changed(context: &Context, provider: &str, listing: &Listing) {
             .namespace()
             .is_some_and(|namespace| listing.covers(&namespace));
         if machine.spec.provider == provider && is_told_of && is_news(&machine, &listing.machines) {
-            context.machine_wakeups.wake(key_of(machine.as_ref()));
+            context.machine_wakeups.enqueue(key_of(machine.as_ref()));
         }
     }
 }

@@ -14,7 +14,7 @@ use super::{
     choice::{Choice, Wish, wish::filled, wishes},
     observe::{PoolFacts, ProviderFacts},
 };
-use crate::keys::short_digest;
+use crate::base::digest::short_digest;
 
 /// How many times its Offer's price a machine of a marketplace may cost where the Pool does
 /// not say what it may.

@@ -16,8 +16,8 @@ use skyward_api::{Machine, Pool, Provider, condition::reason};
 use skyward_core::{Leftover, PoolScope, ProviderMachine, ProviderPhase};
 
 use crate::{
+    base::time::elapsed,
     events::{self, EventSpec},
-    pool::plan::elapsed,
 };
 
 /// How long an account may not answer, or not take back shared things.

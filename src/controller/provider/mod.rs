@@ -39,12 +39,11 @@ use skyward_core::{ErrorKind, PoolScope, Provider, ProviderError, Scope};
 use tokio::{sync::Semaphore, time::timeout};
 
 use crate::{
-    board::Key,
+    base::{backoff::Backoff, broadcast::Change, key::Key},
     context::{Account, Context, Origin},
     newest::Newest,
     pool::leftover_sweep,
     restore::gate::Gated,
-    wake::{Changed, Failures},
 };
 use departure::{Left, Owners};
 use plan::{Answer, Memory, Observed, Plan};
@@ -92,7 +91,7 @@ struct Controller {
     context: Context,
     memory: Mutex<BTreeMap<String, Memory>>,
     rotated: Rotated,
-    failures: Failures<String>,
+    failures: Backoff<String>,
     /// Accounts that answered and take the place of another one, by name of the Provider:
     /// they are used when it is on record that they are.
     taking_over: Mutex<BTreeMap<String, (String, Account)>>,
@@ -113,7 +112,7 @@ pub async fn run(context: Context) {
         context: context.clone(),
         memory: Mutex::default(),
         rotated: Rotated::default(),
-        failures: Failures::default(),
+        failures: Backoff::default(),
         taking_over: Mutex::default(),
         newest: Newest::default(),
         writes: Semaphore::new(ALL_WRITES),
@@ -138,7 +137,7 @@ pub async fn run(context: Context) {
     applier(
         |provider, controller: Arc<Controller>| async move { controller.reconcile(provider).await }.boxed(),
         |provider, _, controller| {
-            Action::requeue(controller.failures.pause(&provider.name_any(), RETRY))
+            Action::requeue(controller.failures.delay(&provider.name_any(), RETRY))
         },
         controller.clone(),
         context.caches.providers.clone(),
@@ -147,10 +146,10 @@ pub async fn run(context: Context) {
     )
     .for_each(|result| {
         match result {
-            Ok((provider, _)) => controller.failures.none(&provider.name),
+            Ok((provider, _)) => controller.failures.succeeded(&provider.name),
             Err(ControllerError::ObjectNotFound(gone)) => controller.forget(&gone.name),
             Err(ControllerError::ReconcilerFailed(error, provider)) => {
-                let times = controller.failures.again(provider.name.clone());
+                let times = controller.failures.failed(provider.name.clone());
                 if times.is_power_of_two() {
                     let cause = std::error::Error::source(&error).map(ToString::to_string);
                     tracing::warn!(%error, cause, provider = provider.name, times, "a Provider could not be reconciled; it is tried again");
@@ -165,10 +164,10 @@ pub async fn run(context: Context) {
 
 impl Controller {
     /// Providers that a change concerns.
-    fn concerned(&self, change: &Changed) -> Vec<ObjectRef<ProviderObject>> {
+    fn concerned(&self, change: &Change) -> Vec<ObjectRef<ProviderObject>> {
         match change {
-            Changed::Provider(name) => vec![ObjectRef::new(name)],
-            Changed::Machine { machine, .. } => {
+            Change::Provider(name) => vec![ObjectRef::new(name)],
+            Change::Machine { machine, .. } => {
                 let reference = ObjectRef::new(&machine.name).within(&machine.namespace);
                 match self.context.caches.machines.get(&reference) {
                     Some(machine) => vec![ObjectRef::new(&machine.spec.provider)],
@@ -183,7 +182,7 @@ impl Controller {
                         .collect(),
                 }
             }
-            Changed::Pool(_) | Changed::Offers(_) => Vec::new(),
+            Change::Pool(_) | Change::Offers(_) => Vec::new(),
         }
     }
 

@@ -27,8 +27,8 @@ use super::{
     departure::{self, Departure, Left},
 };
 use crate::{
+    base::time::elapsed,
     events::EventSpec,
-    pool::plan::elapsed,
     restore::{seal::Seal, verdict::Verdict},
 };
 
@@ -38,7 +38,7 @@ const REFRESH: Duration = Duration::from_mins(5);
 const CLUSTER_REFRESH: Duration = Duration::from_mins(1);
 /// First wait after a call that failed; it doubles up to the refresh interval.
 const RETRY: Duration = Duration::from_secs(5);
-/// Failures in a row before a Provider that was ready is not: one lost answer is no news.
+/// Backoff in a row before a Provider that was ready is not: one lost answer is no news.
 const PATIENCE: u32 = 2;
 /// Time between two looks at an account that has something of ours when its Provider goes.
 const DEPARTURE_AGAIN: Duration = Duration::from_secs(5);

@@ -10,10 +10,10 @@ use skyward_remote::{MachineKey, sessions::Stage};
 
 use super::Controller;
 use crate::{
+    base::broadcast::Change,
     context::Context,
     events::{self, EventSpec},
     restore::{HELLOS, act::carry_out, evidence::Evidence, verdict},
-    wake::Changed,
 };
 
 /// How long a hold waits for a person at least; also the time that a Pool without `orphanTimeout`
@@ -93,7 +93,7 @@ impl Controller {
         };
         if !verdict.held && done {
             if self.context.holds.release(&name, judged) {
-                self.context.feed.tell(&Changed::Provider(name));
+                self.context.feed.publish(&Change::Provider(name));
             }
         } else if verdict.waits {
             self.context.holds.again(name);

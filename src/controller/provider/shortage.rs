@@ -23,7 +23,7 @@ use skyward_api::{
 };
 use skyward_core::{ErrorKind, accelerator::canonical};
 
-use crate::pool::plan::after;
+use crate::base::time::after;
 
 /// How long a refusal is remembered.
 pub const REMEMBERED: Duration = Duration::from_mins(5);

@@ -25,7 +25,7 @@ use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use self::evidence::Evidence;
-use crate::wake::Wakeups;
+use crate::base::queue::WorkQueue;
 
 /// How long at most a new leader waits for possible proof.
 pub const GRACE: Duration = Duration::from_mins(1);
@@ -43,7 +43,7 @@ pub struct Holds {
     inner: Mutex<Inner>,
     changed: watch::Sender<u64>,
     /// Providers for whose controller there is news.
-    pub news: Arc<Wakeups<String>>,
+    pub news: Arc<WorkQueue<String>>,
     /// Cancelled when the epoch was raised: this process ends and leads again.
     pub restart: CancellationToken,
     since: Instant,
@@ -74,7 +74,7 @@ impl Default for Holds {
         Self {
             inner: Mutex::default(),
             changed: watch::Sender::new(0),
-            news: Wakeups::new(),
+            news: WorkQueue::new(),
             restart: CancellationToken::new(),
             since: Instant::now(),
         }
@@ -165,7 +165,7 @@ impl Holds {
         known.held |= proves;
         drop(inner);
         if news {
-            self.news.wake(provider.to_owned());
+            self.news.enqueue(provider.to_owned());
         }
         if news || first {
             self.changed.send_modify(|n| *n += 1);
@@ -189,7 +189,7 @@ impl Holds {
         drop(inner);
         if is_new {
             self.changed.send_modify(|n| *n += 1);
-            self.news.wake(provider.to_owned());
+            self.news.enqueue(provider.to_owned());
         }
     }
 
@@ -219,7 +219,7 @@ impl Holds {
         }
         if !same {
             // The newer evidence is judged next: nothing else may ever report it.
-            self.news.wake(provider.to_owned());
+            self.news.enqueue(provider.to_owned());
         }
         freed
     }
@@ -241,7 +241,7 @@ impl Holds {
         // The task ends by itself, and does nothing when no controller reads the news any more.
         tokio::spawn(async move {
             tokio::time::sleep(AGAIN).await;
-            holds.news.wake(provider);
+            holds.news.enqueue(provider);
         });
     }
 

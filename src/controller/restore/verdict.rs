@@ -19,7 +19,7 @@ use skyward_api::{
 };
 
 use super::evidence::{Evidence, Orphan, Standing};
-use crate::pool::plan::{after, elapsed};
+use crate::base::time::{after, elapsed};
 
 /// Most ids of one decision; further machines wait for the next decision.
 pub const MOST_IDS: usize = 1000;

@@ -75,7 +75,7 @@ async fn a_session_that_changes_wakes_its_machine_and_the_dispatcher_of_its_pool
         changed_tx.send(MachineKey::new("n", name)).await.unwrap();
     }
     drop(changed_tx);
-    let (machine_wakeups, session_wakeups) = (Wakeups::new(), Wakeups::new());
+    let (machine_wakeups, session_wakeups) = (WorkQueue::new(), WorkQueue::new());
     pump_sessions(
         changed_rx,
         machines,
@@ -83,7 +83,7 @@ async fn a_session_that_changes_wakes_its_machine_and_the_dispatcher_of_its_pool
         session_wakeups.clone(),
     )
     .await;
-    let woken = |wakeups: &Wakeups<Key>| -> Vec<String> {
+    let woken = |wakeups: &WorkQueue<Key>| -> Vec<String> {
         std::iter::from_fn(|| wakeups.try_next())
             .map(|key| key.to_string())
             .collect()

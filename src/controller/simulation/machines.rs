@@ -12,11 +12,11 @@ use super::{
     world::{Crashed, World},
 };
 use crate::{
-    board::Key,
+    base::{key::Key, requeue::Next},
     machine::{
         observe::{Answer, Looked, Memory, Observed, Outcomes, Terms, machine_facts, runs},
         order::{OrderParts, order},
-        plan::{Action, Next, plan},
+        plan::{Action, plan},
     },
     pool::{fleet::beyond, observe::NamespaceFacts, plan::cost::of_budget},
     provider::shortage::REMEMBERED,

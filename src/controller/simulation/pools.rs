@@ -23,7 +23,7 @@ use super::{
     world::{Crashed, World},
 };
 use crate::{
-    board::Key,
+    base::{key::Key, requeue::Next},
     machine::FINISH_RUNS,
     pool::{
         fleet::{Limits, Reserved},
@@ -32,7 +32,7 @@ use crate::{
             self, AccountFacts, Leftovers, NamespaceFacts, Observed, ProviderFacts, machine_facts,
             ordered_from, pool_facts, providers_of, regions_at, reserved_facts,
         },
-        plan::{Action, Next, Plan, audit::audit, plan},
+        plan::{Action, Plan, audit::audit, plan},
         template::template_hashes,
     },
 };

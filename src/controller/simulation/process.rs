@@ -13,13 +13,13 @@ use skyward_remote::sessions::{FailureKind, SessionFailure, SessionState, Stage}
 
 use super::{client::Client, world::World};
 use crate::{
-    board::{Board, Key, PoolLoad},
+    base::key::{Key, key_of},
+    board::{Board, PoolLoad},
     machine,
     newest::Newest,
     pool::{fleet::Fleet, key_sweep, leftover_sweep, sweep},
     provider::{self, offers::Offers, shortage::Shortages},
     restore::Holds,
-    runtime::key_of,
 };
 
 /// What can be due.

@@ -19,7 +19,7 @@ use tokio::{
 };
 
 use crate::{
-    board::Key,
+    base::key::Key,
     panics::{Panicked, caught},
     task::{
         dispatcher::Dispatcher,

@@ -19,7 +19,7 @@ use tokio::time::timeout;
 
 use self::summary::summary;
 use crate::{
-    board::Key,
+    base::key::Key,
     metrics::Metrics,
     task::{
         dispatcher::is_complete,

@@ -25,7 +25,7 @@ use tokio::{
 };
 
 use crate::{
-    board::Key,
+    base::key::Key,
     context::Context,
     task::{
         collect::{self, AnyReader},

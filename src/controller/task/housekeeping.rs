@@ -20,10 +20,10 @@ use tokio::{
 };
 
 use crate::{
+    base::time::after,
     context::Context,
     guard::Guarded,
     metrics::Metrics,
-    pool::plan::after,
     task::{model::Uid, reclaim, router::PAGE, status},
 };
 

@@ -12,7 +12,7 @@ use std::{
 
 use skyward_remote::MachineKey;
 
-use crate::board::Key;
+use crate::base::key::Key;
 
 /// A run that its agent has.
 #[derive(Clone, Debug, PartialEq, Eq)]

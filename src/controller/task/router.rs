@@ -22,14 +22,13 @@ use tokio::{
 };
 
 use crate::{
-    board::Key,
+    base::{broadcast::Change, key::Key, queue::WorkQueue},
     guard::Guarded,
     task::{
         actor::Handle,
         hands::Hands,
         model::{Entry, Uid},
     },
-    wake::{Changed, Wakeups},
 };
 
 /// Whole Tasks of one page of a list. Any user may make a Task of more than a MiB, and a page is
@@ -47,7 +46,7 @@ fn active() -> watcher::Config {
 type Watch = BoxStream<'static, watcher::Result<watcher::Event<Guarded<Task>>>>;
 
 /// Routes until shutdown.
-pub(crate) async fn run(hands: Arc<Hands>, changes: Arc<Wakeups<Changed>>) {
+pub(crate) async fn run(hands: Arc<Hands>, changes: Arc<WorkQueue<Change>>) {
     let context = hands.context.clone();
     let api: Api<Guarded<Task>> = Api::all(context.client.clone());
     let begin = || -> Watch { watcher(api.clone(), active()).default_backoff().boxed() };
@@ -70,8 +69,8 @@ pub(crate) async fn run(hands: Arc<Hands>, changes: Arc<Wakeups<Changed>>) {
                 None => break,
             },
             change = changes.next() => match change {
-                Changed::Pool(key) | Changed::Machine { pool: key, .. } => router.on_changed(&key),
-                Changed::Provider(_) | Changed::Offers(_) => {}
+                Change::Pool(key) | Change::Machine { pool: key, .. } => router.on_changed(&key),
+                Change::Provider(_) | Change::Offers(_) => {}
             },
             pool = context.session_wakeups.next() => router.on_session(&pool),
             () = breaks.notified() => router.on_broken(),

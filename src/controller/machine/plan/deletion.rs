@@ -15,12 +15,12 @@ use skyward_api::{
 };
 use skyward_core::{Deletion, ErrorKind, ProviderPhase, provider::BilledTime};
 
-use super::{Action, Next, Plan, progress, rental, status};
+use super::{Action, Plan, progress, rental, status};
 use crate::{
+    base::{requeue::Next, time::after},
     events::{self, EventSpec},
     machine::observe::{Account, Answer, Observed},
     money::{shown, so_far},
-    pool::plan::after,
 };
 
 /// What dispatchers have to collect results after `timeouts.shutdown`.

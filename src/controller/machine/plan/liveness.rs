@@ -9,8 +9,8 @@ use skyward_remote::sessions::{FailureKind, SessionFailure, Stage};
 
 use super::{Found, Plan, bootstrap, progress};
 use crate::{
+    base::time::{after, elapsed},
     machine::observe::{Account, Answer, Observed},
-    pool::plan::{after, elapsed},
 };
 
 /// What is said of an agent that takes no command of ours.

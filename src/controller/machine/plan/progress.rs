@@ -10,14 +10,15 @@ use skyward_core::{
     machine::{Dial, Endpoint, Failure, FailureKind},
 };
 
-use super::{Action, Found, Next, Plan, liveness, terms};
+use super::{Action, Found, Plan, liveness, terms};
 use crate::{
+    base::{
+        requeue::Next,
+        time::{after, elapsed},
+    },
     machine::observe::{Account, Answer, Observed},
     money,
-    pool::{
-        observe::NamespaceFacts,
-        plan::{after, elapsed},
-    },
+    pool::observe::NamespaceFacts,
     provider::shortage::Scarce,
 };
 

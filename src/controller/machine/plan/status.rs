@@ -15,9 +15,9 @@ use skyward_remote::sessions::Stage;
 
 use super::{Found, Plan, bootstrap::without_output, rental};
 use crate::{
+    base::time::{after, elapsed},
     events::{self, EventSpec},
     machine::observe::Observed,
-    pool::plan::{after, elapsed},
 };
 
 /// What is said of a machine whose agent takes no command of ours.

@@ -74,13 +74,16 @@ mod tests {
 
     use super::*;
     use crate::{
+        base::requeue::Next,
         machine::{
             observe::Observed,
-            plan::{Action, Next, plan},
+            plan::{Action, plan},
             tests::world,
         },
-        pool::fleet::{Limits, Used},
-        pool::tests::at,
+        pool::{
+            fleet::{Limits, Used},
+            tests::at,
+        },
     };
 
     const NOW: i64 = 100_000;

@@ -23,12 +23,11 @@ use skyward_core::{
 };
 use skyward_remote::sessions::{self, SessionFailure, SessionState, Stage};
 
-use crate::{pool::observe::NamespaceFacts, provider::shortage::Scarce};
-
 use super::{
     observe::{Account, Answer, MachineFacts, Observed, Terms, Waits},
-    plan::{Action, Next, Plan, plan},
+    plan::{Action, Plan, plan},
 };
+use crate::{base::requeue::Next, pool::observe::NamespaceFacts, provider::shortage::Scarce};
 
 const NOW: i64 = 100_000;
 

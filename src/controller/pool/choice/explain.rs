@@ -3,7 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rust_decimal::Decimal;
-use skyward_api::{machine::Market, shared::{FormFactor, Size}};
+use skyward_api::{
+    machine::Market,
+    shared::{FormFactor, Size},
+};
 
 use super::{Catalogue, Constraint, Request, Usable, Wish, fits};
 use crate::provider::offers::Entry;

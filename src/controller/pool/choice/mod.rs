@@ -376,7 +376,11 @@ fn hardware(request: &Request<'_>, wish: &Wish, offer: &Entry) -> Result<(), Con
         Constraint::Cpu
     } else if wish.memory.is_some_and(|wanted| facts.memory < wanted) {
         Constraint::Memory
-    } else if facts.disk.zip(wish.disk).is_some_and(|(offered, wanted)| offered < wanted) {
+    } else if facts
+        .disk
+        .zip(wish.disk)
+        .is_some_and(|(offered, wanted)| offered < wanted)
+    {
         // Where the offer does not fix the disk, any size can be ordered.
         Constraint::Disk
     } else {

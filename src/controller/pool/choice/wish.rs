@@ -173,8 +173,12 @@ pub fn contradiction(wanted: &Accelerator) -> Option<String> {
 /// [`filled`] one: the record of a machine has the same bounds.
 pub fn out_of_bounds(wanted: &Accelerator) -> Option<String> {
     let name = &wanted.name;
-    let count = wanted.count.filter(|count| !(0.125..=16.0).contains(&count.number()));
-    let memory = wanted.memory_gb().filter(|size| !(0.0625..=1024.0).contains(size));
+    let count = wanted
+        .count
+        .filter(|count| !(0.125..=16.0).contains(&count.number()));
+    let memory = wanted
+        .memory_gb()
+        .filter(|size| !(0.0625..=1024.0).contains(size));
     let (field, said, bounds) = match (count, memory) {
         (Some(count), _) => ("count", count.to_string(), "from 0.125 to 16"),
         (None, Some(size)) => ("memory", Size::of_card_gb(size).to_string(), "from 64Mi to 1Ti"),

@@ -8,15 +8,18 @@ use std::collections::BTreeMap;
 use rust_decimal::Decimal;
 use skyward_api::condition::{cut, reason};
 
-use super::{Block, Draft, elapsed};
-use crate::pool::{
-    choice::{
-        Usable, Wish,
-        wish::{contradiction, out_of_bounds},
+use super::{Block, Draft};
+use crate::{
+    base::time::elapsed,
+    pool::{
+        choice::{
+            Usable, Wish,
+            wish::{contradiction, out_of_bounds},
+        },
+        fleet::Used,
+        limits::binding,
+        observe::{AccountFacts, NamespaceFacts, Observed, ProviderFacts},
     },
-    fleet::Used,
-    limits::binding,
-    observe::{AccountFacts, NamespaceFacts, Observed, ProviderFacts},
 };
 
 pub(crate) fn plan(draft: &mut Draft<'_>) {

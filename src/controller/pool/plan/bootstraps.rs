@@ -17,8 +17,14 @@ use skyward_api::{
     pool::{BootstrapRecord, PoolSpec, RepeatedFailure},
 };
 
-use super::{Block, Draft, after, elapsed, failures::FORGIVEN_AFTER};
-use crate::{keys::short_digest, pool::observe::MachineFacts};
+use super::{Block, Draft, failures::FORGIVEN_AFTER};
+use crate::{
+    base::{
+        digest::short_digest,
+        time::{after, elapsed},
+    },
+    pool::observe::MachineFacts,
+};
 
 /// So many machines that fail in the same way are enough.
 const ENOUGH: usize = 2;

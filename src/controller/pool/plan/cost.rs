@@ -15,8 +15,9 @@ use skyward_api::{
     pool::{Budget, PoolCost},
 };
 
-use super::{Block, Draft, Why, after, elapsed};
+use super::{Block, Draft, Why};
 use crate::{
+    base::time::{after, elapsed},
     events::{self, EventSpec},
     money::{self, Cost, shown},
     pool::observe::{Bill, machine_facts, pool_facts},

@@ -20,8 +20,11 @@ use skyward_api::{
     machine::Market,
 };
 
-use super::{Block, Draft, Why, after, bootstraps, elapsed, scale};
-use crate::pool::observe::{Failure, MachineFacts};
+use super::{Block, Draft, Why, bootstraps, scale};
+use crate::{
+    base::time::{after, elapsed},
+    pool::observe::{Failure, MachineFacts},
+};
 
 /// Default of `maxProvisionAttempts`.
 pub(super) const MAX_ATTEMPTS: u32 = 10;

@@ -33,10 +33,11 @@ use super::{
         AccountFacts, Failure, Leftovers, MachineFacts, NamespaceFacts, Observed, PoolFacts, ProviderFacts,
         Refusal,
     },
-    plan::{Action, Next, Plan, Why, audit::audit, plan},
+    plan::{Action, Plan, Why, audit::audit, plan},
     template::template_hashes,
 };
 use crate::{
+    base::requeue::Next,
     board::PoolLoad,
     provider::{
         offers::{Book, tests::offer},

@@ -14,9 +14,9 @@ use super::{
     state::{Hold, Unread},
 };
 use crate::{
+    base::time::after,
     events,
     money::usd,
-    pool::plan::after,
     task::{message::Effect, model::RunId},
 };
 

@@ -47,7 +47,8 @@ use skyward_api::TaskPhase;
 pub(crate) use self::state::is_complete;
 use self::state::{QueueKey, Run, RunStage, Stage, TaskState, Unclaimed};
 use crate::{
-    board::{Key, PoolLoad},
+    base::key::Key,
+    board::PoolLoad,
     task::{
         live::LiveRun,
         message::{Effect, Event, Memory},

@@ -16,8 +16,8 @@ use super::{
     state::{Read, References, Run, RunStage, Stage, StopWhy, TaskState, Waiting},
 };
 use crate::{
+    base::time::after,
     events,
-    pool::plan::after,
     task::{
         message::{Effect, Resolved, Unresolved},
         model::{Entry, MachineView, Uid},

@@ -13,8 +13,8 @@ use super::{
     state::{Read, Stage, queue_key},
 };
 use crate::{
+    base::time::after,
     events,
-    pool::plan::after,
     task::{
         message::{Effect, WriteError},
         model::{Entry, Uid},

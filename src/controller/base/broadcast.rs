@@ -1,0 +1,81 @@
+//! Tells every subscriber what changed: each has a [`WorkQueue`] of its own, which coalesces.
+
+use std::{
+    hash::Hash,
+    sync::{Arc, Mutex, PoisonError, Weak},
+};
+
+use super::{key::Key, queue::WorkQueue};
+
+/// What a watch saw.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Change {
+    /// A Pool was added, changed or removed.
+    Pool(Key),
+    /// A Machine was added, changed or removed.
+    Machine {
+        /// The Machine.
+        machine: Key,
+        /// Its Pool.
+        pool: Key,
+    },
+    /// A Provider was added, changed or removed.
+    Provider(String),
+    /// Offers of that Provider changed.
+    Offers(String),
+}
+
+/// Tells every subscriber. As [`Broadcast<Change>`] of the context: what the watches
+/// of [`crate::context::Caches`] saw, after the cache has it.
+#[derive(Clone, Debug)]
+pub struct Broadcast<C = Change>(Arc<Mutex<Subscribers<C>>>);
+
+type Subscribers<C> = Vec<Weak<WorkQueue<C>>>;
+
+impl<C> Default for Broadcast<C> {
+    fn default() -> Self {
+        Self(Arc::default())
+    }
+}
+
+impl<C: Clone + Eq + Hash + Send + 'static> Broadcast<C> {
+    /// From now on, every change; each at least once after it happened. Objects that are
+    /// there already are not repeated: read the caches after subscribing.
+    pub fn subscribe(&self) -> Arc<WorkQueue<C>> {
+        let wakeups = WorkQueue::new();
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(Arc::downgrade(&wakeups));
+        wakeups
+    }
+
+    /// Tells all.
+    pub fn publish(&self, change: &C) {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .retain(|subscriber| match subscriber.upgrade() {
+                Some(wakeups) => {
+                    wakeups.enqueue(change.clone());
+                    true
+                }
+                None => false,
+            });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dropped_subscriber_is_forgotten() {
+        let feed = Broadcast::default();
+        let one = feed.subscribe();
+        drop(feed.subscribe());
+        feed.publish(&Change::Provider("a".into()));
+        assert_eq!(one.try_next(), Some(Change::Provider("a".into())));
+        assert_eq!(feed.0.lock().unwrap().len(), 1);
+    }
+}

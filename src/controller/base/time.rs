@@ -1,0 +1,16 @@
+//! Arithmetic with times that never fails: what is out of range is the nearest that is in range.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+
+/// The time between, never negative.
+pub fn elapsed(from: Timestamp, to: Timestamp) -> Duration {
+    Duration::try_from(to.duration_since(from)).unwrap_or_default()
+}
+
+/// That long after.
+pub fn after(from: Timestamp, wait: Duration) -> Timestamp {
+    let wait = SignedDuration::try_from(wait).unwrap_or(SignedDuration::MAX);
+    from.checked_add(wait).unwrap_or(Timestamp::MAX)
+}
