@@ -17,7 +17,7 @@ use kube::{Api, Client, client::ClientBuilder};
 use skyward_api::Duration as Lasting;
 use skyward_controller::{
     config::{Config, PodNetwork},
-    fence::{Fence, Fencing},
+    leadership::fence::{Fence, Fencing},
     metrics::Metrics,
     runtime::{self, Parts},
 };

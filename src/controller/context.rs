@@ -27,13 +27,13 @@ use crate::{
     events::Events,
     guard::Unreadable,
     health::Health,
+    leadership::step_down::StepDown,
     metrics::Metrics,
     panics::Panics,
     pool::fleet::Fleet,
     provider::{offers::Offers, shortage::Remembered},
     references::References,
     restore::{Holds, seal::Seal},
-    superseded::Superseded,
 };
 
 /// Makes the client of an account from its Provider object (given by `main.rs`, the
@@ -97,7 +97,7 @@ pub struct Context {
     /// What the probes and the debug endpoint answer from.
     pub health: Arc<Health>,
     /// Told by any task that notices that another process leads.
-    pub superseded: Superseded,
+    pub step_down: StepDown,
     /// The Offers, as the watch shows them.
     pub offers: Arc<Offers>,
     /// Reads Secrets and ConfigMaps that Tasks and Pools name.

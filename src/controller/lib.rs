@@ -10,16 +10,14 @@
 mod access;
 pub mod base;
 pub mod board;
-pub mod claim;
 pub mod config;
 pub mod context;
 pub mod endpoints;
 pub mod events;
-pub mod fence;
 pub mod guard;
 pub mod health;
 pub mod keys;
-pub mod lease;
+pub mod leadership;
 pub mod logs;
 pub mod machine;
 pub mod metrics;
@@ -34,5 +32,4 @@ pub mod runtime;
 mod served;
 #[cfg(test)]
 mod simulation;
-pub mod superseded;
 pub mod task;

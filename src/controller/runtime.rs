@@ -45,10 +45,10 @@ use crate::{
     context::{Accounts, Caches, Context, KnownCapabilities, KnownKeys, ProviderFactory},
     endpoints,
     events::{self, EventSpec, Events},
-    fence::Fence,
     guard::{Guarded, Unreadable},
     health::Health,
-    lease, logs, machine,
+    leadership::{fence::Fence, lease, step_down::StepDown},
+    logs, machine,
     metrics::Metrics,
     panics::{Panics, caught},
     pool::{self, fleet::Fleet},
@@ -56,7 +56,6 @@ use crate::{
     references::References,
     restore::{self, Holds},
     served::wait_for_crds,
-    superseded::Superseded,
     task,
 };
 
@@ -252,7 +251,7 @@ async fn control(parts: Parts, health: Arc<Health>, epoch: u64) -> Result<(), Er
         fleet,
         session_wakeups: WorkQueue::new(),
         machine_wakeups: WorkQueue::new(),
-        superseded: Superseded::default(),
+        step_down: StepDown::default(),
         offers,
         references,
         shortages: Arc::default(),
@@ -327,10 +326,7 @@ async fn superseded(context: &Context) -> String {
         ..
     } = context;
     let is_ours = || lease::is_still_ours(client, config, *epoch);
-    context
-        .superseded
-        .proved(config.lease_duration / 3, is_ours)
-        .await
+    context.step_down.proved(config.lease_duration / 3, is_ours).await
 }
 
 /// The Lease, for Events about leadership.

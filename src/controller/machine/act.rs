@@ -142,7 +142,7 @@ pub async fn act(
                 context.sessions.remove(&seen.machine.session_key());
                 memory.session = None;
             }
-            Action::DoubtLeadership => context.superseded.doubt(format!(
+            Action::DoubtLeadership => context.step_down.doubt(format!(
                 "the agent of Machine \"{}/{}\"",
                 seen.machine.namespace, seen.machine.name
             )),

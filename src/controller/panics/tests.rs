@@ -42,10 +42,9 @@ use crate::{
     board::Board,
     context::{Account, Accounts, Caches, Context, Origin},
     health::Health,
-    lease,
+    leadership::{lease, step_down::StepDown},
     references::References,
     restore::seal::Seal,
-    superseded::Superseded,
 };
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{core::PartialObjectMeta, runtime::reflector::store::Writer};
@@ -366,7 +365,7 @@ impl Installation {
             fleet: Arc::default(),
             machine_wakeups: WorkQueue::new(),
             session_wakeups: WorkQueue::new(),
-            superseded: Superseded::default(),
+            step_down: StepDown::default(),
             references,
             offers: Arc::default(),
             shortages: Arc::default(),

@@ -7,7 +7,7 @@ use kube::{Api, ResourceExt, api::PostParams};
 use skyward_api::{Pool, provider::RestoreDecision};
 use tokio::time::timeout;
 
-use crate::{context::Context, lease};
+use crate::{context::Context, leadership::lease};
 
 /// Longest wait for the API server.
 const DEADLINE: Duration = Duration::from_secs(15);

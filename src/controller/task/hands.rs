@@ -116,7 +116,7 @@ impl Hands {
             Effect::Expire { uid, name, at } => self.expiry.at(&pool.namespace, &name, &uid, at),
             Effect::DoubtLeadership(machine) => self
                 .context
-                .superseded
+                .step_down
                 .doubt(format!("the agent of Machine \"{}/{machine}\"", pool.namespace)),
             other => return Some(other),
         }

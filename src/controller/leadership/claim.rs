@@ -31,7 +31,7 @@ use tokio::time::Instant;
 
 use crate::{
     config::Config,
-    lease::{LEASE, deadline, is_conflict},
+    leadership::lease::{LEASE, deadline, is_conflict},
 };
 
 #[cfg(test)]

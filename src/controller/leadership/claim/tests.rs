@@ -20,9 +20,11 @@ use tower::service_fn;
 
 use super::*;
 use crate::{
-    fence::Fence,
     health::Health,
-    lease::{self, Held},
+    leadership::{
+        fence::Fence,
+        lease::{self, Held},
+    },
 };
 
 /// What the API server stores.

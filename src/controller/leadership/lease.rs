@@ -7,7 +7,7 @@
 //! both succeed. Another holder's time is measured by our own clock from when we last
 //! saw the record change: clocks of two machines are never compared. What is written while
 //! the Lease is held goes through the [`Fence`]; which installation's Lease counts is said by
-//! the [`crate::claim`].
+//! the [`crate::leadership::claim`].
 
 use std::{sync::Arc, time::Duration};
 
@@ -22,10 +22,12 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    claim::{Claim, Claims, Hindrance},
     config::Config,
-    fence::Fence,
     health::Health,
+    leadership::{
+        claim::{Claim, Claims, Hindrance},
+        fence::Fence,
+    },
 };
 
 mod renewal;

@@ -15,7 +15,7 @@ use tokio::{sync::Notify, time::sleep};
 
 /// Doubts that wait to be settled.
 #[derive(Clone, Debug, Default)]
-pub struct Superseded(Arc<Inner>);
+pub struct StepDown(Arc<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
@@ -24,7 +24,7 @@ struct Inner {
     doubted: Notify,
 }
 
-impl Superseded {
+impl StepDown {
     /// Notes that an agent refuses our epoch; `by` names the agent, in words.
     pub fn doubt(&self, by: impl Into<String>) {
         *self.by() = Some(by.into());
@@ -73,16 +73,16 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn agents_that_lie_for_five_minutes_end_nothing_and_cost_a_read_in_five_seconds() {
-        let superseded = Superseded::default();
+        let step_down = StepDown::default();
         let reads = AtomicU32::new(0);
-        let watching = superseded.proved(PAUSE, || async {
+        let watching = step_down.proved(PAUSE, || async {
             reads.fetch_add(1, Ordering::Relaxed);
             Ok::<_, String>(true)
         });
         let lying = async {
             for second in 0..300 {
                 for machine in 0..100 {
-                    superseded.doubt(format!("machine {machine} in second {second}"));
+                    step_down.doubt(format!("machine {machine} in second {second}"));
                 }
                 sleep(Duration::from_secs(1)).await;
             }
@@ -97,24 +97,24 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_leader_ends_when_its_lease_is_another_s_and_not_before() {
-        let superseded = Superseded::default();
+        let step_down = StepDown::default();
         let ours = AtomicBool::new(true);
         let mut watching =
-            Box::pin(superseded.proved(PAUSE, || async { Ok::<_, String>(ours.load(Ordering::Relaxed)) }));
-        superseded.doubt("Machine \"a/b\"");
+            Box::pin(step_down.proved(PAUSE, || async { Ok::<_, String>(ours.load(Ordering::Relaxed)) }));
+        step_down.doubt("Machine \"a/b\"");
         assert!(timeout(PAUSE * 10, &mut watching).await.is_err());
         ours.store(false, Ordering::Relaxed);
         assert!(timeout(PAUSE * 10, &mut watching).await.is_err(), "nobody doubts");
-        superseded.doubt("Machine \"a/c\"");
+        step_down.doubt("Machine \"a/c\"");
         assert_eq!(watching.await, "Machine \"a/c\"");
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_lease_that_cannot_be_read_is_read_again() {
-        let superseded = Superseded::default();
+        let step_down = StepDown::default();
         let reads = AtomicU32::new(0);
-        superseded.doubt("Machine \"a/b\"");
-        let by = superseded
+        step_down.doubt("Machine \"a/b\"");
+        let by = step_down
             .proved(PAUSE, || async {
                 match reads.fetch_add(1, Ordering::Relaxed) {
                     0..3 => Err("no answer"),

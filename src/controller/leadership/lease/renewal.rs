@@ -12,9 +12,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::{LEASE, Taken, deadline, is_conflict};
 use crate::{
-    claim::{Claims, Kept},
     config::Config,
-    fence::Fence,
+    leadership::{
+        claim::{Claims, Kept},
+        fence::Fence,
+    },
 };
 
 /// Longest time between two renewals, however long the Lease lasts: other installations do not

@@ -1,0 +1,11 @@
+//! Which process leads, and what it may do until another one does.
+//!
+//! - [`lease`]: the Lease that replicas of one installation compete for, and its epoch.
+//! - [`claim`]: which installation of the cluster leads, where there are several.
+//! - [`fence`]: what is written passes it, and it is open only while this process leads.
+//! - [`step_down`]: settles doubts whether this process leads still.
+
+pub mod claim;
+pub mod fence;
+pub mod lease;
+pub mod step_down;
