@@ -10,6 +10,7 @@
 mod access;
 pub mod base;
 pub mod board;
+mod certificates;
 pub mod config;
 pub mod context;
 pub mod endpoints;

@@ -1,17 +1,14 @@
 //! What the aggregated API asks the controller for: logs and results of runs.
 //!
 //! Only the leader serves it, because only the leader holds connections to machines and the
-//! result store; its address stands in the leader Lease. [`certs`] decides which
-//! certificates are made, [`trust`] puts them into the cluster, [`source`] joins what the
-//! store has and what the machine has, [`bootstraps`] what Machines printed before they took runs.
+//! result store; its address stands in the leader Lease. [`crate::certificates`]
+//! makes its certificates, [`source`] joins what the store has and what the machine has, [`bootstraps`] what Machines printed before they took runs.
 //! The contract is in `skyward-subresources::data`.
 
 mod bootstraps;
-mod certs;
 mod source;
 #[cfg(test)]
 mod tests;
-mod trust;
 
 use std::{collections::BTreeMap, io, sync::Arc, time::Duration};
 
@@ -42,6 +39,7 @@ use tokio::{
 };
 
 use crate::{
+    certificates::{issuer, trust},
     context::Context,
     logs::bootstraps::{Bootstraps, Known},
     logs::source::{Fleet, JUST_BEGUN, Machines, Source, Whereabouts},
@@ -69,7 +67,7 @@ pub async fn run(context: Context) {
 
 async fn keep_certificates(context: &Context, ready: watch::Sender<Option<Arc<ServerConfig>>>) {
     let namespace = &context.config.namespace;
-    let mut used = certs::Data::new();
+    let mut used = issuer::Data::new();
     loop {
         let mut pause = LOOK;
         match trust::refresh(&context.client, namespace, Timestamp::now()).await {

@@ -421,10 +421,10 @@ impl Machines for LiveMachine {
 #[tokio::test]
 async fn the_endpoint_serves_who_has_our_certificate_and_nobody_else() {
     use skyward_subresources::data::Data as _;
-    let mut secrets = certs::Secrets::default();
+    let mut secrets = issuer::Secrets::default();
     let now = Timestamp::now();
-    let plan = certs::plan(&secrets, "ns", now);
-    certs::issue(&plan, &mut secrets, "ns", now).unwrap();
+    let plan = issuer::plan(&secrets, "ns", now);
+    issuer::issue(&plan, &mut secrets, "ns", now).unwrap();
     let own = |key: &str| secrets.controller[key].as_slice();
     let get = |key: &str| secrets.apiserver[key].as_slice();
     let server = tls::server(

@@ -1,4 +1,4 @@
-//! Our certificates in the cluster: reads the Secrets, carries out [`super::certs::plan`],
+//! Our certificates in the cluster: reads the Secrets, carries out [`crate::certificates::issuer::plan`],
 //! and tells the Kubernetes API server whom to trust (caBundle of the APIService).
 
 use std::{collections::BTreeMap, time::Duration};
@@ -21,7 +21,7 @@ use skyward_subresources::{
 };
 use tokio::time::timeout;
 
-use super::certs::{self, Data, Secrets};
+use super::issuer::{self, Data, Secrets};
 
 /// Secret with the authority's key; only the controller reads it.
 const AUTHORITY_SECRET: &str = "skyward-authority";
@@ -30,7 +30,7 @@ const DEADLINE: Duration = Duration::from_secs(10);
 
 /// What could not be done.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Error {
+pub(crate) enum Error {
     /// A call to the API server failed.
     #[error("{what}: {source}")]
     Call {
@@ -63,7 +63,7 @@ async fn call<T>(
 }
 
 /// Makes and renews what is due; answers the controller's own leaves as they are now.
-pub(super) async fn refresh(client: &Client, namespace: &str, now: Timestamp) -> Result<Data, Error> {
+pub(crate) async fn refresh(client: &Client, namespace: &str, now: Timestamp) -> Result<Data, Error> {
     let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
     let (authority_object, authority) = read(&api, AUTHORITY_SECRET).await?;
     let (apiserver_object, apiserver) = read(&api, CERTS_SECRET).await?;
@@ -73,13 +73,13 @@ pub(super) async fn refresh(client: &Client, namespace: &str, now: Timestamp) ->
         apiserver,
         controller,
     };
-    let plan = certs::plan(&secrets, namespace, now);
-    if plan == certs::Plan::default() {
+    let plan = issuer::plan(&secrets, namespace, now);
+    if plan == issuer::Plan::default() {
         return Ok(secrets.controller);
     }
     tracing::info!(?plan, "certificates are made or renewed");
     let before = secrets.clone();
-    certs::issue(&plan, &mut secrets, namespace, now)?;
+    issuer::issue(&plan, &mut secrets, namespace, now)?;
     // The authority first: leaves of an authority that nobody has are worth nothing, while
     // missing leaves are seen and made by the next plan.
     for (name, object, old, new) in [
@@ -110,7 +110,7 @@ pub(super) async fn refresh(client: &Client, namespace: &str, now: Timestamp) ->
 }
 
 /// Publishes the authorities for clients that read metrics and may not read our Secrets.
-pub(super) async fn publish(client: &Client, namespace: &str, bundle: &[u8]) -> Result<(), Error> {
+pub(crate) async fn publish(client: &Client, namespace: &str, bundle: &[u8]) -> Result<(), Error> {
     let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
     let name = AUTHORITIES_CONFIG_MAP;
     let existing = call(format!("reading the ConfigMap {name:?}"), api.get_opt(name)).await?;
@@ -222,7 +222,7 @@ fn registration(existing: Option<&APIService>, namespace: &str, bundle: &[u8]) -
 }
 
 /// Lets the Kubernetes API server trust the aggregated API, if that is installed.
-pub(super) async fn register(client: &Client, namespace: &str, bundle: &[u8]) -> Result<(), Error> {
+pub(crate) async fn register(client: &Client, namespace: &str, bundle: &[u8]) -> Result<(), Error> {
     let name = format!("{VERSION}.{GROUP}");
     let api: Api<APIService> = Api::all(client.clone());
     let existing = call(format!("reading the APIService {name:?}"), api.get_opt(&name)).await?;

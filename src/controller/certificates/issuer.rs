@@ -42,31 +42,31 @@ const CLOCK_SKEW: SignedDuration = SignedDuration::from_mins(5);
 const METRICS_SERVICE: &str = "skyward-controller";
 
 /// Data of a Secret.
-pub(super) type Data = BTreeMap<String, Vec<u8>>;
+pub(crate) type Data = BTreeMap<String, Vec<u8>>;
 
 /// Keys of the authority's Secret, which only the controller reads.
-pub(super) mod authority {
+pub(crate) mod authority {
     /// The authority that signs.
-    pub(in super::super) const CERTIFICATE: &str = "ca.crt";
+    pub(crate) const CERTIFICATE: &str = "ca.crt";
     /// Its key.
-    pub(in super::super) const KEY: &str = "ca.key";
+    pub(crate) const KEY: &str = "ca.key";
     /// The one that will sign after it.
-    pub(in super::super) const NEXT_CERTIFICATE: &str = "next.crt";
+    pub(crate) const NEXT_CERTIFICATE: &str = "next.crt";
     /// Its key.
-    pub(in super::super) const NEXT_KEY: &str = "next.key";
+    pub(crate) const NEXT_KEY: &str = "next.key";
     /// The one that signed before it.
-    pub(in super::super) const PREVIOUS_CERTIFICATE: &str = "previous.crt";
+    pub(crate) const PREVIOUS_CERTIFICATE: &str = "previous.crt";
 }
 
 /// What the Secrets hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Secrets {
+pub(crate) struct Secrets {
     /// The authority's, which only the controller reads.
-    pub(super) authority: Data,
+    pub(crate) authority: Data,
     /// Leaves of the aggregated API.
-    pub(super) apiserver: Data,
+    pub(crate) apiserver: Data,
     /// Leaves of the controller.
-    pub(super) controller: Data,
+    pub(crate) controller: Data,
 }
 
 impl Secrets {
@@ -81,7 +81,7 @@ impl Secrets {
 
 /// A leaf: what it is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Leaf {
+pub(crate) enum Leaf {
     /// Serving certificate of the aggregated API.
     Api,
     /// Serving certificate of the data endpoint.
@@ -94,10 +94,10 @@ pub(super) enum Leaf {
 
 impl Leaf {
     /// All of them.
-    pub(super) const ALL: [Self; 4] = [Self::Api, Self::Server, Self::Metrics, Self::Client];
+    pub(crate) const ALL: [Self; 4] = [Self::Api, Self::Server, Self::Metrics, Self::Client];
 
     /// Keys in the Secret: certificate and private key.
-    pub(super) const fn keys(self) -> (&'static str, &'static str) {
+    pub(crate) const fn keys(self) -> (&'static str, &'static str) {
         match self {
             Self::Api => (key::API_CERTIFICATE, key::API_KEY),
             Self::Server => (key::SERVER_CERTIFICATE, key::SERVER_KEY),
@@ -107,7 +107,7 @@ impl Leaf {
     }
 
     /// Names it is valid for.
-    pub(super) fn names(self, namespace: &str) -> BTreeSet<String> {
+    pub(crate) fn names(self, namespace: &str) -> BTreeSet<String> {
         let of_service = |service: &str| {
             [
                 service.to_owned(),
@@ -129,20 +129,20 @@ impl Leaf {
 
 /// What is to be done.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Plan {
+pub(crate) struct Plan {
     /// About the authority.
-    pub(super) authority: Authority,
+    pub(crate) authority: Authority,
     /// Leaves to make, with the authority as it is afterwards.
-    pub(super) leaves: BTreeSet<Leaf>,
+    pub(crate) leaves: BTreeSet<Leaf>,
     /// The list of trusted authorities in the Secrets is to be written anew.
-    pub(super) bundle: bool,
+    pub(crate) bundle: bool,
     /// A Secret holds a leaf of another process: an earlier version kept all in one.
-    pub(super) tidy: bool,
+    pub(crate) tidy: bool,
 }
 
 /// What is done about the authority, at most one step at a time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Authority {
+pub(crate) enum Authority {
     /// Nothing.
     #[default]
     Keep,
@@ -157,7 +157,7 @@ pub(super) enum Authority {
 }
 
 /// Decides.
-pub(super) fn plan(secrets: &Secrets, namespace: &str, now: Timestamp) -> Plan {
+pub(crate) fn plan(secrets: &Secrets, namespace: &str, now: Timestamp) -> Plan {
     use authority::{CERTIFICATE, KEY, NEXT_CERTIFICATE, NEXT_KEY, PREVIOUS_CERTIFICATE};
     let mut secrets = secrets.clone();
     let authority_secret = &secrets.authority;
@@ -223,7 +223,7 @@ fn has_passed(earlier: Timestamp, length: SignedDuration, later: Timestamp) -> b
 }
 
 /// The authorities to trust.
-pub(super) fn bundle(authority_secret: &Data) -> Vec<u8> {
+pub(crate) fn bundle(authority_secret: &Data) -> Vec<u8> {
     [
         authority::CERTIFICATE,
         authority::NEXT_CERTIFICATE,
@@ -290,7 +290,7 @@ fn facts(data: &Data, certificate: &str, private_key: &str) -> Option<Facts> {
 }
 
 /// Carries a plan out on the Secrets' data; the caller writes them, the authority's first.
-pub(super) fn issue(
+pub(crate) fn issue(
     plan: &Plan,
     secrets: &mut Secrets,
     namespace: &str,
@@ -412,5 +412,4 @@ fn new_leaf(
 }
 
 #[cfg(test)]
-#[path = "certs_tests.rs"]
 mod tests;
