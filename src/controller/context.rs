@@ -6,11 +6,9 @@ use std::{
     time::Duration,
 };
 
-use k8s_openapi::api::core::v1::{Namespace, ObjectReference};
-use kube::{Resource as _, ResourceExt, core::PartialObjectMeta, runtime::reflector};
-use skyward_api::{
-    Machine, Offer, Pool, Provider as ProviderObject, machine::MachineSpec, offer::Architecture,
-};
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::{Resource as _, ResourceExt, runtime::reflector};
+use skyward_api::{Provider as ProviderObject, machine::MachineSpec, offer::Architecture};
 use skyward_core::{Capabilities, CredentialKey, Credentials, Provider, ProviderError};
 use skyward_remote::sessions::Sessions;
 use skyward_store::Store;
@@ -22,13 +20,13 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     base::{broadcast::Broadcast, key::Key, queue::WorkQueue},
-    board::Board,
+    caches::Caches,
     config::Config,
     events::Events,
-    guard::Unreadable,
     health::Health,
+    hints::pool_loads::PoolLoads,
     leadership::step_down::StepDown,
-    metrics::Metrics,
+    metrics::{Metrics, Sources},
     panics::Panics,
     pool::fleet::Fleet,
     provider::{offers::Offers, shortage::Remembered},
@@ -69,9 +67,9 @@ pub struct Context {
     /// Logs and results.
     pub store: Arc<Store>,
     /// What dispatchers know.
-    pub board: Arc<Board>,
+    pub loads: Arc<PoolLoads>,
     /// Where Tasks run now: written by dispatchers, read for logs.
-    pub live: Arc<crate::task::live::Live>,
+    pub live: Arc<crate::hints::live::Live>,
     /// Clients of the accounts, by name of the Provider object.
     pub providers: Arc<Accounts>,
     /// Makes such clients.
@@ -113,6 +111,17 @@ pub struct Context {
 }
 
 impl Context {
+    /// What the metrics are read from.
+    pub(crate) fn metric_sources(&self) -> Sources {
+        Sources {
+            caches: self.caches.clone(),
+            fleet: self.fleet.clone(),
+            sessions: self.sessions.clone(),
+            store: self.store.clone(),
+            loads: self.loads.clone(),
+        }
+    }
+
     /// The Provider object of that name, for Events; one that is gone has only that.
     pub(crate) fn provider_reference(&self, name: &str) -> ObjectReference {
         let known = self
@@ -150,23 +159,6 @@ impl Context {
 /// Whether a record is of that installation; `unnamed`: the installation of records that name none.
 pub fn is_of(spec: &MachineSpec, cluster: &str, unnamed: &str) -> bool {
     spec.installation.as_deref().unwrap_or(unnamed) == cluster
-}
-
-/// Caches of our objects, filled by watches that `runtime.rs` starts.
-#[derive(Clone)]
-pub struct Caches {
-    /// Pools.
-    pub pools: reflector::Store<Pool>,
-    /// Machines.
-    pub machines: reflector::Store<Machine>,
-    /// Providers.
-    pub providers: reflector::Store<ProviderObject>,
-    /// Offers.
-    pub offers: reflector::Store<Offer>,
-    /// Namespaces; the Pool controller watches them.
-    pub namespaces: reflector::Store<PartialObjectMeta<Namespace>>,
-    /// Machines whose records cannot be read.
-    pub unreadable: Arc<Unreadable>,
 }
 
 /// Longest wait for a turn at an account.

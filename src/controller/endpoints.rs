@@ -184,8 +184,8 @@ async fn render<R: Reviews>(
     if peer.standing.is_some_and(|standing| !standing.vouch()) {
         return (StatusCode::SERVICE_UNAVAILABLE, "too many connections\n").into_response();
     }
-    if let Some(context) = metered.health.context() {
-        metered.metrics.observe(&context);
+    if let Some(sources) = metered.health.sources() {
+        metered.metrics.observe(&sources);
     }
     let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     ([(header::CONTENT_TYPE, content_type)], metered.metrics.render()).into_response()

@@ -32,7 +32,7 @@ use tokio::{
     time::{Instant, MissedTickBehavior, timeout},
 };
 
-use crate::{metrics::Metrics, panics::caught};
+use crate::{base::caught::caught, metrics::Metrics};
 
 /// Reasons of our Events; `docs/events.md` says when each is published.
 pub mod reason {

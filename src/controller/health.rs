@@ -16,7 +16,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use tokio::sync::watch;
 
-use crate::context::Context;
+use crate::metrics::Sources;
 
 /// What the probes answer from.
 #[derive(Default)]
@@ -26,7 +26,7 @@ pub struct Health {
     synced: AtomicBool,
     hindrance: watch::Sender<Option<String>>,
     plans: Mutex<BTreeMap<String, LastPlan>>,
-    context: RwLock<Option<Context>>,
+    sources: RwLock<Option<Sources>>,
 }
 
 /// The last plan of an object.
@@ -67,15 +67,15 @@ impl Health {
     }
 
     /// All watches have their first list; from now on metrics show the caches.
-    pub fn synced(&self, context: Context) {
-        *self.context.write().unwrap_or_else(PoisonError::into_inner) = Some(context);
+    pub fn synced(&self, sources: Sources) {
+        *self.sources.write().unwrap_or_else(PoisonError::into_inner) = Some(sources);
         self.synced.store(true, Ordering::Relaxed);
     }
 
     /// The controllers end.
     pub fn stopped(&self) {
         self.synced.store(false, Ordering::Relaxed);
-        *self.context.write().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.sources.write().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     /// Remembers why a plan is as it is; the object is `Pool namespace/name`.
@@ -104,9 +104,9 @@ impl Health {
         self.plans.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The caches, while this process leads.
-    pub fn context(&self) -> Option<Context> {
-        self.context
+    /// What metrics are read from, while this process leads.
+    pub fn sources(&self) -> Option<Sources> {
+        self.sources
             .read()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()

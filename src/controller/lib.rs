@@ -9,7 +9,7 @@
 
 mod access;
 pub mod base;
-pub mod board;
+pub mod caches;
 mod certificates;
 pub mod config;
 pub mod context;
@@ -17,6 +17,7 @@ pub mod endpoints;
 pub mod events;
 pub mod guard;
 pub mod health;
+pub mod hints;
 pub mod keys;
 pub mod leadership;
 pub mod logs;
@@ -30,7 +31,6 @@ pub mod provider;
 pub mod references;
 pub mod restore;
 pub mod runtime;
-mod served;
 #[cfg(test)]
 mod simulation;
 pub mod task;

@@ -8,7 +8,7 @@
 mod cost;
 mod restore;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use prometheus_client::{
@@ -17,8 +17,28 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 use skyward_api::{MachinePhase, PoolPhase, TaskPhase, condition};
+use skyward_remote::sessions::{Sessions, Stage};
+use skyward_store::Store;
 
-use crate::{base::key::Key, context::Context, restore::evidence::Evidence};
+use crate::{
+    base::key::Key, caches::Caches, hints::pool_loads::PoolLoads, pool::fleet::Fleet,
+    restore::evidence::Evidence,
+};
+
+/// What is read when somebody asks for the metrics.
+#[derive(Clone)]
+pub struct Sources {
+    /// Objects, as the watches show them.
+    pub caches: Caches,
+    /// The Machines of all Pools.
+    pub fleet: Arc<Fleet>,
+    /// Connections to machines.
+    pub sessions: Arc<Sessions>,
+    /// Logs and results.
+    pub store: Arc<Store>,
+    /// What dispatchers know.
+    pub loads: Arc<PoolLoads>,
+}
 
 type Labels = Vec<(&'static str, String)>;
 
@@ -300,8 +320,8 @@ impl Metrics {
     }
 
     /// Sets what is read from the caches; called when somebody asks for the metrics.
-    pub fn observe(&self, context: &Context) {
-        self.cost.observe(context, Timestamp::now());
+    pub fn observe(&self, sources: &Sources) {
+        self.cost.observe(sources, Timestamp::now());
         self.machines.clear();
         self.sessions.clear();
         for phase in MACHINE_PHASES {
@@ -309,7 +329,7 @@ impl Metrics {
                 .get_or_create(&vec![("phase", phase.as_str().to_owned())])
                 .set(0);
         }
-        for machine in context.caches.machines.state() {
+        for machine in sources.caches.machines.state() {
             let phase = machine.status.as_ref().and_then(|s| s.phase).unwrap_or_default();
             self.machines
                 .get_or_create(&vec![("phase", phase.as_str().to_owned())])
@@ -319,18 +339,15 @@ impl Metrics {
                     namespace: namespace.clone(),
                     name: name.clone(),
                 };
-                if let Some(state) = context.sessions.state(&key) {
+                if let Some(state) = sources.sessions.state(&key) {
                     self.sessions
-                        .get_or_create(&vec![(
-                            "stage",
-                            crate::machine::stage_name(&state.stage).to_owned(),
-                        )])
+                        .get_or_create(&vec![("stage", stage_name(&state.stage).to_owned())])
                         .inc();
                 }
             }
         }
         self.stored_now.clear();
-        for (namespace, bytes) in context.store.usage() {
+        for (namespace, bytes) in sources.store.usage() {
             self.stored_now
                 .get_or_create(&vec![("namespace", namespace)])
                 .set(i64::try_from(bytes).unwrap_or(i64::MAX));
@@ -339,7 +356,7 @@ impl Metrics {
         self.queued_tasks.clear();
         self.running_tasks.clear();
         self.unstored_runs.clear();
-        for pool in context.caches.pools.state() {
+        for pool in sources.caches.pools.state() {
             let phase = pool.status.as_ref().and_then(|s| s.phase).unwrap_or_default();
             self.pools
                 .get_or_create(&vec![("phase", pool_phase(phase).to_owned())])
@@ -347,7 +364,7 @@ impl Metrics {
             let (Some(namespace), Some(name)) = (&pool.metadata.namespace, &pool.metadata.name) else {
                 continue;
             };
-            if let Some(load) = context.board.load(&Key::new(namespace, name)) {
+            if let Some(load) = sources.loads.load(&Key::new(namespace, name)) {
                 let labels = vec![("namespace", namespace.clone()), ("pool", name.clone())];
                 self.queued_tasks
                     .get_or_create(&labels)
@@ -369,6 +386,18 @@ impl Metrics {
             text.clear();
         }
         text
+    }
+}
+
+/// Name of a stage.
+const fn stage_name(stage: &Stage) -> &'static str {
+    match stage {
+        Stage::Dialing { .. } => "dialing",
+        Stage::Bootstrapping { .. } => "bootstrapping",
+        Stage::Ready => "ready",
+        Stage::EpochAhead => "epoch_ahead",
+        Stage::Reconnecting { .. } => "reconnecting",
+        Stage::Failed(_) => "failed",
     }
 }
 

@@ -11,20 +11,17 @@
 //! our locks is whole at every instant, and what is in memory only is a hint.
 
 use std::{
-    any::Any,
     collections::HashMap,
-    panic::AssertUnwindSafe,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
-use futures::FutureExt as _;
 use k8s_openapi::api::core::v1::ObjectReference;
-use skyward_api::condition::cut;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    base::caught::{Panicked, caught},
     events::{EventSpec, Events, reason},
     metrics::Metrics,
 };
@@ -41,28 +38,6 @@ const PAUSES: [Duration; 2] = [Duration::from_secs(10), Duration::from_mins(1)];
 /// The first pause of what goes on for ever; it doubles up to the longest.
 const FIRST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_mins(1);
-/// Most characters of what a panic says that are logged.
-const SAID: usize = 500;
-
-/// What a panic said.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Panicked(String);
-
-/// Runs something to its end; a panic in it is an error.
-pub(crate) async fn caught<T>(work: impl Future<Output = T>) -> Result<T, Panicked> {
-    AssertUnwindSafe(work)
-        .catch_unwind()
-        .await
-        .map_err(|payload| Panicked(said(&*payload)))
-}
-
-fn said(payload: &(dyn Any + Send)) -> String {
-    let text = payload
-        .downcast_ref::<&str>()
-        .copied()
-        .or_else(|| payload.downcast_ref::<String>().map(String::as_str));
-    cut(text.unwrap_or("no words"), SAID)
-}
 
 /// Why there is nothing to show for a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -26,7 +26,7 @@ pub enum Change {
 }
 
 /// Tells every subscriber. As [`Broadcast<Change>`] of the context: what the watches
-/// of [`crate::context::Caches`] saw, after the cache has it.
+/// of [`crate::caches::Caches`] saw, after the cache has it.
 #[derive(Clone, Debug)]
 pub struct Broadcast<C = Change>(Arc<Mutex<Subscribers<C>>>);
 

@@ -3,10 +3,12 @@
 //! - [`key`]: namespace and name of an object; [`digest`]: short digests for names.
 //! - [`time`]: arithmetic with times; [`requeue`]: when an object is looked at again.
 //! - [`queue`]: keys of objects to look at; [`broadcast`]: what the watches saw, to all who asked;
-//!   [`backoff`]: how long to wait after failures in a row.
+//!   [`backoff`]: how long to wait after failures in a row;
+//!   [`caught`]: panics as errors.
 
 pub mod backoff;
 pub mod broadcast;
+pub(crate) mod caught;
 pub mod digest;
 pub mod key;
 pub mod queue;

@@ -41,9 +41,11 @@ use tokio::{
 use crate::{
     certificates::{issuer, trust},
     context::Context,
-    logs::bootstraps::{Bootstraps, Known},
-    logs::source::{Fleet, JUST_BEGUN, Machines, Source, Whereabouts},
-    task::live::Live,
+    hints::live::Live,
+    logs::{
+        bootstraps::{Bootstraps, Known},
+        source::{Fleet, JUST_BEGUN, Machines, Source, Whereabouts},
+    },
 };
 
 /// Most logs and results read at once.

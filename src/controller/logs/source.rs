@@ -26,7 +26,7 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use crate::task::live::Live;
+use crate::hints::live::Live;
 
 /// Said when a new leader does not know yet what runs.
 pub(super) const JUST_BEGUN: &str =

@@ -33,7 +33,7 @@ use kube::{
     },
 };
 use skyward_api::Machine;
-use skyward_remote::{MachineKey, sessions::Stage};
+use skyward_remote::MachineKey;
 use tokio::{
     task::JoinHandle,
     time::{Instant, sleep},
@@ -136,7 +136,7 @@ fn retry_after(error: &act::Error, failures: &Backoff<Key>, key: &Key) -> Durati
 /// Wakes the Machines that a change is about.
 async fn route(context: &Context) {
     let feed = context.feed.subscribe();
-    let idle = context.board.subscribe_idle();
+    let idle = context.loads.subscribe_idle();
     let wakeups = &context.machine_wakeups;
     let of_pool = |pool: &Key, only_deleting: bool| {
         for machine in context.fleet.named(pool) {
@@ -365,17 +365,5 @@ impl Shared {
         self.context
             .sessions
             .remove(&MachineKey::new(&key.namespace, &key.name));
-    }
-}
-
-/// Name of a stage, for metrics.
-pub const fn stage_name(stage: &Stage) -> &'static str {
-    match stage {
-        Stage::Dialing { .. } => "dialing",
-        Stage::Bootstrapping { .. } => "bootstrapping",
-        Stage::Ready => "ready",
-        Stage::EpochAhead => "epoch_ahead",
-        Stage::Reconnecting { .. } => "reconnecting",
-        Stage::Failed(_) => "failed",
     }
 }

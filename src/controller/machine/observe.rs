@@ -25,8 +25,8 @@ use crate::{
         key::{Key, key_of},
         time::after,
     },
-    board::Board,
     context::Context,
+    hints::pool_loads::PoolLoads,
     keys::PoolKey,
     money,
     pool::{
@@ -394,7 +394,7 @@ pub async fn observe(
         answer,
         asked_at,
         session: context.sessions.state(&facts.session_key()),
-        runs: runs(&context.board, &pool_key, &facts),
+        runs: runs(&context.loads, &pool_key, &facts),
         outcomes,
         machine,
         facts,
@@ -403,11 +403,11 @@ pub async fn observe(
 }
 
 /// Runs that hold a machine.
-pub(crate) fn runs(board: &Board, pool: &Key, facts: &MachineFacts) -> Option<u32> {
+pub(crate) fn runs(loads: &PoolLoads, pool: &Key, facts: &MachineFacts) -> Option<u32> {
     if facts.deleting_since.is_some() {
-        board.runs_left_on(pool, &facts.name)
+        loads.runs_left_on(pool, &facts.name)
     } else {
-        board.runs_on(pool, &facts.name)
+        loads.runs_on(pool, &facts.name)
     }
 }
 

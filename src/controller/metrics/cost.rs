@@ -12,9 +12,8 @@ use prometheus_client::{
 use rust_decimal::{Decimal, prelude::ToPrimitive};
 use skyward_api::{Machine, Pool, Provider, machine::Market};
 
-use super::Labels;
+use super::{Labels, Sources};
 use crate::{
-    context::Context,
     money::{self, Cost, Tariff},
     provider::cost::{settled, spent_this_month},
 };
@@ -87,16 +86,16 @@ impl CostMetrics {
         ]
     }
 
-    pub(super) fn observe(&self, context: &Context, now: Timestamp) {
+    pub(super) fn observe(&self, sources: &Sources, now: Timestamp) {
         for family in self.families() {
             family.clear();
         }
-        for pool in context.caches.pools.state() {
-            let (machines, _) = context.fleet.of_pool(&pool.uid().unwrap_or_default());
+        for pool in sources.caches.pools.state() {
+            let (machines, _) = sources.fleet.of_pool(&pool.uid().unwrap_or_default());
             self.pool(&pool, machines.iter().map(AsRef::as_ref), now);
         }
-        for provider in context.caches.providers.state() {
-            let machines = context.fleet.of_provider(&provider.name_any());
+        for provider in sources.caches.providers.state() {
+            let machines = sources.fleet.of_provider(&provider.name_any());
             let status = provider.status.as_ref().and_then(|status| status.cost.as_ref());
             let this_month = spent_this_month(status, &machines, None, now);
             self.provider(&provider, machines.iter().map(AsRef::as_ref), this_month, now);

@@ -107,7 +107,7 @@ pub async fn act(
         }
     }
     let key = Key::new(&seen.pool.namespace, &seen.pool.name);
-    let outdated = context.board.outdates(&key, numbers(&seen.pool.status));
+    let outdated = context.loads.outdates(&key, numbers(&seen.pool.status));
     if differs(&plan.status, &seen.pool.status, outdated) && !plan.actions.contains(&Action::AddFinalizer) {
         match write_status(context, pool, &plan.status).await {
             Ok(fresh) => written = Some(Arc::new(fresh)),

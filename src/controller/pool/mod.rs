@@ -63,8 +63,8 @@ use crate::{
         queue::WorkQueue,
         requeue::Next,
     },
-    board::Board,
     context::Context,
+    hints::pool_loads::PoolLoads,
     newest::Newest,
 };
 
@@ -229,7 +229,7 @@ fn wake_where(pools: &Cache<Pool>, wakeups: &WorkQueue<Key>, is_meant: impl Fn(&
 /// Wakes the Pools that a change is about.
 async fn route(context: &Context, wakeups: &WorkQueue<Key>) {
     let feed = context.feed.subscribe();
-    let idle = context.board.subscribe_idle();
+    let idle = context.loads.subscribe_idle();
     let mut accounts = context.providers.subscribe();
     let mut rest = tokio::time::interval(LOOK);
     rest.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -252,7 +252,7 @@ async fn route(context: &Context, wakeups: &WorkQueue<Key>) {
                 }
             }
             _ = rest.tick() => {
-                wake_where(&context.caches.pools, wakeups, |pool| is_stale(pool, &context.board));
+                wake_where(&context.caches.pools, wakeups, |pool| is_stale(pool, &context.loads));
             }
             changed = accounts.changed() => {
                 if changed.is_err() {
@@ -265,9 +265,9 @@ async fn route(context: &Context, wakeups: &WorkQueue<Key>) {
 }
 
 /// Whether its status has said other numbers of Tasks than the true ones for a while.
-fn is_stale(pool: &Pool, board: &Board) -> bool {
+fn is_stale(pool: &Pool, loads: &PoolLoads) -> bool {
     let told = pool.status.as_ref().map(act::numbers);
-    told.is_some_and(|told| board.outdates(&key_of(pool), told))
+    told.is_some_and(|told| loads.outdates(&key_of(pool), told))
 }
 
 fn waits_for_idle(pool: &Pool) -> bool {
@@ -426,7 +426,7 @@ mod refusals {
 #[cfg(test)]
 mod rest {
     use super::*;
-    use crate::board::{NUMBERS, PoolLoad};
+    use crate::hints::{pool_load::PoolLoad, pool_loads::NUMBERS};
 
     #[tokio::test(start_paused = true)]
     async fn a_pool_that_says_outdated_numbers_of_tasks_is_looked_at_again() {
@@ -439,14 +439,14 @@ mod rest {
             }))
             .unwrap()
         };
-        let board = Board::default();
-        assert!(!is_stale(&pool(4, 0), &board), "nothing is known yet");
-        board.publish(&Key::new("team", "train"), PoolLoad::default());
+        let loads = PoolLoads::default();
+        assert!(!is_stale(&pool(4, 0), &loads), "nothing is known yet");
+        loads.publish(&Key::new("team", "train"), PoolLoad::default());
         for outdated in [pool(4, 0), pool(0, 4)] {
-            assert!(!is_stale(&outdated, &board));
+            assert!(!is_stale(&outdated, &loads));
             tokio::time::advance(NUMBERS).await;
-            assert!(is_stale(&outdated, &board));
-            assert!(!is_stale(&pool(0, 0), &board));
+            assert!(is_stale(&outdated, &loads));
+            assert!(!is_stale(&pool(0, 0), &loads));
         }
     }
 }

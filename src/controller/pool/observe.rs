@@ -37,9 +37,9 @@ use super::{
 };
 use crate::{
     base::key::{Key, key_of},
-    board::PoolLoad,
     context::Context,
     guard::Unread,
+    hints::pool_load::PoolLoad,
     money::{self, Cost, Tariff},
     provider::{cost::spent_this_month, shortage::Shortages},
 };
@@ -286,7 +286,7 @@ const DEADLINE: Duration = Duration::from_secs(10);
 pub async fn observe(context: &Context, references: &mut Option<ReferenceCheck>, pool: &Pool) -> Observed {
     let facts = pool_facts(pool);
     let key = Key::new(facts.namespace.clone(), facts.name.clone());
-    let load = context.board.load(&key);
+    let load = context.loads.load(&key);
     let hashes = template_hashes(&facts.spec);
     let (shown, reserved) = context.fleet.of_pool(&facts.uid);
     let mut machines: Vec<MachineFacts> = shown

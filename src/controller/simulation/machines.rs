@@ -179,7 +179,7 @@ impl World {
             answer,
             asked_at: self.time(),
             session,
-            runs: runs(&self.process.board, &key, &facts),
+            runs: runs(&self.process.loads, &key, &facts),
             outcomes,
             machine,
             facts,

@@ -117,7 +117,7 @@ impl World {
     fn observe_pool(&mut self, pool: &Pool) -> Observed {
         let facts = pool_facts(pool);
         let key = Key::new(facts.namespace.clone(), facts.name.clone());
-        let load = self.process.board.load(&key);
+        let load = self.process.loads.load(&key);
         let digests = self.digests(pool);
         let (shown, reserved) = self.process.fleet.of_pool(&facts.uid);
         let shown = shown

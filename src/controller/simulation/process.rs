@@ -14,7 +14,7 @@ use skyward_remote::sessions::{FailureKind, SessionFailure, SessionState, Stage}
 use super::{client::Client, world::World};
 use crate::{
     base::key::{Key, key_of},
-    board::{Board, PoolLoad},
+    hints::{pool_load::PoolLoad, pool_loads::PoolLoads},
     machine,
     newest::Newest,
     pool::{fleet::Fleet, key_sweep, leftover_sweep, sweep},
@@ -66,7 +66,7 @@ pub(super) struct Process {
     /// The Machines that were found without a watch.
     pub(super) looked_up: BTreeMap<String, Arc<Machine>>,
     pub(super) offers: Offers,
-    pub(super) board: Board,
+    pub(super) loads: PoolLoads,
     pub(super) clients: BTreeMap<String, Client>,
     pub(super) taking_over: BTreeMap<String, (String, Client)>,
     /// By UID of the Machine.
@@ -370,8 +370,8 @@ impl World {
             }
         }
         for (pool, load) in loads {
-            if self.process.board.load(&pool).as_ref() != Some(&load) {
-                self.process.board.publish(&pool, load);
+            if self.process.loads.load(&pool).as_ref() != Some(&load) {
+                self.process.loads.publish(&pool, load);
                 let now = self.now;
                 self.process.wake(Work::Pool(pool.name.clone()), now);
                 let going = |machine: &Machine| {

@@ -19,8 +19,10 @@ use tokio::{
 };
 
 use crate::{
-    base::key::Key,
-    panics::{Panicked, caught},
+    base::{
+        caught::{Panicked, caught},
+        key::Key,
+    },
     task::{
         dispatcher::Dispatcher,
         hands::{Hands, now},
@@ -187,7 +189,7 @@ impl Actor {
         }
         self.empty.store(self.dispatcher.is_empty(), Ordering::Release);
         if let Some(load) = self.dispatcher.load() {
-            self.hands.context.board.publish(&self.key, load);
+            self.hands.context.loads.publish(&self.key, load);
             // All Tasks were seen, and their runs are published: the effects were carried out.
             if !std::mem::replace(&mut self.taken_up, true) {
                 self.hands.context.live.taken_up(&self.key);

@@ -18,8 +18,8 @@ use skyward_remote::{
 pub(crate) use crate::references::{Resolved, Unresolved};
 use crate::{
     events::EventSpec,
+    hints::live::LiveRun,
     task::{
-        live::LiveRun,
         model::{Entry, MachineView, Peer, Place, PoolView, RunId, Uid},
         status::Why,
         told::Told,

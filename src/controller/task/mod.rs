@@ -14,7 +14,6 @@
 //! length (`pace.rs`), `inline.rs` decides which values a status shows; `housekeeping.rs` deletes
 //! what has had its time.
 
-pub mod live;
 pub(crate) mod model;
 
 mod actor;

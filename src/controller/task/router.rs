@@ -1,5 +1,5 @@
 //! The watch of active Tasks, and the receivers of its events: one dispatcher for each Pool,
-//! also for Pools without Tasks, so that the Board knows that they have none. A dispatcher
+//! also for Pools without Tasks, so that the PoolLoads knows that they have none. A dispatcher
 //! that panicked is replaced by a new one after a pause; all Tasks are listed again then, and
 //! the new one takes up those of its Pool from what is recorded.
 
@@ -139,7 +139,7 @@ impl Router {
             let Some(panicked) = handle.broken() else {
                 return true;
             };
-            context.board.forget(key);
+            context.loads.forget(key);
             let reference = ObjectRef::new(&key.name).within(&key.namespace);
             let pool = context.caches.pools.get(&reference);
             let about = pool.map_or_else(
@@ -288,7 +288,7 @@ impl Router {
         for key in idle {
             if let Some(handle) = self.dispatchers.remove(&key) {
                 handle.ended().await;
-                self.hands.context.board.forget(&key);
+                self.hands.context.loads.forget(&key);
             }
         }
     }

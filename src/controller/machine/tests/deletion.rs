@@ -210,7 +210,7 @@ fn a_machine_that_never_ran_costs_what_its_cloud_bills(
 fn a_machine_given_up_waits_until_its_dispatcher_knows_that() {
     let mut seen = deleting(up());
     seen.machine.finish_runs = true;
-    // The Board knows of no run, and not that the dispatcher saw the end of the machine.
+    // The PoolLoads knows of no run, and not that the dispatcher saw the end of the machine.
     seen.runs = None;
     assert!(!plan(&seen, at(NOW)).actions.contains(&Action::Delete));
     seen.runs = Some(0);

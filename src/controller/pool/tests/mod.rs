@@ -38,7 +38,7 @@ use super::{
 };
 use crate::{
     base::requeue::Next,
-    board::PoolLoad,
+    hints::pool_load::PoolLoad,
     provider::{
         offers::{Book, tests::offer},
         shortage::{REMEMBERED, Scarce, Shortages},

@@ -48,9 +48,8 @@ pub(crate) use self::state::is_complete;
 use self::state::{QueueKey, Run, RunStage, Stage, TaskState, Unclaimed};
 use crate::{
     base::key::Key,
-    board::PoolLoad,
+    hints::{live::LiveRun, pool_load::PoolLoad},
     task::{
-        live::LiveRun,
         message::{Effect, Event, Memory},
         model::{MachineView, Place, PoolView, RunId, Uid},
     },

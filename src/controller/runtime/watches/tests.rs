@@ -3,7 +3,12 @@ use std::{convert::Infallible, future::pending};
 use axum::http::{Request, Response};
 use kube::client::Body;
 
+use skyward_remote::MachineKey;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
 use super::*;
+use crate::{base::queue::WorkQueue, events::Events, runtime::pump_sessions};
 
 #[tokio::test]
 async fn what_users_write_is_listed_in_small_pages() {

@@ -1,4 +1,4 @@
-//! What the controllers tell each other in memory: hints, never truth.
+//! The loads of all Pools.
 //!
 //! The dispatchers know how many runs each machine has; Pools and Machines need that
 //! to give up idle machines first and to drain busy ones. After a restart nothing is
@@ -6,29 +6,15 @@
 //! answers `None`, and nobody may delete a machine on that.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::HashMap,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
+use super::pool_load::{PoolLoad, became_idle};
 use tokio::{sync::watch, time::Instant};
 
 use crate::base::{broadcast::Broadcast, key::Key, queue::WorkQueue};
-
-/// What one dispatcher knows of its Pool.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PoolLoad {
-    /// Runs on each Machine, by the Machine's name: runs that are placed and not yet collected.
-    pub runs: BTreeMap<String, u32>,
-    /// Machines that the dispatcher knows to be given up: they get no run any more.
-    pub closed: BTreeSet<String>,
-    /// Runs that ended and whose results cannot be stored.
-    pub unstored: u32,
-    /// Tasks that wait.
-    pub queued: u32,
-    /// Tasks that run.
-    pub running: u32,
-}
 
 /// How long a Pool's status may name numbers of Tasks that are no longer true.
 pub const NUMBERS: Duration = Duration::from_secs(5);
@@ -41,15 +27,15 @@ struct Known {
     outdated: Option<((u32, u32), Instant)>,
 }
 
-/// The board: written by dispatchers, read by Pools and Machines.
+/// The loads: written by dispatchers, read by Pools and Machines.
 #[derive(Debug)]
-pub struct Board {
+pub struct PoolLoads {
     pools: Mutex<HashMap<Key, Known>>,
     changed: watch::Sender<u64>,
     idle: Broadcast<Key>,
 }
 
-impl Default for Board {
+impl Default for PoolLoads {
     fn default() -> Self {
         Self {
             pools: Mutex::default(),
@@ -59,7 +45,7 @@ impl Default for Board {
     }
 }
 
-impl Board {
+impl PoolLoads {
     /// A dispatcher says what it knows. Readers are woken only when it differs.
     pub fn publish(&self, pool: &Key, load: PoolLoad) {
         let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
@@ -142,21 +128,10 @@ impl Board {
     }
 }
 
-fn became_idle(old: &PoolLoad, new: &PoolLoad) -> bool {
-    let is_idle = |machine: &String| new.runs.get(machine).copied().unwrap_or(0) == 0;
-    let ended = old
-        .runs
-        .iter()
-        .any(|(machine, runs)| *runs > 0 && is_idle(machine));
-    ended
-        || new
-            .closed
-            .iter()
-            .any(|machine| !old.closed.contains(machine) && is_idle(machine))
-}
-
 #[cfg(test)]
 mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
     use super::*;
 
     fn load(runs: u32) -> PoolLoad {
@@ -168,73 +143,73 @@ mod tests {
 
     #[test]
     fn unknown_is_not_idle() {
-        let board = Board::default();
+        let loads = PoolLoads::default();
         let pool = Key::new("team", "train");
-        assert_eq!(board.runs_on(&pool, "m"), None);
-        board.publish(&pool, load(2));
-        assert_eq!(board.runs_on(&pool, "m"), Some(2));
-        assert_eq!(board.runs_on(&pool, "other"), Some(0));
+        assert_eq!(loads.runs_on(&pool, "m"), None);
+        loads.publish(&pool, load(2));
+        assert_eq!(loads.runs_on(&pool, "m"), Some(2));
+        assert_eq!(loads.runs_on(&pool, "other"), Some(0));
     }
 
     #[tokio::test(start_paused = true)]
     async fn numbers_of_tasks_that_never_rest_are_told_all_the_same_and_those_of_a_moment_never() {
-        let board = Board::default();
+        let loads = PoolLoads::default();
         let pool = Key::new("team", "train");
         let running = |running, queued| PoolLoad {
             queued,
             running,
             ..PoolLoad::default()
         };
-        assert!(!board.outdates(&pool, (3, 9)), "unknown is not none");
+        assert!(!loads.outdates(&pool, (3, 9)), "unknown is not none");
         let (mut told, mut writes) = ((0, 0), 0);
         for second in 0..60 {
             let now = (7 + second % 2, 42 - second / 2);
-            board.publish(&pool, running(now.0, now.1));
-            if board.outdates(&pool, told) {
+            loads.publish(&pool, running(now.0, now.1));
+            if loads.outdates(&pool, told) {
                 (told, writes) = (now, writes + 1);
             }
             tokio::time::advance(Duration::from_secs(1)).await;
         }
         assert!((9..=12).contains(&writes), "{writes} writes in a minute");
         for second in 0..60 {
-            board.publish(&pool, running(second % 2, 0));
-            assert!(!board.outdates(&pool, (0, 0)), "a Task now and then costs none");
+            loads.publish(&pool, running(second % 2, 0));
+            assert!(!loads.outdates(&pool, (0, 0)), "a Task now and then costs none");
             tokio::time::advance(NUMBERS.saturating_sub(Duration::from_secs(1))).await;
         }
     }
 
     #[test]
     fn a_machine_given_up_is_idle_only_when_its_dispatcher_knows_that_it_was() {
-        let board = Board::default();
+        let loads = PoolLoads::default();
         let pool = Key::new("team", "train");
-        let idle = board.subscribe_idle();
-        board.publish(&pool, load(0));
+        let idle = loads.subscribe_idle();
+        loads.publish(&pool, load(0));
         let _first = idle.try_next();
         // Found idle, given up, and in this moment perhaps given a run.
-        assert_eq!(board.runs_left_on(&pool, "m"), None);
+        assert_eq!(loads.runs_left_on(&pool, "m"), None);
         let closed = |runs| PoolLoad {
             closed: BTreeSet::from(["m".to_owned()]),
             ..load(runs)
         };
-        board.publish(&pool, closed(1));
-        assert_eq!(board.runs_left_on(&pool, "m"), Some(1));
-        board.publish(&pool, load(0));
+        loads.publish(&pool, closed(1));
+        assert_eq!(loads.runs_left_on(&pool, "m"), Some(1));
+        loads.publish(&pool, load(0));
         while idle.try_next().is_some() {}
-        board.publish(&pool, closed(0));
-        assert_eq!(board.runs_left_on(&pool, "m"), Some(0));
+        loads.publish(&pool, closed(0));
+        assert_eq!(loads.runs_left_on(&pool, "m"), Some(0));
         assert_eq!(idle.try_next(), Some(pool), "its Machine waits for that");
     }
 
     #[test]
     fn those_who_wait_for_idle_machines_are_woken_only_by_them() {
-        let board = Board::default();
+        let loads = PoolLoads::default();
         let pool = Key::new("team", "train");
-        let idle = board.subscribe_idle();
-        board.publish(&pool, load(2));
+        let idle = loads.subscribe_idle();
+        loads.publish(&pool, load(2));
         assert_eq!(idle.try_next(), Some(pool.clone()));
-        board.publish(&pool, load(1));
+        loads.publish(&pool, load(1));
         assert_eq!(idle.try_next(), None);
-        board.publish(&pool, load(0));
+        loads.publish(&pool, load(0));
         assert_eq!(idle.try_next(), Some(pool));
     }
 }
