@@ -1,10 +1,6 @@
 //! What every controller shares. Nothing here decides anything.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, PoisonError, RwLock},
-    time::Duration,
-};
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{Resource as _, ResourceExt, runtime::reflector};
@@ -12,13 +8,10 @@ use skyward_api::{Provider as ProviderObject, machine::MachineSpec, offer::Archi
 use skyward_core::{Capabilities, CredentialKey, Credentials, Provider, ProviderError};
 use skyward_remote::sessions::Sessions;
 use skyward_store::Store;
-use tokio::{
-    sync::{Semaphore, SemaphorePermit, watch},
-    time::timeout,
-};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    accounts::{clients::Accounts, fleet::Fleet, offers::Offers, unavailable::UnavailableCache},
     base::{broadcast::Broadcast, key::Key, queue::WorkQueue},
     caches::Caches,
     config::Config,
@@ -28,8 +21,7 @@ use crate::{
     leadership::step_down::StepDown,
     metrics::{Metrics, Sources},
     panics::Panics,
-    pool::fleet::Fleet,
-    provider::{offers::Offers, shortage::Remembered},
+    records::is_of,
     references::References,
     restore::{Holds, seal::Seal},
 };
@@ -101,7 +93,7 @@ pub struct Context {
     /// Reads Secrets and ConfigMaps that Tasks and Pools name.
     pub references: Arc<References>,
     /// Offers that were refused lately.
-    pub shortages: Arc<Remembered>,
+    pub unavailable: Arc<UnavailableCache>,
     /// Architectures for whose machines there is an agent.
     pub architectures: Arc<[Architecture]>,
     /// Catches the panics of one object's turn.
@@ -153,135 +145,5 @@ impl Context {
     /// copy of a cluster: it is never dialled, leased, ordered or ended.
     pub fn is_ours(&self, spec: &MachineSpec) -> bool {
         is_of(spec, &self.cluster, &self.unnamed_cluster)
-    }
-}
-
-/// Whether a record is of that installation; `unnamed`: the installation of records that name none.
-pub fn is_of(spec: &MachineSpec, cluster: &str, unnamed: &str) -> bool {
-    spec.installation.as_deref().unwrap_or(unnamed) == cluster
-}
-
-/// Longest wait for a turn at an account.
-const TURN: Duration = Duration::from_secs(1);
-
-/// An account that answered at least once.
-#[derive(Clone)]
-pub struct Account {
-    /// Its client, behind the gate of what is held.
-    pub provider: Arc<dyn Provider>,
-    /// The same without that gate: for what a person decided after a restore.
-    pub ungated: Arc<dyn Provider>,
-    /// What it was made from.
-    pub origin: Origin,
-    /// Orders and returns under way at the same time; more wait for their turn.
-    pub turns: Arc<Semaphore>,
-}
-
-impl Account {
-    /// A turn, if one comes soon; a caller that gets none must look again, for what it would order
-    /// or return may be wanted no longer.
-    pub async fn turn(&self) -> Option<SemaphorePermit<'_>> {
-        // Never closed, so there is no other error.
-        timeout(TURN, self.turns.acquire()).await.ok()?.ok()
-    }
-}
-
-/// What a client of an account was made from: with another one it is another client.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Origin {
-    /// UID of the Provider object: one of the same name may be another account.
-    pub uid: String,
-    /// Generation of its spec.
-    pub generation: i64,
-    /// Version of the Secret; `""` without one.
-    pub secret: String,
-}
-
-impl Origin {
-    /// Of a Provider object as it is, and that version of its Secret.
-    pub fn of(provider: &ProviderObject, secret: &str) -> Self {
-        Self {
-            uid: provider.metadata.uid.clone().unwrap_or_default(),
-            generation: provider.metadata.generation.unwrap_or_default(),
-            secret: secret.to_owned(),
-        }
-    }
-}
-
-/// Clients of the accounts, by name of the Provider object.
-pub struct Accounts {
-    known: RwLock<BTreeMap<String, Account>>,
-    changed: watch::Sender<u64>,
-}
-
-impl Default for Accounts {
-    fn default() -> Self {
-        Self {
-            known: RwLock::default(),
-            changed: watch::Sender::new(0),
-        }
-    }
-}
-
-impl Accounts {
-    /// The account of that name, if its Provider was seen by its controller.
-    pub fn get(&self, name: &str) -> Option<Account> {
-        self.known
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(name)
-            .cloned()
-    }
-
-    /// Adds or replaces an account.
-    pub fn set(&self, name: &str, account: Account) {
-        self.known
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(name.to_owned(), account);
-        self.changed.send_modify(|n| *n += 1);
-    }
-
-    /// Removes an account.
-    pub fn remove(&self, name: &str) {
-        let removed = self
-            .known
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(name);
-        if removed.is_some() {
-            self.changed.send_modify(|n| *n += 1);
-        }
-    }
-
-    /// All accounts, by name.
-    pub fn all(&self) -> BTreeMap<String, Account> {
-        self.known.read().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// Woken at each change.
-    pub fn subscribe(&self) -> watch::Receiver<u64> {
-        self.changed.subscribe()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_provider_made_anew_under_the_same_name_is_another_account() {
-        let provider = |uid: &str| -> ProviderObject {
-            serde_json::from_value(serde_json::json!({
-                "apiVersion": "skyward.dev/v1alpha1", "kind": "Provider",
-                "metadata": { "name": "gpu", "uid": uid, "generation": 1 },
-                "spec": { "container": {}, "allowedNamespaces": {} }
-            }))
-            .unwrap()
-        };
-        let origin = Origin::of(&provider("a"), "");
-        assert_eq!(origin, Origin::of(&provider("a"), ""));
-        assert_ne!(origin, Origin::of(&provider("b"), ""), "both are of generation 1");
-        assert_ne!(origin, Origin::of(&provider("a"), "rotated"));
     }
 }

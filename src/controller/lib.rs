@@ -7,7 +7,9 @@
 //! - [`task`]: one serial dispatcher for each Pool, from queue to result.
 //! - [`logs`]: what the aggregated API asks the controller for.
 
+pub mod accelerators;
 mod access;
+pub mod accounts;
 pub mod base;
 pub mod caches;
 mod certificates;
@@ -28,6 +30,7 @@ pub mod newest;
 pub mod panics;
 pub mod pool;
 pub mod provider;
+pub mod records;
 pub mod references;
 pub mod restore;
 pub mod runtime;

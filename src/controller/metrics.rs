@@ -21,7 +21,7 @@ use skyward_remote::sessions::{Sessions, Stage};
 use skyward_store::Store;
 
 use crate::{
-    base::key::Key, caches::Caches, hints::pool_loads::PoolLoads, pool::fleet::Fleet,
+    accounts::fleet::Fleet, base::key::Key, caches::Caches, hints::pool_loads::PoolLoads,
     restore::evidence::Evidence,
 };
 

@@ -1,7 +1,7 @@
 //! Starts and stops everything: probes, the Lease, watches, controllers.
 //!
 //! Watches begin only after the Lease is ours, with a consistent first list: so what a
-//! predecessor wrote is seen, and the caches together with [`crate::pool::fleet`] are
+//! predecessor wrote is seen, and the caches together with [`crate::accounts::fleet`] are
 //! enough to never order a machine twice. One malformed object is skipped and counted; it
 //! never blinds a watch. When the Lease is lost the process must end at once.
 
@@ -9,6 +9,26 @@ mod served;
 mod watches;
 
 use self::watches::watch_all;
+use crate::{
+    accounts::{clients::Accounts, fleet::Fleet, offers::Offers},
+    base::{broadcast::Broadcast, key::Key, queue::WorkQueue},
+    caches::Caches,
+    config::{Config, PodNetwork},
+    context::{Context, KnownCapabilities, KnownKeys, ProviderFactory},
+    endpoints,
+    events::{self, EventSpec, Events},
+    health::Health,
+    hints::pool_loads::PoolLoads,
+    leadership::{fence::Fence, lease, step_down::StepDown},
+    logs, machine,
+    metrics::Metrics,
+    panics::Panics,
+    pool, provider,
+    references::References,
+    restore::{self, Holds},
+    runtime::served::wait_for_crds,
+    task,
+};
 use std::{
     collections::HashMap,
     fmt::Debug,
@@ -32,27 +52,6 @@ use tokio::{
     time::{sleep, timeout},
 };
 use tokio_util::sync::CancellationToken;
-
-use crate::{
-    base::{broadcast::Broadcast, key::Key, queue::WorkQueue},
-    caches::Caches,
-    config::{Config, PodNetwork},
-    context::{Accounts, Context, KnownCapabilities, KnownKeys, ProviderFactory},
-    endpoints,
-    events::{self, EventSpec, Events},
-    health::Health,
-    hints::pool_loads::PoolLoads,
-    leadership::{fence::Fence, lease, step_down::StepDown},
-    logs, machine,
-    metrics::Metrics,
-    panics::Panics,
-    pool::{self, fleet::Fleet},
-    provider::{self, offers::Offers},
-    references::References,
-    restore::{self, Holds},
-    runtime::served::wait_for_crds,
-    task,
-};
 
 /// What `main.rs` brings.
 pub struct Parts {
@@ -243,7 +242,7 @@ async fn control(parts: Parts, health: Arc<Health>, epoch: u64) -> Result<(), Er
         step_down: StepDown::default(),
         offers,
         references,
-        shortages: Arc::default(),
+        unavailable: Arc::default(),
         architectures,
         health: health.clone(),
         panics,

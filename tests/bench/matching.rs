@@ -13,11 +13,11 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use skyward_api::{Offer, machine::Market, offer::Architecture, pool::PoolSpec};
 use skyward_controller::{
-    pool::choice::{Catalogue, Request, Usable, choose, wishes},
-    provider::{
-        offers::Book,
-        shortage::{REMEMBERED, Scarce, Shortages},
+    accounts::{
+        offers::OfferIndex,
+        unavailable::{REMEMBERED, Unavailable, UnavailableOfferings},
     },
+    pool::choice::{Catalogue, Request, Usable, choose, wishes},
 };
 
 use crate::measure::{figure, ms, percentile};
@@ -48,21 +48,22 @@ const ACCELERATORS: [(&str, f64); 12] = [
 pub(crate) fn run() -> anyhow::Result<()> {
     let offers = offers(|next| if next(3) == 0 { "Unknown" } else { "Yes" })?;
     let begun = Instant::now();
-    let book = Arc::new(Book::of(offers));
+    let index = Arc::new(OfferIndex::of(offers));
     let sorting = begun.elapsed();
-    anyhow::ensure!(book.entries().len() == OFFERS, "an offer is missing");
+    anyhow::ensure!(index.entries().len() == OFFERS, "an offer is missing");
     let raw = middle(|| {
-        book.entries()
+        index
+            .entries()
             .iter()
             .filter_map(|entry| entry.price(Market::OnDemand))
             .min()
     });
     let raw = format!("one pass that compares a price {:.2} ms", ms(raw));
-    let catalogue: Catalogue = [(PROVIDER.to_owned(), book)].into();
+    let catalogue: Catalogue = [(PROVIDER.to_owned(), index)].into();
 
     // Nothing cuts it short: each would do, and none is surely available, so that one further on
     // might be better.
-    let unsure = Arc::new(Book::of(self::offers(|_| "Unknown")?));
+    let unsure = Arc::new(OfferIndex::of(self::offers(|_| "Unknown")?));
     let unsure: Catalogue = [(PROVIDER.to_owned(), unsure)].into();
     let all = json!({"provider": PROVIDER, "selection": "Available", "allocation": "Cheapest"});
     one("matching_100000_offers", &unsure, all, true, &raw)?;
@@ -93,14 +94,14 @@ fn one(name: &str, catalogue: &Catalogue, pool: Value, fits: bool, raw: &str) ->
     let pool: PoolSpec = serde_json::from_value(pool)?;
     let wishes = wishes(&pool);
     let providers = BTreeMap::from([(PROVIDER.to_owned(), Usable::Yes(None))]);
-    let shortages = refused(catalogue);
+    let unavailable = refused(catalogue);
     let request = Request {
         pool: "uid",
         selection: pool.selection.unwrap_or_default(),
         providers: &providers,
         connected: false,
         pinned: None,
-        shortages: &shortages,
+        unavailable: &unavailable,
         architectures: &[Architecture::Amd64],
         now: Timestamp::UNIX_EPOCH,
         market: None,
@@ -113,19 +114,19 @@ fn one(name: &str, catalogue: &Catalogue, pool: Value, fits: bool, raw: &str) ->
 }
 
 /// The hundred cheapest were refused a moment ago.
-fn refused(catalogue: &Catalogue) -> Shortages {
-    let mut shortages = Shortages::default();
-    let cheapest = catalogue.values().flat_map(|book| book.entries()).take(100);
+fn refused(catalogue: &Catalogue) -> UnavailableOfferings {
+    let mut unavailable = UnavailableOfferings::default();
+    let cheapest = catalogue.values().flat_map(|index| index.entries()).take(100);
     for entry in cheapest {
         for spot in [true, false] {
-            let what = Scarce::Offer {
+            let what = Unavailable::Offer {
                 offer: entry.name().to_owned(),
                 spot,
             };
-            shortages.remember(what, "sold out".to_owned(), Timestamp::UNIX_EPOCH, REMEMBERED);
+            unavailable.remember(what, "sold out".to_owned(), Timestamp::UNIX_EPOCH, REMEMBERED);
         }
     }
-    shortages
+    unavailable
 }
 
 /// How long it takes, as a rule.

@@ -18,6 +18,11 @@ use skyward_api::{
 use skyward_cloudsim::{Fault, Rule, When};
 use skyward_conformance::{ACCOUNT, Bench, CLUSTER, KEY, mark, pool, price};
 use skyward_controller::{
+    accounts::{
+        facts::{AccountFacts, NamespaceFacts, ProviderFacts},
+        quota::{Limits, Used},
+        unavailable::Unavailable,
+    },
     base::requeue::Next,
     machine::{
         observe::{Account, Answer, Memory, Observed, Terms, Waits, machine_facts},
@@ -25,11 +30,6 @@ use skyward_controller::{
         plan::{Action, plan},
     },
     money,
-    pool::{
-        fleet::{Limits, Used},
-        observe::{AccountFacts, NamespaceFacts, ProviderFacts},
-    },
-    provider::shortage::Scarce,
 };
 use skyward_core::{
     Deletion, Market, Offer, ProviderError, ProviderPhase, offer::Availability, provider::Idempotency,
@@ -53,7 +53,7 @@ struct Record<'a> {
     connected_at: Option<Timestamp>,
     order: Option<Result<String, ProviderError>>,
     deletion: Option<Result<Deletion, ProviderError>>,
-    shortage: Option<Scarce>,
+    shortage: Option<Unavailable>,
     let_go: bool,
 }
 
@@ -365,7 +365,10 @@ fn a_machine_that_is_dearer_than_recorded_is_ended_once_and_its_offer_barred() {
                     stalled.message
                 );
             }
-            assert!(matches!(record.shortage, Some(Scarce::Dear { .. })), "{kind}");
+            assert!(
+                matches!(record.shortage, Some(Unavailable::Dear { .. })),
+                "{kind}"
+            );
             record.end().await;
             let create = bench.subject.create[&Market::OnDemand];
             assert_eq!(bench.sim.calls(create), 1, "{kind}: it is not ordered again");

@@ -20,10 +20,10 @@ use super::{
     plan::{Action, Plan, terms},
 };
 use crate::{
+    accounts::unavailable::Unavailable,
     base::{broadcast::Change, time::elapsed},
     context::Context,
     keys::{self, PoolKey},
-    provider::shortage::Scarce,
 };
 
 /// Why acting stopped. The next plan starts from what is then.
@@ -100,9 +100,9 @@ pub async fn act(
     memory.order_not_before = plan.order_not_before;
     if let Some((what, why)) = &plan.shortage {
         context
-            .shortages
+            .unavailable
             .remember(what.clone(), why.clone(), Timestamp::now());
-        if let Scarce::Dear { provider, .. } = what {
+        if let Unavailable::Dear { provider, .. } = what {
             // Its status is to have that before this process may end.
             context.feed.publish(&Change::Provider(provider.clone()));
         }

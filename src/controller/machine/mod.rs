@@ -45,13 +45,14 @@ use self::{
     plan::plan,
 };
 use crate::{
+    accounts::clients::Origin,
     base::{
         backoff::Backoff,
         broadcast::Change,
         key::{Key, key_of},
         requeue::Next,
     },
-    context::{Context, Origin},
+    context::Context,
     newest::Newest,
 };
 

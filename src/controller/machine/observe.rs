@@ -21,6 +21,10 @@ use skyward_remote::{
 use tokio::time::timeout;
 
 use crate::{
+    accounts::{
+        facts::{NamespaceFacts, ProviderFacts},
+        fleet::beyond,
+    },
     base::{
         key::{Key, key_of},
         time::after,
@@ -30,10 +34,9 @@ use crate::{
     keys::PoolKey,
     money,
     pool::{
-        fleet::beyond,
-        observe::{NamespaceFacts, ProviderFacts, namespace_facts, provider_facts},
+        choice::wish::template_hashes,
+        observe::{namespace_facts, provider_facts},
         plan::cost::of_budget,
-        template::template_hashes,
     },
     task::model::off,
 };

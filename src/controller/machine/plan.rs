@@ -20,7 +20,7 @@ use skyward_core::machine::{Endpoint, Rental};
 
 use super::observe::Observed;
 pub use crate::base::requeue::Next;
-use crate::{base::time::elapsed, events::EventSpec, provider::shortage::Scarce};
+use crate::{accounts::unavailable::Unavailable, base::time::elapsed, events::EventSpec};
 
 /// What a Machine should do next.
 #[derive(Clone, Debug, Default)]
@@ -37,7 +37,7 @@ pub struct Plan {
     pub order_not_before: Option<Timestamp>,
     /// An Offer or Provider that has no capacity now, and what the provider said; remembered before
     /// the status is written, so that the Pool's next plan knows it.
-    pub shortage: Option<(Scarce, String)>,
+    pub shortage: Option<(Unavailable, String)>,
     /// What its bootstrap printed is to be kept, before the status is written: it is given up.
     pub keep_log: bool,
     /// Why.

@@ -14,8 +14,8 @@ use skyward_api::{Machine, Pool, Provider, machine::Market};
 
 use super::{Labels, Sources};
 use crate::{
+    accounts::cost::{settled, spent_this_month},
     money::{self, Cost, Tariff},
-    provider::cost::{settled, spent_this_month},
 };
 
 type Amounts = Family<Labels, Gauge<f64, AtomicU64>>;

@@ -34,13 +34,14 @@ use tower::service_fn;
 
 use super::*;
 use crate::{
+    accounts::clients::{Account, Accounts, Origin},
     base::{
         broadcast::{Broadcast, Change},
         key::Key,
         queue::WorkQueue,
     },
     caches::Caches,
-    context::{Account, Accounts, Context, Origin},
+    context::Context,
     health::Health,
     hints::pool_loads::PoolLoads,
     leadership::{lease, step_down::StepDown},
@@ -369,7 +370,7 @@ impl Installation {
             step_down: StepDown::default(),
             references,
             offers: Arc::default(),
-            shortages: Arc::default(),
+            unavailable: Arc::default(),
             architectures: Arc::from([]),
             health: Arc::new(Health::default()),
             shutdown,
@@ -494,7 +495,7 @@ async fn one_that_panics_three_times_in_an_hour_is_left_alone_for_an_hour(
 async fn an_account_whose_sweep_panics_is_swept_again_and_the_others_are_all_the_time() {
     let there = Installation::with(0);
     there.planted_lists.store(1, Ordering::SeqCst);
-    let sweeps = tokio::spawn(crate::pool::sweep::run(there.context.clone()));
+    let sweeps = tokio::spawn(crate::accounts::sweeps::machine_sweep::run(there.context.clone()));
     let swept = |at: usize| there.lists[at].load(Ordering::SeqCst);
     until("it panics", || there.counted("sweep") == 1).await;
     until("the other is swept", || swept(0) >= 1).await;

@@ -17,11 +17,17 @@ use skyward_core::{Deletion, ErrorKind, PoolScope, ProviderError};
 use tokio::{sync::Semaphore, time::timeout};
 
 use super::{
-    fleet::{Limits, Reserved},
     observe::Observed,
     plan::{Action, Plan, Why},
 };
-use crate::{base::key::Key, context::Context, events::reason, keys, machine::FINISH_RUNS};
+use crate::{
+    accounts::{fleet::Reserved, quota::Quota},
+    base::key::Key,
+    context::Context,
+    events::reason,
+    keys,
+    machine::FINISH_RUNS,
+};
 
 /// Why acting stopped. The next plan starts from what is then.
 #[derive(Debug, thiserror::Error)]
@@ -94,7 +100,7 @@ pub async fn act(
     let mut written: Option<Arc<Pool>> = None;
     let orders = orders(plan);
     if !orders.is_empty() {
-        let limits: BTreeMap<String, Limits> = seen
+        let limits: BTreeMap<String, Quota> = seen
             .providers
             .iter()
             .map(|(name, facts)| (name.clone(), facts.limits))

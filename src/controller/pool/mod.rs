@@ -1,24 +1,14 @@
 //! Which Machines a Pool should have.
 //!
 //! Begin reading at [`plan`]: what should happen next, as a pure function. [`observe`]
-//! gathers what it may know, [`act`] carries it out, [`fleet`] makes sure that a lagging
-//! cache never orders a machine twice, [`sweep`] finds machines that belong to nothing and
-//! [`key_sweep`] keys of Pools that are gone; [`log_sweep`] logs of their bootstraps.
-//! This file only says when a Pool is looked at.
+//! gathers what it may know, [`act`] carries it out. This file only says when a
+//! Pool is looked at, and runs the sweeps of [`crate::accounts::sweeps`].
 
-mod accounts;
 pub mod act;
 pub mod choice;
-pub mod fleet;
-pub mod key_sweep;
-pub(crate) mod leftover_sweep;
-pub mod limits;
-mod listing;
-mod log_sweep;
 pub mod observe;
 pub mod plan;
 pub mod references;
-pub mod sweep;
 pub mod template;
 
 #[cfg(test)]
@@ -56,6 +46,7 @@ use self::{
     references::ReferenceCheck,
 };
 use crate::{
+    accounts::sweeps::{key_sweep, log_sweep, machine_sweep, resource_sweep},
     base::{
         backoff::Backoff,
         broadcast::Change,
@@ -195,8 +186,8 @@ pub async fn run(context: Context, namespaces: Arc<Mutex<Writer<PartialObjectMet
         tokio::join!(
             watch_namespaces,
             route(&context, &wakeups),
-            panics.keep("sweep", || sweep::run(context.clone())),
-            panics.keep("leftover_sweep", || leftover_sweep::run(context.clone())),
+            panics.keep("sweep", || machine_sweep::run(context.clone())),
+            panics.keep("leftover_sweep", || resource_sweep::run(context.clone())),
             panics.keep("key_sweep", || key_sweep::run(context.clone())),
             panics.keep("log_sweep", || log_sweep::run(context.clone())),
         );
@@ -377,7 +368,7 @@ impl Shared {
         let (_, reserved) = self.context.fleet.of_pool(&uid);
         for (key, _) in reserved
             .into_iter()
-            .filter(|(_, r)| r.since.elapsed() > fleet::DOUBTFUL)
+            .filter(|(_, r)| r.since.elapsed() > crate::accounts::fleet::DOUBTFUL)
         {
             match observe::look_up(&self.context, &key).await {
                 Some(Some(machine)) if machine.spec.pool_uid == uid => self.context.fleet.apply(&machine),

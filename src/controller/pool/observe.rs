@@ -28,20 +28,25 @@ use skyward_core::{Capabilities, MachineRef, Scope};
 use tokio::time::timeout;
 
 use super::{
-    choice::Catalogue,
-    fleet::{Limits, Reserved, Used},
-    limits::standing,
+    choice::{Catalogue, wish::template_hashes},
     plan,
     references::{ReferenceCheck, Unusable, all_references, unusable_references},
-    template::{self, template_hashes},
 };
 use crate::{
+    accelerators::of_record,
+    accounts::{
+        cost::spent_this_month,
+        facts::{AccountFacts, NamespaceFacts, ProviderFacts},
+        fleet::Reserved,
+        limits::standing,
+        unavailable::UnavailableOfferings,
+    },
     base::key::{Key, key_of},
     context::Context,
     guard::Unread,
     hints::pool_load::PoolLoad,
     money::{self, Cost, Tariff},
-    provider::{cost::spent_this_month, shortage::Shortages},
+    records::is_refused,
 };
 
 /// Everything a Pool's plan may know.
@@ -70,7 +75,7 @@ pub struct Observed {
     /// Offers of these Providers.
     pub offers: Catalogue,
     /// Offers and Providers that had no capacity lately.
-    pub shortages: Arc<Shortages>,
+    pub unavailable: Arc<UnavailableOfferings>,
     /// Architectures for whose machines there is an agent.
     pub architectures: Arc<[Architecture]>,
     /// While it is deleted and has no Machines: what the provider still lists.
@@ -90,36 +95,6 @@ pub struct Refusal {
     pub why: String,
     /// Not tried again before.
     pub until: Timestamp,
-}
-
-/// One Provider that machines may come from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ProviderFacts {
-    /// Its account.
-    pub account: AccountFacts,
-    /// Which that is, as its cloud names it.
-    pub account_id: String,
-    /// Whether it admits the Pool's namespace; if not, the labels it asks for.
-    pub admits: Result<(), String>,
-    /// Its machines stand on nodes of a cluster, which have the architecture they have.
-    pub own_nodes: bool,
-    /// Settings that a Pool may override.
-    pub overridable: BTreeSet<String>,
-    /// Its limits.
-    pub limits: Limits,
-    /// How much of them is used, by all Pools.
-    pub used: Used,
-    /// Most that it may cost in a month, and what was spent in this one, in USD; `None`
-    /// without such a limit.
-    pub month: Option<(Decimal, Decimal)>,
-    /// The same of the Pool's namespace.
-    pub month_in_namespace: Option<(Decimal, Decimal)>,
-    /// Smallest unit of time that it bills, in seconds.
-    pub billing_step_seconds: u32,
-    /// Least time that it bills, in seconds.
-    pub billing_minimum_seconds: u32,
-    /// Whether each of its machines on demand has a price of its own.
-    pub marketplace: bool,
 }
 
 /// The Pool itself.
@@ -242,30 +217,6 @@ impl MachineFacts {
     }
 }
 
-/// The account that machines come from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum AccountFacts {
-    /// No Provider of that name exists; these do.
-    NotFound(Vec<String>),
-    /// It cannot be used now; why.
-    NotReady(String),
-    /// It can.
-    Ready,
-}
-
-/// The Pool's namespace.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum NamespaceFacts {
-    /// It exists.
-    Active,
-    /// It is being deleted: nothing can be created in it.
-    Terminating,
-    /// The operator was installed for other namespaces.
-    NotServed,
-    /// Not seen yet.
-    Unknown,
-}
-
 /// What the provider still lists of a Pool that is deleted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Leftovers {
@@ -350,7 +301,7 @@ pub async fn observe(context: &Context, references: &mut Option<ReferenceCheck>,
         tried_with,
         has_references,
         offers,
-        shortages: context.shortages.now(),
+        unavailable: context.unavailable.now(),
         architectures: context.architectures.clone(),
         leftovers,
         refusal: None,
@@ -367,13 +318,6 @@ fn generations(context: &Context, spec: &PoolSpec) -> BTreeMap<String, Option<i6
     };
     let names = spec.providers().into_iter();
     names.map(|name| (name.to_owned(), generation(name))).collect()
-}
-
-/// Whether the order of a machine was refused as it is. Its deletion leaves that condition as
-/// it is.
-pub(crate) fn is_refused(status: &MachineStatus) -> bool {
-    find(&status.conditions, condition::ACCEPTED)
-        .is_some_and(|c| c.status == "False" && c.reason == condition::reason::ORDER_REFUSED)
 }
 
 pub(crate) fn pool_facts(pool: &Pool) -> PoolFacts {
@@ -471,9 +415,7 @@ pub fn machine_facts(machine: &Machine, hashes: &[String], load: Option<&PoolLoa
         },
         refused: is_refused(status),
         market: machine.spec.market,
-        accelerator: template::accelerator(&machine.spec)
-            .map(|some| some.name)
-            .unwrap_or_default(),
+        accelerator: of_record(&machine.spec).map(|some| some.name).unwrap_or_default(),
         concern: ready_condition
             .filter(|c| c.status != "True")
             .map(|c| (c.reason.clone(), c.message.clone())),

@@ -34,10 +34,10 @@ use skyward_core::{MachineRef, PoolScope};
 
 use super::{
     choice::{Wish, wishes},
-    fleet::DOUBTFUL,
     observe::{MachineFacts, Observed},
 };
 use crate::{
+    accounts::fleet::DOUBTFUL,
     base::requeue::Next,
     events::{self, EventSpec},
 };

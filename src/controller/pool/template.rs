@@ -5,59 +5,15 @@ use skyward_api::{
     Duration,
     machine::{MachineSpec, Market},
     offer::OfferedAccelerator,
-    pool::PoolSpec,
     shared::{Count, Size},
 };
-use skyward_core::accelerator::canonical;
 
-use super::{
-    choice::{Choice, Wish, wish::filled, wishes},
-    observe::{PoolFacts, ProviderFacts},
-};
-use crate::base::digest::short_digest;
+use super::{choice::Choice, observe::PoolFacts};
+use crate::accounts::facts::ProviderFacts;
 
 /// How many times its Offer's price a machine of a marketplace may cost where the Pool does
 /// not say what it may.
 const MARKETPLACE: Decimal = Decimal::TWO;
-
-/// Digests of what a Pool asks of its machines, one for each candidate. A machine with
-/// another digest is replaced when it is idle. Numbers of machines, waits, prices and
-/// limits are not part of it.
-pub fn template_hashes(spec: &PoolSpec) -> Vec<String> {
-    wishes(spec).into_iter().map(|wish| wish.template).collect()
-}
-
-/// Digest of what one candidate of a Pool asks of its machines; [`Wish::template`] is it.
-pub fn template_hash(spec: &PoolSpec, wish: &Wish) -> String {
-    let template = serde_json::json!({
-        "provider": wish.provider,
-        "instanceType": wish.instance_type,
-        "region": wish.region,
-        "settings": wish.settings,
-        "accelerator": wish.accelerator,
-        "cpu": wish.cpu,
-        "memory": wish.memory,
-        "disk": wish.disk,
-        "architecture": wish.architecture,
-        "topology": spec.topology.unwrap_or_default(),
-        "image": spec.image,
-        "shmSize": spec.shm_size,
-        "user": spec.worker.as_ref().and_then(|worker| worker.user.as_ref()),
-    });
-    short_digest(template.to_string().as_bytes())
-}
-
-/// Name of a Machine: unique for ever, since the UID of its Pool and an attempt that is
-/// never used twice are part of it; a DNS label, since a Pod may have the same name.
-pub fn machine_name(pool: &str, pool_uid: &str, slot: u32, attempt: u32) -> String {
-    let stem: String = pool
-        .chars()
-        .take(40)
-        .map(|c| if c == '.' { '-' } else { c })
-        .collect();
-    let uid: String = pool_uid.chars().filter(|c| *c != '-').take(5).collect();
-    format!("{}-{uid}-{slot}-{attempt}", stem.trim_end_matches('-'))
-}
 
 /// The record of a machine that will be ordered. The price is frozen here, and with it how
 /// far it may move until the order: acting on the record needs no choice.
@@ -124,20 +80,6 @@ fn granted(provider: &ProviderFacts, choice: &Choice<'_>) -> Option<OfferedAccel
         name: choice.offer.accelerator.clone(),
         count,
         ..offered.clone()
-    })
-}
-
-/// The accelerators that a machine has. Records that older versions made say only what the
-/// Pool asked for.
-pub fn accelerator(record: &MachineSpec) -> Option<OfferedAccelerator> {
-    record.granted_accelerator.clone().or_else(|| {
-        let asked = filled(record.accelerator.as_ref()?);
-        Some(OfferedAccelerator {
-            name: canonical(&asked.name),
-            count: asked.count.unwrap_or(Count::of(1.0)),
-            memory: asked.memory,
-            form_factor: asked.form_factor,
-        })
     })
 }
 

@@ -218,7 +218,7 @@ fn spec(provider: &str, offer: &offer::Offer) -> OfferSpec {
             name: cut(&accelerators.name, 64),
             count: Count::of(accelerators.count),
             memory: accelerators.memory_gb.map(shared::Size::of_card_gb),
-            form_factor: accelerators.form_factor.map(super::offers::form_factor),
+            form_factor: accelerators.form_factor.map(crate::accelerators::form_factor),
         }),
         cpu: Cpu::of(*vcpus),
         memory: shared::Size::of_gb(*memory_gb),

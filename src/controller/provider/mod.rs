@@ -7,14 +7,11 @@
 //! refresh.
 
 mod catalogue;
-pub mod cost;
 mod credentials;
 pub(crate) mod departure;
-pub mod offers;
 pub(crate) mod plan;
-mod restored;
+pub(crate) mod restored;
 mod rotation;
-pub mod shortage;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -39,10 +36,13 @@ use skyward_core::{ErrorKind, PoolScope, Provider, ProviderError, Scope};
 use tokio::{sync::Semaphore, time::timeout};
 
 use crate::{
+    accounts::{
+        clients::{Account, Origin},
+        sweeps::resource_sweep,
+    },
     base::{backoff::Backoff, broadcast::Change, key::Key},
-    context::{Account, Context, Origin},
+    context::Context,
     newest::Newest,
-    pool::leftover_sweep,
     restore::gate::Gated,
 };
 use departure::{Left, Owners};
@@ -271,16 +271,16 @@ impl Controller {
             self.context.holds.set(&name, true);
         }
         let now = Timestamp::now();
-        let shortages = &self.context.shortages;
+        let unavailable = &self.context.unavailable;
         if let Some(status) = &provider.status {
-            shortages.recall(&name, &status.barred_offers, now);
+            unavailable.recall(&name, &status.barred_offers, now);
         }
         let observed = Observed {
             verdict: &verdict,
             provider,
             machines,
             left,
-            barred: shortages.now().barred(&name, now),
+            barred: unavailable.now().barred(&name, now),
             shown: &self.context.fleet.of_provider(&name),
             seal: &self.context.seal,
             offers: &offers,
@@ -323,7 +323,7 @@ impl Controller {
 
     /// From now on this client is used. Refusals of the client before may not concern it.
     fn begin(&self, name: &str, account: Account) {
-        self.context.shortages.forget(name);
+        self.context.unavailable.forget(name);
         self.context.providers.set(name, account);
     }
 
@@ -460,7 +460,7 @@ impl Controller {
             cluster: self.context.cluster.clone(),
             pool_uid: None,
             namespace: None,
-            regions: leftover_sweep::regions(&self.context, &name)
+            regions: resource_sweep::regions(&self.context, &name)
                 .into_iter()
                 .collect(),
         };

@@ -23,10 +23,10 @@ use skyward_core::{
 
 use super::{
     catalogue::{self, Catalogue},
-    cost,
     departure::{self, Departure, Left},
 };
 use crate::{
+    accounts::cost,
     base::time::elapsed,
     events::EventSpec,
     restore::{seal::Seal, verdict::Verdict},

@@ -1,6 +1,8 @@
 //! What a Provider's controller does about a restored cluster: it judges the evidence, tells
 //! people, and has the decision carried out. [`crate::restore`] has the reasons.
 
+pub(crate) mod act;
+
 use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
@@ -13,7 +15,8 @@ use crate::{
     base::broadcast::Change,
     context::Context,
     events::{self, EventSpec},
-    restore::{HELLOS, act::carry_out, evidence::Evidence, verdict},
+    provider::restored::act::carry_out,
+    restore::{HELLOS, evidence::Evidence, verdict},
 };
 
 /// How long a hold waits for a person at least; also the time that a Pool without `orphanTimeout`

@@ -8,7 +8,6 @@
 //! [`gate`] keeps every order and every end from the cloud. [`seal`] lets a machine prove the epoch
 //! that it names. docs/decisions/0011-restored-clusters.md has the reasons.
 
-pub mod act;
 pub mod evidence;
 pub mod gate;
 pub mod seal;

@@ -4,7 +4,7 @@ use skyward_core::{Mark, ProviderMachine, ProviderPhase, machine::Rental};
 
 use super::*;
 use crate::{
-    pool::sweep::{self, Rules, Sightings},
+    accounts::sweeps::machine_sweep::{self, Rules, Sightings},
     restore::{
         Holds,
         evidence::{Remembered, brake},
@@ -63,12 +63,12 @@ fn rules<'a>() -> Rules<'a> {
 }
 
 /// A look long after each machine was first seen.
-fn look(listed: &[ProviderMachine], rules: &Rules<'_>) -> sweep::Plan {
+fn look(listed: &[ProviderMachine], rules: &Rules<'_>) -> machine_sweep::Plan {
     let seen: Sightings = listed.iter().map(|machine| (machine.id.clone(), at(0))).collect();
-    sweep::plan("here", listed, &remembered(), rules, &seen, SETTLE, at(1000))
+    machine_sweep::plan("here", listed, &remembered(), rules, &seen, SETTLE, at(1000))
 }
 
-fn ended(plan: &sweep::Plan) -> Vec<String> {
+fn ended(plan: &machine_sweep::Plan) -> Vec<String> {
     let ids = plan.delete.iter().filter_map(|machine| machine.id.clone());
     ids.collect()
 }
@@ -134,7 +134,7 @@ fn what_a_pool_counts_since_is_no_proof_that_it_was_not_forgotten() {
     let mut known = remembered();
     known.recorded.insert("uid-o".into());
     let seen: Sightings = listed.iter().map(|machine| (machine.id.clone(), at(0))).collect();
-    let plan = sweep::plan("here", &listed, &known, &rules(), &seen, SETTLE, at(1000));
+    let plan = machine_sweep::plan("here", &listed, &known, &rules(), &seen, SETTLE, at(1000));
     assert!(plan.evidence.proves(), "that attempt was counted twice");
     let orphans = plan.evidence.orphans.iter();
     let strange = orphans.filter(|orphan| orphan.standing == Standing::Strange);
@@ -151,7 +151,7 @@ fn an_attempt_that_another_record_has_was_counted_twice() {
     let attempt = ("here".to_owned(), 3);
     known.attempts.insert(attempt, "uid-of-the-record".into());
     let seen: Sightings = listed.iter().map(|machine| (machine.id.clone(), at(0))).collect();
-    let plan = sweep::plan("here", &listed, &known, &rules(), &seen, SETTLE, at(1000));
+    let plan = machine_sweep::plan("here", &listed, &known, &rules(), &seen, SETTLE, at(1000));
     assert!(plan.evidence.proves() && ended(&plan).is_empty());
 }
 
@@ -354,12 +354,12 @@ fn the_attempts_of_a_decision_are_counted_by_the_pools_that_exist() {
         .unwrap()
     };
     let pools = [pool("here", 5), pool("other", 1)];
-    let behind = crate::restore::act::behind(&decision, &pools);
+    let behind = crate::provider::restored::act::behind(&decision, &pools);
     assert_eq!(
         behind.iter().map(|(_, attempt)| *attempt).collect::<Vec<_>>(),
         [9]
     );
-    assert!(crate::restore::act::behind(&decision, &[pool("here", 9)]).is_empty());
+    assert!(crate::provider::restored::act::behind(&decision, &[pool("here", 9)]).is_empty());
 }
 
 #[test]

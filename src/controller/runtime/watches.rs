@@ -19,6 +19,7 @@ use skyward_api::{Machine, Offer, Pool, Provider as ProviderObject};
 use tokio::task::JoinSet;
 
 use crate::{
+    accounts::{fleet::Fleet, offers::Offers},
     base::{
         broadcast::{Broadcast, Change},
         caught::caught,
@@ -28,8 +29,6 @@ use crate::{
     guard::{Guarded, Unreadable},
     metrics::Metrics,
     panics::Panics,
-    pool::fleet::Fleet,
-    provider::offers::Offers,
 };
 
 /// Objects of one page of a first list. Users write them or their content: one object may have

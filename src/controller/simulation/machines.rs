@@ -12,14 +12,14 @@ use super::{
     world::{Crashed, World},
 };
 use crate::{
+    accounts::{facts::NamespaceFacts, fleet::beyond, unavailable::REMEMBERED},
     base::{key::Key, requeue::Next},
     machine::{
         observe::{Answer, Looked, Memory, Observed, Outcomes, Terms, machine_facts, runs},
         order::{OrderParts, order},
         plan::{Action, plan},
     },
-    pool::{fleet::beyond, observe::NamespaceFacts, plan::cost::of_budget},
-    provider::shortage::REMEMBERED,
+    pool::plan::cost::of_budget,
     task::model::off,
 };
 
@@ -73,7 +73,7 @@ impl World {
             memory.order_not_before = plan.order_not_before;
             if let Some((what, why)) = &plan.shortage {
                 let now = self.time();
-                let known = Arc::make_mut(&mut self.process.shortages);
+                let known = Arc::make_mut(&mut self.process.unavailable);
                 known.remember(what.clone(), why.clone(), now, REMEMBERED);
             }
             if let Some(status) = plan.status.clone() {

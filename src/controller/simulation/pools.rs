@@ -23,17 +23,21 @@ use super::{
     world::{Crashed, World},
 };
 use crate::{
+    accounts::{
+        facts::{AccountFacts, NamespaceFacts, ProviderFacts},
+        fleet::Reserved,
+        limits::standing,
+        quota::Limits,
+    },
     base::{key::Key, requeue::Next},
     machine::FINISH_RUNS,
     pool::{
-        fleet::{Limits, Reserved},
-        limits::standing,
+        choice::wish::template_hashes,
         observe::{
-            self, AccountFacts, Leftovers, NamespaceFacts, Observed, ProviderFacts, machine_facts,
-            ordered_from, pool_facts, providers_of, regions_at, reserved_facts,
+            self, Leftovers, Observed, machine_facts, ordered_from, pool_facts, providers_of, regions_at,
+            reserved_facts,
         },
         plan::{Action, Plan, audit::audit, plan},
-        template::template_hashes,
     },
 };
 
@@ -154,7 +158,7 @@ impl World {
             too_large_references: None,
             has_references: false,
             offers,
-            shortages: self.process.shortages.clone(),
+            unavailable: self.process.unavailable.clone(),
             architectures: [skyward_api::offer::Architecture::Amd64].into(),
             leftovers,
             refusal: None,

@@ -13,12 +13,17 @@ use skyward_remote::sessions::{FailureKind, SessionFailure, SessionState, Stage}
 
 use super::{client::Client, world::World};
 use crate::{
+    accounts::{
+        fleet::Fleet,
+        offers::Offers,
+        sweeps::{key_sweep, machine_sweep, resource_sweep},
+        unavailable::UnavailableOfferings,
+    },
     base::key::{Key, key_of},
     hints::{pool_load::PoolLoad, pool_loads::PoolLoads},
     machine,
     newest::Newest,
-    pool::{fleet::Fleet, key_sweep, leftover_sweep, sweep},
-    provider::{self, offers::Offers, shortage::Shortages},
+    provider,
     restore::Holds,
 };
 
@@ -74,9 +79,9 @@ pub(super) struct Process {
     pub(super) inherited: BTreeSet<String>,
     pub(super) looks: BTreeMap<String, provider::plan::Memory>,
     pub(super) sessions: BTreeMap<String, Session>,
-    pub(super) shortages: Arc<Shortages>,
-    pub(super) orphans: BTreeMap<String, sweep::Sightings>,
-    pub(super) left: BTreeMap<String, leftover_sweep::Sightings>,
+    pub(super) unavailable: Arc<UnavailableOfferings>,
+    pub(super) orphans: BTreeMap<String, machine_sweep::Sightings>,
+    pub(super) left: BTreeMap<String, resource_sweep::Sightings>,
     pub(super) lost_keys: key_sweep::Sightings,
     /// Machines that the dispatchers know to be given up.
     pub(super) closed: BTreeSet<String>,

@@ -63,7 +63,7 @@ impl World {
             machines,
             left,
             shown: &shown,
-            barred: self.process.shortages.barred(name, self.time()),
+            barred: self.process.unavailable.barred(name, self.time()),
             seal: &Seal::new(&[0; 32], "simulated"),
             offers: &offers,
             answer,

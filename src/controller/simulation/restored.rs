@@ -22,10 +22,12 @@ use super::{
     server::Server,
     world::{Crashed, World},
 };
-use crate::restore::{
-    act,
-    evidence::Evidence,
-    verdict::{self, Verdict},
+use crate::{
+    provider::restored::act,
+    restore::{
+        evidence::Evidence,
+        verdict::{self, Verdict},
+    },
 };
 
 /// Histories of an ordinary run.

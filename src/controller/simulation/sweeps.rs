@@ -11,7 +11,7 @@ use super::{
     world::{Crashed, World},
 };
 use crate::{
-    pool::{key_sweep, leftover_sweep, sweep},
+    accounts::sweeps::{key_sweep, machine_sweep, resource_sweep},
     restore::evidence::Remembered,
 };
 
@@ -90,7 +90,7 @@ impl World {
                 .and_then(|provider| provider.status.as_ref()?.after_restore.clone());
             // Elsewhere it is as at a cloud where anybody writes marks: what the sweep ends is the
             // same for all.
-            let rules = sweep::Rules {
+            let rules = machine_sweep::Rules {
                 marks_prove: looks_for_proof,
                 strange_end: !looks_for_proof,
                 held: holds.is_held(&name),
@@ -99,13 +99,13 @@ impl World {
             };
             let now = self.now;
             let is_news = |machine: &skyward_api::Machine| {
-                machine.spec.provider == name && sweep::is_news(machine, &listed)
+                machine.spec.provider == name && machine_sweep::is_news(machine, &listed)
             };
             self.process.wake_machines(is_news, now);
             let settle = self.kind_of(&name).settle().max(5);
             let wait = std::time::Duration::from_secs(settle.unsigned_abs());
             let seen = self.process.orphans.remove(&name).unwrap_or_default();
-            let plan = sweep::plan("cluster", &listed, &remembered, &rules, &seen, wait, self.time());
+            let plan = machine_sweep::plan("cluster", &listed, &remembered, &rules, &seen, wait, self.time());
             let mut seen = seen;
             seen.retain(|id, _| plan.watch.contains(id));
             for id in &plan.watch {
@@ -150,7 +150,7 @@ impl World {
             let settle = self.kind_of(&name).settle().max(30);
             let wait = std::time::Duration::from_secs(settle.unsigned_abs());
             let mut seen = self.process.left.remove(&name).unwrap_or_default();
-            let (due, watch) = leftover_sweep::plan(&found, &wanted, &seen, |_| wait, self.time());
+            let (due, watch) = resource_sweep::plan(&found, &wanted, &seen, |_| wait, self.time());
             seen.retain(|uid, _| watch.contains(uid));
             for uid in watch {
                 seen.entry(uid).or_insert(self.time());

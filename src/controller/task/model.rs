@@ -16,7 +16,7 @@ use skyward_api::{
     task::{Placed, Placement},
 };
 
-use crate::{machine::FINISH_RUNS, pool::template};
+use crate::{accelerators::of_record, machine::FINISH_RUNS};
 
 /// UID of a Task.
 pub(crate) type Uid = Arc<str>;
@@ -328,7 +328,7 @@ impl MachineView {
             reclaim_at,
             address: address.to_owned(),
             public_address: is_public(dialled).then(|| dialled.to_owned()),
-            accelerator: template::accelerator(&machine.spec),
+            accelerator: of_record(&machine.spec),
             out_of_memory: stalled
                 .filter(|stalled| stalled.reason == reason::OUT_OF_MEMORY)
                 .map(|stalled| stalled.message.as_str().into()),

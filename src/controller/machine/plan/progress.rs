@@ -12,14 +12,13 @@ use skyward_core::{
 
 use super::{Action, Found, Plan, liveness, terms};
 use crate::{
+    accounts::{facts::NamespaceFacts, unavailable::Unavailable},
     base::{
         requeue::Next,
         time::{after, elapsed},
     },
     machine::observe::{Account, Answer, Observed},
     money,
-    pool::observe::NamespaceFacts,
-    provider::shortage::Scarce,
 };
 
 /// Between two tries of an order that is refused as it is: somebody may mend the cause.
@@ -227,13 +226,13 @@ fn refused(seen: &Observed, now: Timestamp, error: &ProviderError, found: &mut F
             // Its Pool gives it up where something else fits. Where nothing does, it waits
             // here for somebody to mend the cause.
             plan.shortage =
-                Scarce::of(&seen.machine.spec, &error.kind).map(|scarce| (scarce, error.to_string()));
+                Unavailable::of(&seen.machine.spec, &error.kind).map(|scarce| (scarce, error.to_string()));
             found.waits_for = Some((reason::ORDER_REFUSED, error.to_string()));
             REFUSED_AGAIN
         }
         ErrorClass::Capacity => {
             plan.shortage =
-                Scarce::of(&seen.machine.spec, &error.kind).map(|scarce| (scarce, error.to_string()));
+                Unavailable::of(&seen.machine.spec, &error.kind).map(|scarce| (scarce, error.to_string()));
             found.failure = Some((reason::NO_CAPACITY, error.to_string()));
             return;
         }
@@ -254,7 +253,7 @@ fn there(seen: &Observed, machine: &ProviderMachine, found: &mut Found, plan: &m
     found.rental.clone_from(&machine.rental);
     if let Some(message) = too_dear(seen, machine) {
         plan.reasons.push(message.clone());
-        plan.shortage = Some((Scarce::dear(&seen.machine.spec), message.clone()));
+        plan.shortage = Some((Unavailable::dear(&seen.machine.spec), message.clone()));
         found.failure = Some((reason::PRICE_TOO_HIGH, message));
         return;
     }
@@ -273,7 +272,7 @@ fn there(seen: &Observed, machine: &ProviderMachine, found: &mut Found, plan: &m
         },
         ProviderPhase::Failed(failure) => {
             if matches!(failure.kind, FailureKind::NoRoom | FailureKind::NoCapacity) {
-                plan.shortage = Some((Scarce::offer(&seen.machine.spec), failure.message.clone()));
+                plan.shortage = Some((Unavailable::offer(&seen.machine.spec), failure.message.clone()));
             }
             found.failure = Some(failed(failure));
         }

@@ -8,12 +8,12 @@
 use skyward_api::machine::MachineSpec;
 
 use crate::{
+    accounts::{
+        facts::{AccountFacts, NamespaceFacts},
+        limits::binding,
+    },
     machine::observe::Terms,
     money::shown,
-    pool::{
-        limits::binding,
-        observe::{AccountFacts, NamespaceFacts},
-    },
 };
 
 /// Whether a machine may be ordered under its terms now: they are known, and hold.
@@ -74,16 +74,14 @@ mod tests {
 
     use super::*;
     use crate::{
+        accounts::quota::{Quota, Used},
         base::requeue::Next,
         machine::{
             observe::Observed,
             plan::{Action, plan},
             tests::world,
         },
-        pool::{
-            fleet::{Limits, Used},
-            tests::at,
-        },
+        pool::tests::at,
     };
 
     const NOW: i64 = 100_000;
@@ -111,11 +109,11 @@ mod tests {
     #[case::the_namespace_is_not_served(|terms: &mut Terms| terms.namespace = NamespaceFacts::NotServed, "chart's value namespaces")]
     #[case::the_provider_goes(|terms: &mut Terms| terms.provider_goes = true, "Name another Provider")]
     #[case::a_limit_was_lowered(|terms: &mut Terms| {
-        terms.provider.limits = Limits { total: Some(1), ..Limits::default() };
+        terms.provider.limits = Quota { total: Some(1), ..Quota::default() };
         terms.provider.used = two(2);
     }, "limits.machines of Provider \"local\" is 1, and with this machine 2 are in use. Lower")]
     #[case::an_hour_costs_too_much(|terms: &mut Terms| {
-        terms.provider.limits = Limits { hourly: Some(Decimal::TWO), ..Limits::default() };
+        terms.provider.limits = Quota { hourly: Some(Decimal::TWO), ..Quota::default() };
         terms.provider.used = two(2);
         terms.beyond = Decimal::ONE;
     }, "limits.hourlyCost of Provider \"local\" is 2 USD per hour, and with this machine it may be 3 USD. Lower")]
@@ -143,7 +141,7 @@ mod tests {
     fn limits_that_are_just_reached_with_it_hold() {
         let mut seen = world();
         let terms = terms(&mut seen);
-        terms.provider.limits = Limits {
+        terms.provider.limits = Quota {
             total: Some(2),
             in_namespace: Some(2),
             hourly: Some(Decimal::TWO),

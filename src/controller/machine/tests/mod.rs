@@ -27,7 +27,10 @@ use super::{
     observe::{Account, Answer, MachineFacts, Observed, Terms, Waits},
     plan::{Action, Plan, plan},
 };
-use crate::{base::requeue::Next, pool::observe::NamespaceFacts, provider::shortage::Scarce};
+use crate::{
+    accounts::{facts::NamespaceFacts, unavailable::Unavailable},
+    base::requeue::Next,
+};
 
 const NOW: i64 = 100_000;
 
@@ -513,10 +516,10 @@ fn deleting(mut seen: Observed) -> Observed {
 }
 
 #[rstest]
-#[case(ErrorKind::NoCapacity, Scarce::Offer { offer: "local-x".into(), spot: false })]
-#[case(ErrorKind::Quota("vCPUs".into()), Scarce::Quota { provider: "local".into(), region: String::new(), spot: false, accelerator: String::new() })]
-#[case(ErrorKind::NoCredit, Scarce::Account { provider: "local".into() })]
-fn what_is_refused_for_want_of_room_is_remembered(#[case] kind: ErrorKind, #[case] expected: Scarce) {
+#[case(ErrorKind::NoCapacity, Unavailable::Offer { offer: "local-x".into(), spot: false })]
+#[case(ErrorKind::Quota("vCPUs".into()), Unavailable::Quota { provider: "local".into(), region: String::new(), spot: false, accelerator: String::new() })]
+#[case(ErrorKind::NoCredit, Unavailable::Account { provider: "local".into() })]
+fn what_is_refused_for_want_of_room_is_remembered(#[case] kind: ErrorKind, #[case] expected: Unavailable) {
     let mut seen = world();
     seen.order = Some(Err(ProviderError::new(kind, "order", "sold out")));
     let plan = plan(&seen, at(NOW));
@@ -527,11 +530,11 @@ fn what_is_refused_for_want_of_room_is_remembered(#[case] kind: ErrorKind, #[cas
 }
 
 #[rstest]
-#[case(ErrorKind::InvalidOrder, Scarce::Order { pool: "pool-uid".into(), template: "h".into(), provider: "local".into(), region: String::new(), spot: false, offer: "local-x".into() })]
-#[case(ErrorKind::Permission, Scarce::Right { provider: "local".into(), region: String::new(), spot: false })]
+#[case(ErrorKind::InvalidOrder, Unavailable::Order { pool: "pool-uid".into(), template: "h".into(), provider: "local".into(), region: String::new(), spot: false, offer: "local-x".into() })]
+#[case(ErrorKind::Permission, Unavailable::Right { provider: "local".into(), region: String::new(), spot: false })]
 fn an_order_refused_as_it_is_waits_and_is_remembered_so_that_its_pool_may_move_on(
     #[case] kind: ErrorKind,
-    #[case] expected: Scarce,
+    #[case] expected: Unavailable,
 ) {
     let mut seen = world();
     seen.order = Some(Err(ProviderError::new(kind, "order", "no default VPC")));

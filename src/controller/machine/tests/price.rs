@@ -41,7 +41,7 @@ fn a_machine_above_the_most_that_was_recorded_is_ended_and_says_both_prices(#[ca
     let (scarce, _) = first.shortage.clone().expect("its offer is barred");
     assert_eq!(
         scarce,
-        Scarce::Dear {
+        Unavailable::Dear {
             provider: "local".into(),
             offer: "local-x".into(),
             spot: false

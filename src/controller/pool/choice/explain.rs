@@ -9,7 +9,7 @@ use skyward_api::{
 };
 
 use super::{Catalogue, Constraint, Request, Usable, Wish, fits};
-use crate::provider::offers::Entry;
+use crate::accounts::offers::IndexedOffer;
 
 /// A text for the Pool's condition, one sentence for each Provider that was looked at.
 pub fn explain(wishes: &[Wish], offers: &Catalogue, request: &Request<'_>) -> String {
@@ -21,7 +21,7 @@ pub fn explain(wishes: &[Wish], offers: &Catalogue, request: &Request<'_>) -> St
             Some(Usable::Yes(_) | Usable::Full) => of_wish(
                 request,
                 wish,
-                offers.get(&wish.provider).map_or(&[], |book| book.entries()),
+                offers.get(&wish.provider).map_or(&[], |index| index.entries()),
             ),
         };
         if !sentences.contains(&sentence) {
@@ -31,14 +31,14 @@ pub fn explain(wishes: &[Wish], offers: &Catalogue, request: &Request<'_>) -> St
     sentences.join(" ")
 }
 
-fn of_wish(request: &Request<'_>, wish: &Wish, offers: &[Entry]) -> String {
+fn of_wish(request: &Request<'_>, wish: &Wish, offers: &[IndexedOffer]) -> String {
     if offers.is_empty() {
         return format!(
             "Provider \"{0}\" has no offers. See `kubectl describe providers.skyward.dev {0}`.",
             wish.provider
         );
     }
-    let mut removed: BTreeMap<Constraint, Vec<&Entry>> = BTreeMap::new();
+    let mut removed: BTreeMap<Constraint, Vec<&IndexedOffer>> = BTreeMap::new();
     for offer in offers {
         if let Err(constraint) = fits(request, wish, offer) {
             removed.entry(constraint).or_default().push(offer);
@@ -56,9 +56,9 @@ fn of_wish(request: &Request<'_>, wish: &Wish, offers: &[Entry]) -> String {
     )
 }
 
-fn words(constraint: Constraint, request: &Request<'_>, wish: &Wish, offers: &[&Entry]) -> String {
-    let most = |value: fn(&Entry) -> f64| offers.iter().map(|offer| value(offer)).fold(0.0, f64::max);
-    let largest = |value: fn(&Entry) -> u64| {
+fn words(constraint: Constraint, request: &Request<'_>, wish: &Wish, offers: &[&IndexedOffer]) -> String {
+    let most = |value: fn(&IndexedOffer) -> f64| offers.iter().map(|offer| value(offer)).fold(0.0, f64::max);
+    let largest = |value: fn(&IndexedOffer) -> u64| {
         Size::of(offers.iter().map(|offer| value(offer)).max().unwrap_or_default())
     };
     let size = |bytes: Option<u64>| Size::of(bytes.unwrap_or_default());
@@ -170,7 +170,7 @@ fn words(constraint: Constraint, request: &Request<'_>, wish: &Wish, offers: &[&
     }
 }
 
-fn cheapest(offers: &[&Entry]) -> String {
+fn cheapest(offers: &[&IndexedOffer]) -> String {
     offers
         .iter()
         .flat_map(|offer| [offer.on_demand, offer.spot])

@@ -25,13 +25,13 @@ use skyward_core::accelerator::has_memory;
 
 pub use wish::{Wish, wishes};
 
-use crate::provider::{
-    offers::{Book, Entry},
-    shortage::Shortages,
+use crate::accounts::{
+    offers::{IndexedOffer, OfferIndex},
+    unavailable::UnavailableOfferings,
 };
 
 /// Offers of the Providers that a Pool names.
-pub type Catalogue = BTreeMap<String, Arc<Book>>;
+pub type Catalogue = BTreeMap<String, Arc<OfferIndex>>;
 
 /// What is asked for.
 #[derive(Clone, Debug)]
@@ -47,7 +47,7 @@ pub struct Request<'a> {
     /// Where those stand that exist.
     pub pinned: Option<&'a Place>,
     /// What was refused lately.
-    pub shortages: &'a Shortages,
+    pub unavailable: &'a UnavailableOfferings,
     /// Architectures for whose machines there is an agent.
     pub architectures: &'a [Architecture],
     /// The time.
@@ -74,7 +74,7 @@ pub struct Choice<'a> {
     /// The candidate it fulfils.
     pub wish: &'a Wish,
     /// The Offer.
-    pub offer: &'a Entry,
+    pub offer: &'a IndexedOffer,
     /// On which market.
     pub market: Market,
     /// USD per hour.
@@ -135,11 +135,11 @@ pub fn choose<'a>(wishes: &'a [Wish], offers: &'a Catalogue, request: &Request<'
         let Some(Usable::Yes(room)) = request.providers.get(&wish.provider) else {
             continue;
         };
-        let Some(book) = offers.get(&wish.provider) else {
+        let Some(index) = offers.get(&wish.provider) else {
             continue;
         };
         let wanted = Some(wish.accelerator_name.as_str()).filter(|name| !name.is_empty());
-        for offer in book.with_accelerator(wanted) {
+        for offer in index.with_accelerator(wanted) {
             // Sorted by the lowest price; Offers that are sold nowhere come last.
             let Some(lowest) = offer.lowest() else { break };
             if wish.max_hourly_cost.is_some_and(|most| lowest > most) {
@@ -189,7 +189,7 @@ pub fn choose<'a>(wishes: &'a [Wish], offers: &'a Catalogue, request: &Request<'
 /// images are made; then the earlier candidate; then by name.
 type Rank = (bool, usize, Decimal, bool, bool, bool, usize);
 
-fn rank(selection: Selection, wish: &Wish, offer: &Entry, price: Decimal, short: bool) -> Rank {
+fn rank(selection: Selection, wish: &Wish, offer: &IndexedOffer, price: Decimal, short: bool) -> Rank {
     let unsure = offer.facts.availability != Availability::Yes;
     let accelerated = !offer.accelerator.is_empty();
     let order = order(selection, wish, unsure);
@@ -225,7 +225,7 @@ pub struct Fit<'a> {
 
 /// On which market and at which price an Offer fulfils a wish, or the first constraint
 /// that it does not meet.
-pub fn fits<'a>(request: &Request<'a>, wish: &Wish, offer: &Entry) -> Result<Fit<'a>, Constraint> {
+pub fn fits<'a>(request: &Request<'a>, wish: &Wish, offer: &IndexedOffer) -> Result<Fit<'a>, Constraint> {
     let room = match request.providers.get(&wish.provider) {
         Some(Usable::Yes(room)) => *room,
         Some(Usable::No(_) | Usable::Full) | None => None,
@@ -240,12 +240,12 @@ type Term = (Market, Decimal);
 fn soonest<'a>(
     request: &Request<'a>,
     wish: &Wish,
-    offer: &Entry,
+    offer: &IndexedOffer,
     (first, second): (Term, Option<Term>),
 ) -> Fit<'a> {
     let refused = |(market, _): Term| {
         let sought = offer.sought(request.pool, &wish.template, market);
-        let shortage = request.shortages.of(&sought, request.now);
+        let shortage = request.unavailable.of(&sought, request.now);
         shortage.map(|shortage| shortage.why.as_str())
     };
     let fit = |(market, price): Term, shortage| Fit {
@@ -266,7 +266,7 @@ fn soonest<'a>(
 fn terms(
     request: &Request<'_>,
     wish: &Wish,
-    offer: &Entry,
+    offer: &IndexedOffer,
     room: Option<Decimal>,
 ) -> Result<(Term, Option<Term>), Constraint> {
     hardware(request, wish, offer)?;
@@ -291,7 +291,7 @@ fn terms(
             return None;
         }
         affordable = true;
-        if request.shortages.bars(offer.name(), market, request.now) {
+        if request.unavailable.bars(offer.name(), market, request.now) {
             barred = true;
             return None;
         }
@@ -310,7 +310,7 @@ fn terms(
 }
 
 /// Markets in the order in which they are tried for one Offer.
-fn markets(request: &Request<'_>, wish: &Wish, offer: &Entry) -> [Option<Market>; 2] {
+fn markets(request: &Request<'_>, wish: &Wish, offer: &IndexedOffer) -> [Option<Market>; 2] {
     use Market::{OnDemand, Spot};
     if request.market.is_some() {
         return [request.market, None];
@@ -326,7 +326,7 @@ fn markets(request: &Request<'_>, wish: &Wish, offer: &Entry) -> [Option<Market>
 }
 
 /// Whether the machine itself is what is asked for.
-fn hardware(request: &Request<'_>, wish: &Wish, offer: &Entry) -> Result<(), Constraint> {
+fn hardware(request: &Request<'_>, wish: &Wish, offer: &IndexedOffer) -> Result<(), Constraint> {
     let facts = &offer.facts;
     let lacks_memory = |wanted: &Accelerator| {
         let asked = wanted.memory_gb();

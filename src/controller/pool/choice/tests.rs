@@ -11,9 +11,9 @@ use skyward_api::{
 };
 
 use super::{explain::explain, *};
-use crate::provider::{
+use crate::accounts::{
     offers::tests::offer,
-    shortage::{REMEMBERED, Scarce},
+    unavailable::{REMEMBERED, Unavailable},
 };
 
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
@@ -22,7 +22,7 @@ const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 struct Exchange {
     pool: PoolSpec,
     offers: Catalogue,
-    shortages: Shortages,
+    unavailable: UnavailableOfferings,
     providers: BTreeMap<String, Usable>,
     connected: bool,
     pinned: Option<Place>,
@@ -41,7 +41,7 @@ impl Exchange {
         }
         let offers: Catalogue = by_provider
             .into_iter()
-            .map(|(provider, offers)| (provider, Arc::new(Book::of(offers))))
+            .map(|(provider, offers)| (provider, Arc::new(OfferIndex::of(offers))))
             .collect();
         Self {
             providers: offers
@@ -50,7 +50,7 @@ impl Exchange {
                 .collect(),
             pool: serde_json::from_value(pool).unwrap(),
             offers,
-            shortages: Shortages::default(),
+            unavailable: UnavailableOfferings::default(),
             connected: false,
             pinned: None,
             market: None,
@@ -64,7 +64,7 @@ impl Exchange {
             providers: &self.providers,
             connected: self.connected,
             pinned: self.pinned.as_ref(),
-            shortages: &self.shortages,
+            unavailable: &self.unavailable,
             architectures: &[Architecture::Amd64, Architecture::Arm64],
             now: NOW,
             market: self.market,
@@ -92,11 +92,12 @@ impl Exchange {
     }
 
     fn refuse(&mut self, offer: &str, spot: bool) {
-        let what = Scarce::Offer {
+        let what = Unavailable::Offer {
             offer: offer.into(),
             spot,
         };
-        self.shortages.remember(what, "sold out".into(), NOW, REMEMBERED);
+        self.unavailable
+            .remember(what, "sold out".into(), NOW, REMEMBERED);
     }
 }
 
@@ -188,13 +189,15 @@ fn a_spot_quota_that_is_used_up_leaves_the_same_machine_on_demand_and_others_on_
             ("x", "g5.2xlarge", gpu("2", "0.8")),
         ],
     );
-    let quota = Scarce::Quota {
+    let quota = Unavailable::Quota {
         provider: "x".into(),
         region: String::new(),
         spot: true,
         accelerator: "A10G".into(),
     };
-    market.shortages.remember(quota, "vCPUs".into(), NOW, REMEMBERED);
+    market
+        .unavailable
+        .remember(quota, "vCPUs".into(), NOW, REMEMBERED);
     assert_eq!(
         market.chosen(),
         Some(("g5.xlarge".into(), Market::OnDemand, "1".into()))

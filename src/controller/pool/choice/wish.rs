@@ -1,15 +1,14 @@
 //! What a Pool asks of a machine: its defaults, with each candidate's overrides.
 
+use crate::{accelerators::filled, base::digest::short_digest};
 use rust_decimal::Decimal;
 use serde_json::Value;
 use skyward_api::{
     offer::Architecture,
     pool::{Allocation, PoolSpec},
-    shared::{Accelerator, Count, Cpu, Size},
+    shared::{Accelerator, Cpu, Size},
 };
 use skyward_core::accelerator;
-
-use crate::{pool::template::template_hash, provider::offers::form_factor};
 
 /// One candidate of a Pool with all defaults applied.
 #[derive(Clone, Debug, PartialEq)]
@@ -65,6 +64,33 @@ pub fn wishes(pool: &PoolSpec) -> Vec<Wish> {
     wishes
 }
 
+/// Digests of what a Pool asks of its machines, one for each candidate. A machine with
+/// another digest is replaced when it is idle. Numbers of machines, waits, prices and
+/// limits are not part of it.
+pub fn template_hashes(spec: &PoolSpec) -> Vec<String> {
+    wishes(spec).into_iter().map(|wish| wish.template).collect()
+}
+
+/// Digest of what one candidate of a Pool asks of its machines; [`Wish::template`] is it.
+pub fn template_hash(spec: &PoolSpec, wish: &Wish) -> String {
+    let template = serde_json::json!({
+        "provider": wish.provider,
+        "instanceType": wish.instance_type,
+        "region": wish.region,
+        "settings": wish.settings,
+        "accelerator": wish.accelerator,
+        "cpu": wish.cpu,
+        "memory": wish.memory,
+        "disk": wish.disk,
+        "architecture": wish.architecture,
+        "topology": spec.topology.unwrap_or_default(),
+        "image": spec.image,
+        "shmSize": spec.shm_size,
+        "user": spec.worker.as_ref().and_then(|worker| worker.user.as_ref()),
+    });
+    short_digest(template.to_string().as_bytes())
+}
+
 fn merged(pool: &PoolSpec) -> Vec<Wish> {
     let whole = Wish {
         candidate: 0,
@@ -116,19 +142,6 @@ fn canonical(accelerator: Option<&Accelerator>) -> String {
     accelerator
         .map(|wanted| accelerator::canonical(&wanted.name))
         .unwrap_or_default()
-}
-
-/// An accelerator with what its name says: `A100-80GB`, `H100-NVL`, `H100:8`. A field that
-/// is written counts; [`contradiction`] tells where the name says something else. Its memory has one
-/// spelling, since `80G` and `80Gi` ask for the same.
-pub fn filled(wanted: &Accelerator) -> Accelerator {
-    let said = accelerator::parse(&wanted.name);
-    Accelerator {
-        name: wanted.name.clone(),
-        count: wanted.count.or(said.count.map(Count::of)),
-        memory: wanted.memory_gb().or(said.memory_gb).map(Size::of_card_gb),
-        form_factor: wanted.form_factor.or(said.form_factor.map(form_factor)),
-    }
 }
 
 /// A field of an accelerator that says something else than its name, in words.

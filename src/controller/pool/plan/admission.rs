@@ -10,15 +10,18 @@ use skyward_api::condition::{cut, reason};
 
 use super::{Block, Draft};
 use crate::{
+    accounts::{
+        facts::{AccountFacts, NamespaceFacts, ProviderFacts},
+        limits::binding,
+        quota::Used,
+    },
     base::time::elapsed,
     pool::{
         choice::{
             Usable, Wish,
             wish::{contradiction, out_of_bounds},
         },
-        fleet::Used,
-        limits::binding,
-        observe::{AccountFacts, NamespaceFacts, Observed, ProviderFacts},
+        observe::Observed,
     },
 };
 

@@ -6,7 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use skyward_api::pool::Place;
 
 use super::{Action, Plan, Why};
-use crate::pool::observe::{AccountFacts, Leftovers, NamespaceFacts, Observed};
+use crate::{
+    accounts::facts::{AccountFacts, NamespaceFacts},
+    pool::observe::{Leftovers, Observed},
+};
 
 /// Rules that a plan breaks, in words.
 pub fn audit(seen: &Observed, plan: &Plan) -> Vec<String> {

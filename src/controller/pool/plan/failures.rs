@@ -59,8 +59,8 @@ fn move_on(draft: &mut Draft<'_>) {
     // This process does not know what an earlier one heard: the machine's next try tells.
     let is_known = |machine: &MachineFacts| {
         let place = &machine.place;
-        let shortages = &seen.shortages;
-        shortages
+        let unavailable = &seen.unavailable;
+        unavailable
             .refusal(&seen.pool.uid, &place.provider, true, now)
             .is_some()
     };
@@ -261,8 +261,8 @@ fn is_withdrawn(failure: &Failure) -> bool {
 fn refusals(draft: &Draft<'_>) -> Vec<String> {
     let seen = draft.seen;
     let mut said = Vec::new();
-    for (provider, book) in &seen.offers {
-        let newest = book
+    for (provider, index) in &seen.offers {
+        let newest = index
             .entries()
             .iter()
             .flat_map(|entry| draft.wishes.iter().map(move |wish| (entry, wish)))
@@ -270,7 +270,7 @@ fn refusals(draft: &Draft<'_>) -> Vec<String> {
                 [Market::OnDemand, Market::Spot]
                     .map(|market| entry.sought(&seen.pool.uid, &wish.template, market))
             })
-            .filter_map(|sought| seen.shortages.of(&sought, draft.now))
+            .filter_map(|sought| seen.unavailable.of(&sought, draft.now))
             .max_by_key(|shortage| shortage.until);
         if let Some(shortage) = newest {
             said.push(format!("Provider \"{provider}\": {}", cut(&shortage.why, 300)));
@@ -285,7 +285,9 @@ pub(crate) fn refused_as_they_are(draft: &Draft<'_>) -> Vec<String> {
     let said = |provider: &String| {
         let is_met = |machine: &MachineFacts| machine.refused && machine.place.provider == *provider;
         let met = seen.machines.iter().any(is_met);
-        let refusal = seen.shortages.refusal(&seen.pool.uid, provider, met, draft.now)?;
+        let refusal = seen
+            .unavailable
+            .refusal(&seen.pool.uid, provider, met, draft.now)?;
         Some(format!("Provider \"{provider}\": {}", cut(&refusal.why, 300)))
     };
     seen.offers.keys().filter_map(said).collect()

@@ -16,13 +16,17 @@ use skyward_api::{condition::reason, machine::Market, pool::Place};
 
 use super::{Action, Block, Draft, Why, admission};
 use crate::{
+    accounts::{
+        facts::ProviderFacts,
+        limits::{Binding, binding},
+    },
     events::{self, EventSpec},
     pool::{
         choice::{Choice, Request, Usable, choose, explain::explain, fits},
-        limits::{Binding, binding},
-        observe::{MachineFacts, ProviderFacts},
-        template::{machine_name, machine_spec},
+        observe::MachineFacts,
+        template::machine_spec,
     },
+    records::machine_name,
 };
 
 /// Between two looks at records that cannot be read.
@@ -418,7 +422,7 @@ impl<'a> Basket<'a> {
             providers,
             connected: self.connected,
             pinned: self.pinned.as_ref(),
-            shortages: &draft.seen.shortages,
+            unavailable: &draft.seen.unavailable,
             architectures: &draft.seen.architectures,
             now: draft.now,
             market,
@@ -510,10 +514,10 @@ fn nothing_fits(draft: &Draft<'_>, basket: &Basket<'_>, short: u32) -> Block {
 /// The limit of each Provider that alone keeps out what fits there.
 fn bound<'a>(draft: &Draft<'a>, basket: &Basket<'_>, unlimited: &Request<'_>) -> Vec<(&'a str, Binding)> {
     let bound = |(name, facts): (&'a String, &'a ProviderFacts)| {
-        let book = draft.seen.offers.get(name)?;
+        let index = draft.seen.offers.get(name)?;
         let wishes = draft.wishes.iter().filter(|wish| wish.provider == *name);
         let cheapest = wishes
-            .flat_map(|wish| book.entries().iter().map(move |offer| (wish, offer)))
+            .flat_map(|wish| index.entries().iter().map(move |offer| (wish, offer)))
             .filter_map(|(wish, offer)| fits(unlimited, wish, offer).ok())
             .map(|fit| fit.price)
             .min()?;

@@ -9,14 +9,14 @@ use skyward_api::{
 };
 
 use super::*;
-use crate::pool::template::accelerator;
+use crate::accelerators::of_record;
 
 /// A Pool of that spec before one Offer.
 fn before(pool: Value, offered: Value) -> Observed {
     let mut seen = world(1);
     seen.pool.spec = serde_json::from_value(pool).unwrap();
-    let book = Book::of([offer("local-x", offered)]);
-    seen.offers = BTreeMap::from([("local".to_owned(), Arc::new(book))]);
+    let index = OfferIndex::of([offer("local-x", offered)]);
+    seen.offers = BTreeMap::from([("local".to_owned(), Arc::new(index))]);
     seen
 }
 
@@ -129,7 +129,7 @@ fn a_machine_that_the_watch_has_not_shown_is_named_too() {
         json!({ "provider": "local", "instanceType": "local-x" }),
         gpus(1.0),
     ));
-    let reserved = crate::pool::fleet::Reserved::of("uid", &spec);
+    let reserved = crate::accounts::fleet::Reserved::of("uid", &spec);
     let facts = crate::pool::observe::reserved_facts("m".into(), reserved);
     assert_eq!(
         (facts.place.provider.as_str(), facts.accelerator.as_str()),

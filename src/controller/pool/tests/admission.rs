@@ -93,10 +93,10 @@ fn machines_that_run_stay_when_a_secret_goes() {
 #[test]
 fn a_limit_lets_in_what_fits_and_names_itself() {
     let mut seen = world(4);
-    of_local(&mut seen).limits = Limits {
+    of_local(&mut seen).limits = Quota {
         total: Some(10),
         in_namespace: Some(3),
-        ..Limits::default()
+        ..Quota::default()
     };
     of_local(&mut seen).used = Used {
         total: 5,

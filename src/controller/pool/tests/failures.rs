@@ -96,8 +96,8 @@ fn a_failed_try_is_waited_for_twice_as_long_each_time_and_counted_once() {
 fn a_refusal_for_want_of_room_moves_on_to_the_next_offer_at_once_and_counts_when_there_is_none() {
     let price = |price: &str| serde_json::json!({ "onDemandPrice": price });
     let mut seen = world(1);
-    let book = Book::of([offer("cheap", price("1")), offer("dear", price("2"))]);
-    seen.offers = BTreeMap::from([("local".to_owned(), Arc::new(book))]);
+    let index = OfferIndex::of([offer("cheap", price("1")), offer("dear", price("2"))]);
+    seen.offers = BTreeMap::from([("local".to_owned(), Arc::new(index))]);
     let refused = |slot, when| {
         let mut machine = failed(slot, when);
         let failure = machine.failure.as_mut().unwrap();
@@ -110,9 +110,9 @@ fn a_refusal_for_want_of_room_moves_on_to_the_next_offer_at_once_and_counts_when
             _ => None,
         })
     };
-    let mut short = Shortages::default();
+    let mut short = UnavailableOfferings::default();
     let mut refuse = |name: &str| {
-        let what = Scarce::Offer {
+        let what = Unavailable::Offer {
             offer: name.into(),
             spot: false,
         };
@@ -122,12 +122,12 @@ fn a_refusal_for_want_of_room_moves_on_to_the_next_offer_at_once_and_counts_when
     // Even while an earlier failure of another kind would have to be waited for.
     seen.pool.status.failed_attempts = 1;
     seen.pool.status.last_failure_at = Some(Time(at(NOW - 1)));
-    seen.shortages = refuse("cheap");
+    seen.unavailable = refuse("cheap");
     seen.machines = vec![refused(0, NOW)];
     let plan = decide(&seen);
     assert_eq!(ordered(&plan).as_deref(), Some("dear"));
     assert_eq!(plan.status.failed_attempts, 1, "it is no failed try");
-    seen.shortages = refuse("dear");
+    seen.unavailable = refuse("dear");
     seen.machines = vec![refused(0, NOW + 1)];
     seen.pool.status = plan.status;
     let last = decide_at(&seen, NOW + 1);
@@ -184,23 +184,23 @@ fn orders_that_are_refused_as_they_are_to_the_last_try_are_a_refusal_by_all() {
     // With what each of them said, as long as that is known.
     let of = |provider: &str| {
         let spec = serde_json::json!({ "provider": provider });
-        let book = Book::of([offer(&format!("{provider}-x"), spec)]);
-        (provider.to_owned(), Arc::new(book))
+        let index = OfferIndex::of([offer(&format!("{provider}-x"), spec)]);
+        (provider.to_owned(), Arc::new(index))
     };
     seen.offers = BTreeMap::from([of("local"), of("other")]);
     seen.providers.insert("other".to_owned(), provider());
     let both = serde_json::json!({ "candidates": [{ "provider": "local" }, { "provider": "other" }] });
     seen.pool.spec = serde_json::from_value(both).unwrap();
-    let mut short = Shortages::default();
+    let mut short = UnavailableOfferings::default();
     for (provider, said) in [("local", "no default VPC"), ("other", "no such right")] {
-        let what = Scarce::Right {
+        let what = Unavailable::Right {
             provider: provider.into(),
             region: String::new(),
             spot: false,
         };
         short.remember(what, said.into(), at(NOW), REMEMBERED);
     }
-    seen.shortages = Arc::new(short);
+    seen.unavailable = Arc::new(short);
     let plan = decide(&seen);
     let (_, why, message) = condition(&plan, STALLED).unwrap();
     assert_eq!(why, reason::ALL_PROVIDERS_FAILED);
@@ -230,10 +230,10 @@ fn refused_in_europe(offers: &[&str]) -> Observed {
         serde_json::json!({ "onDemandPrice": price, "region": region })
     };
     let mut seen = world(2);
-    let book = Book::of(offers.iter().map(|region| offer(region, at_region(region))));
-    seen.offers = BTreeMap::from([("local".to_owned(), Arc::new(book))]);
-    let mut short = Shortages::default();
-    let what = Scarce::Order {
+    let index = OfferIndex::of(offers.iter().map(|region| offer(region, at_region(region))));
+    seen.offers = BTreeMap::from([("local".to_owned(), Arc::new(index))]);
+    let mut short = UnavailableOfferings::default();
+    let what = Unavailable::Order {
         pool: seen.pool.uid.clone(),
         template: template_hashes(&seen.pool.spec).remove(0),
         provider: "local".into(),
@@ -242,7 +242,7 @@ fn refused_in_europe(offers: &[&str]) -> Observed {
         offer: "eu".into(),
     };
     short.remember(what, "no default VPC".into(), at(NOW), REMEMBERED);
-    seen.shortages = Arc::new(short);
+    seen.unavailable = Arc::new(short);
     seen.machines = [0, 1]
         .map(|slot| MachineFacts {
             refused: true,
@@ -293,7 +293,7 @@ fn where_nothing_else_fits_a_refused_order_waits_for_somebody_to_mend_it() {
     assert!(message.contains("no default VPC"), "{message}");
     // Nor is it given up for an offer of which nobody knows that it was refused: a new process.
     let mut forgotten = refused_in_europe(&["eu"]);
-    forgotten.shortages = Arc::default();
+    forgotten.unavailable = Arc::default();
     assert_eq!(deleted(&decide(&forgotten)), []);
 }
 
@@ -315,7 +315,7 @@ fn a_pool_that_was_corrected_is_not_kept_from_what_refused_it() {
 #[test]
 fn a_refusal_that_nobody_remembers_is_looked_for_again() {
     let mut seen = refused_in_europe(&["eu", "us"]);
-    seen.shortages = Arc::default();
+    seen.unavailable = Arc::default();
     let plan = decide(&seen);
     assert_eq!(deleted(&plan), []);
     assert_eq!(plan.next, Next::After(std::time::Duration::from_secs(5)));
@@ -325,14 +325,14 @@ fn a_refusal_that_nobody_remembers_is_looked_for_again() {
 fn what_other_pools_were_refused_is_no_failure_of_this_one() {
     let mut seen = world(1);
     seen.machines = vec![booting(0)];
-    let mut short = Shortages::default();
-    let what = Scarce::Right {
+    let mut short = UnavailableOfferings::default();
+    let what = Unavailable::Right {
         provider: "local".into(),
         region: "eu".into(),
         spot: true,
     };
     short.remember(what, "not authorized".into(), at(NOW), REMEMBERED);
-    seen.shortages = Arc::new(short);
+    seen.unavailable = Arc::new(short);
     let (_, _, message) = condition(&decide(&seen), READY).unwrap();
     assert!(!message.contains("not authorized"), "{message}");
 }

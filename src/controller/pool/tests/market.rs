@@ -18,16 +18,17 @@ use skyward_api::{
 
 use super::{at, provider, ready, world};
 use crate::{
+    accounts::{
+        facts::AccountFacts,
+        offers::{OfferIndex, tests::offer},
+        quota::Quota,
+        unavailable::{REMEMBERED, Unavailable, UnavailableOfferings},
+    },
     base::requeue::Next,
     money::Tariff,
     pool::{
-        fleet::Limits,
-        observe::{AccountFacts, Bill, Failure, MachineFacts, Observed},
+        observe::{Bill, Failure, MachineFacts, Observed},
         plan::{Action, Plan, Why, audit::audit, plan},
-    },
-    provider::{
-        offers::{Book, tests::offer},
-        shortage::{REMEMBERED, Scarce, Shortages},
     },
 };
 
@@ -49,7 +50,7 @@ fn market(pool: Value, offers: &[(&str, &str, Value)]) -> Observed {
     seen.providers = books.keys().map(|name| (name.clone(), provider())).collect();
     seen.offers = books
         .into_iter()
-        .map(|(name, offers)| (name, Arc::new(Book::of(offers))))
+        .map(|(name, offers)| (name, Arc::new(OfferIndex::of(offers))))
         .collect();
     seen
 }
@@ -207,15 +208,15 @@ fn when_every_provider_refuses_the_pool_says_what_each_of_them_said() {
         json!({ "candidates": [{ "provider": "a" }, { "provider": "b" }], "maxProvisionAttempts": 1 }),
         &[("a", "a-1", price("1")), ("b", "b-1", price("2"))],
     );
-    let mut shortages = Shortages::default();
+    let mut unavailable = UnavailableOfferings::default();
     for (offer, why) in [("a-1", "sold out in FIN-01"), ("b-1", "no resources left")] {
-        let what = Scarce::Offer {
+        let what = Unavailable::Offer {
             offer: offer.into(),
             spot: false,
         };
-        shortages.remember(what, why.into(), at(NOW - 2), REMEMBERED);
+        unavailable.remember(what, why.into(), at(NOW - 2), REMEMBERED);
     }
-    seen.shortages = Arc::new(shortages);
+    seen.unavailable = Arc::new(unavailable);
     let failure = Failure {
         at: at(NOW - 1),
         reason: reason::NO_CAPACITY.into(),
@@ -244,9 +245,9 @@ fn machines_that_stand_alone_come_from_several_clouds_when_a_limit_is_reached() 
     let pool = |cluster| json!({ "nodes": { "desired": 3 }, "cluster": cluster, "candidates": [{ "provider": "a" }, { "provider": "b" }] });
     let offers = [("a", "a-1", price("1")), ("b", "b-1", price("2"))];
     let mut alone = market(pool(false), &offers);
-    alone.providers.get_mut("a").unwrap().limits = Limits {
+    alone.providers.get_mut("a").unwrap().limits = Quota {
         total: Some(2),
-        ..Limits::default()
+        ..Quota::default()
     };
     let plan = decide(&alone);
     let from: Vec<&str> = orders(&plan)
@@ -256,18 +257,18 @@ fn machines_that_stand_alone_come_from_several_clouds_when_a_limit_is_reached() 
     assert_eq!(from, ["a", "a", "b"]);
 
     let mut together = market(pool(true), &offers);
-    together.providers.get_mut("a").unwrap().limits = Limits {
+    together.providers.get_mut("a").unwrap().limits = Quota {
         total: Some(2),
-        ..Limits::default()
+        ..Quota::default()
     };
     let from = |seen: &Observed| -> Vec<String> {
         let plan = decide(seen);
         orders(&plan).iter().map(|order| order.provider.clone()).collect()
     };
     assert_eq!(from(&together), ["b", "b", "b"], "they must reach each other");
-    together.providers.get_mut("b").unwrap().limits = Limits {
+    together.providers.get_mut("b").unwrap().limits = Quota {
         total: Some(1),
-        ..Limits::default()
+        ..Quota::default()
     };
     assert_eq!(from(&together), ["a", "a"], "nowhere is room for all");
 }
@@ -278,9 +279,9 @@ fn an_hourly_limit_lets_in_what_it_pays_for_and_a_cheaper_offer_instead_of_a_dea
         json!({ "nodes": { "desired": 3 }, "topology": "Independent", "provider": "a", "cpu": 4 }),
         &[("a", "a-1", price("4"))],
     );
-    seen.providers.get_mut("a").unwrap().limits = Limits {
+    seen.providers.get_mut("a").unwrap().limits = Quota {
         hourly: Some(Decimal::from(9)),
-        ..Limits::default()
+        ..Quota::default()
     };
     let plan = decide(&seen);
     assert_eq!(orders(&plan).len(), 2);
@@ -300,9 +301,9 @@ fn a_limit_is_named_only_where_something_would_fit_without_it() {
         json!({ "candidates": [{ "provider": "a" }, { "provider": "b" }], "cpu": 4 }),
         &[("a", "a-1", price("4")), ("b", "b-1", price("5"))],
     );
-    let full = Limits {
+    let full = Quota {
         total: Some(0),
-        ..Limits::default()
+        ..Quota::default()
     };
     for provider in ["a", "b"] {
         seen.providers.get_mut(provider).unwrap().limits = full;
@@ -377,17 +378,17 @@ fn a_set_that_cannot_be_completed_moves_as_a_whole_unless_it_works() {
     let plan = decide(&seen);
     assert_eq!(orders(&plan)[0].region, "eu", "where the other one is");
     // The cheap offer is refused where the first machine stands.
-    let mut short = Shortages::default();
-    let what = Scarce::Offer {
+    let mut short = UnavailableOfferings::default();
+    let what = Unavailable::Offer {
         offer: "a-eu".into(),
         spot: false,
     };
     short.remember(what, "no capacity".into(), at(NOW), REMEMBERED);
-    seen.shortages = Arc::new(short);
+    seen.unavailable = Arc::new(short);
     assert_eq!(given_up(&decide(&seen)), [("m-0", Why::Moved)]);
     seen.offers = BTreeMap::from([(
         "a".to_owned(),
-        Arc::new(Book::of([
+        Arc::new(OfferIndex::of([
             offer(
                 "a-eu",
                 json!({ "provider": "a", "onDemandPrice": "1", "region": "eu", "availability": "No" }),
@@ -548,13 +549,13 @@ fn what_is_refused_where_the_others_work_is_a_failed_try_whatever_can_be_had_els
         ..standing(1, "a", "eu")
     };
     seen.machines = vec![works, refused];
-    let mut short = Shortages::default();
-    let what = Scarce::Offer {
+    let mut short = UnavailableOfferings::default();
+    let what = Unavailable::Offer {
         offer: "a-eu".into(),
         spot: false,
     };
     short.remember(what, "sold out".into(), at(NOW), REMEMBERED);
-    seen.shortages = Arc::new(short);
+    seen.unavailable = Arc::new(short);
     let plan = decide(&seen);
     assert!(orders(&plan).is_empty(), "it would be refused again at once");
     assert_eq!(plan.status.failed_attempts, 1);

@@ -28,21 +28,19 @@ use skyward_api::{
 use skyward_core::{MachineRef, Mark};
 
 use super::{
-    fleet::{Limits, Used},
-    observe::{
-        AccountFacts, Failure, Leftovers, MachineFacts, NamespaceFacts, Observed, PoolFacts, ProviderFacts,
-        Refusal,
-    },
+    choice::wish::template_hashes,
+    observe::{Failure, Leftovers, MachineFacts, Observed, PoolFacts, Refusal},
     plan::{Action, Plan, Why, audit::audit, plan},
-    template::template_hashes,
 };
 use crate::{
+    accounts::{
+        facts::{AccountFacts, NamespaceFacts, ProviderFacts},
+        offers::{OfferIndex, tests::offer},
+        quota::{Quota, Used},
+        unavailable::{REMEMBERED, Unavailable, UnavailableOfferings},
+    },
     base::requeue::Next,
     hints::pool_load::PoolLoad,
-    provider::{
-        offers::{Book, tests::offer},
-        shortage::{REMEMBERED, Scarce, Shortages},
-    },
 };
 
 const NOW: i64 = 100_000;
@@ -83,9 +81,9 @@ pub(crate) fn world(desired: u32) -> Observed {
         has_references: false,
         offers: BTreeMap::from([(
             "local".to_owned(),
-            Arc::new(Book::of([offer("local-x", serde_json::json!({}))])),
+            Arc::new(OfferIndex::of([offer("local-x", serde_json::json!({}))])),
         )]),
-        shortages: Arc::default(),
+        unavailable: Arc::default(),
         architectures: [Architecture::Amd64, Architecture::Arm64].into(),
         leftovers: Leftovers::NotAsked,
         refusal: None,
@@ -102,7 +100,7 @@ pub(crate) fn provider() -> ProviderFacts {
         admits: Ok(()),
         own_nodes: false,
         overridable: BTreeSet::new(),
-        limits: Limits::default(),
+        limits: Quota::default(),
         used: Used::default(),
         month: None,
         month_in_namespace: None,

@@ -4,7 +4,7 @@
 use skyward_api::Machine;
 
 use super::*;
-use crate::{guard::Unread, pool::plan::cost::of_budget, provider::shortage::REFUSED};
+use crate::{accounts::unavailable::REFUSED, guard::Unread, pool::plan::cost::of_budget};
 
 fn failed_of(slot: u32, when: i64, why: &str) -> MachineFacts {
     let mut machine = failed(slot, when);
@@ -43,14 +43,14 @@ fn a_machine_that_was_withdrawn_is_given_up_and_is_no_failed_try() {
 fn an_offer_whose_machine_was_dearer_is_left_alone_for_an_hour_and_that_was_a_failed_try() {
     let mut seen = world(1);
     let mut dear = failed_of(0, NOW, reason::PRICE_TOO_HIGH);
-    let mut known = Shortages::default();
-    let barred = Scarce::Dear {
+    let mut known = UnavailableOfferings::default();
+    let barred = Unavailable::Dear {
         provider: "local".into(),
         offer: "local-x".into(),
         spot: false,
     };
     known.remember(barred, "dear".into(), at(NOW), REFUSED);
-    seen.shortages = Arc::new(known);
+    seen.unavailable = Arc::new(known);
     for ready_at in [None, Some(at(1_000))] {
         dear.ready_at = ready_at;
         seen.machines = vec![dear.clone()];
@@ -74,11 +74,11 @@ fn an_offer_whose_machine_was_dearer_is_left_alone_for_an_hour_and_that_was_a_fa
         assert_eq!(created(&decide_at(&later, NOW + 3_600)), [0]);
     }
     // Another offer is tried after the Pool's own wait.
-    let book = Book::of([
+    let index = OfferIndex::of([
         offer("local-x", serde_json::json!({})),
         offer("other", serde_json::json!({})),
     ]);
-    seen.offers = BTreeMap::from([("local".to_owned(), Arc::new(book))]);
+    seen.offers = BTreeMap::from([("local".to_owned(), Arc::new(index))]);
     seen.pool.status = decide(&seen).status;
     seen.machines.clear();
     let plan = decide_at(&seen, NOW + 11);

@@ -98,9 +98,9 @@ fn any_world() -> impl Strategy<Value = Observed> {
                 };
                 seen.pool.status.failed_attempts = failures;
                 seen.pool.status.last_failure_at = (failures > 0).then(|| Time(at(NOW - 30)));
-                of_local(&mut seen).limits = Limits {
+                of_local(&mut seen).limits = Quota {
                     total: limit,
-                    ..Limits::default()
+                    ..Quota::default()
                 };
                 seen
             },

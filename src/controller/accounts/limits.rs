@@ -15,29 +15,19 @@ use skyward_api::{
 };
 
 use super::{
-    fleet::{Limits, Used},
-    observe::ProviderFacts,
+    facts::ProviderFacts,
+    quota::{Quota, Used},
 };
-use crate::money::{self, shown};
-
-/// The entry of `limits.namespaces` that decides for a namespace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entry {
-    /// Its place in the list.
-    pub at: usize,
-    /// Its selector can be read. One that cannot may be meant for any namespace, so it admits no
-    /// machine in any.
-    pub readable: bool,
-    machines: bool,
-    hourly: bool,
-    monthly: bool,
-}
+use crate::{
+    accounts::quota::QuotaEntry,
+    money::{self, shown},
+};
 
 /// What stands for one namespace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Standing {
     /// Machines, and USD per hour.
-    pub limits: Limits,
+    pub limits: Quota,
     /// USD in a month of the whole Provider.
     pub monthly: Option<Decimal>,
     /// USD in a month of the namespace.
@@ -59,7 +49,7 @@ pub fn standing(spec: Option<&Spec>, labels: Option<&BTreeMap<String, String>>) 
     let mut entries = spec.namespaces.iter().enumerate();
     let found = entries.find_map(|(at, own)| Some((at, own, fits(own)?)));
     let own = found.map(|(_, own, _)| own);
-    let entry = found.map(|(at, own, readable)| Entry {
+    let entry = found.map(|(at, own, readable)| QuotaEntry {
         at,
         readable,
         machines: own.machines.is_some() || !readable,
@@ -71,7 +61,7 @@ pub fn standing(spec: Option<&Spec>, labels: Option<&BTreeMap<String, String>>) 
         _ => own.and_then(|own| own.machines).or(spec.machines_per_namespace),
     };
     Standing {
-        limits: Limits {
+        limits: Quota {
             total: spec.machines,
             in_namespace: machines,
             hourly: usd(spec.hourly_cost.as_ref()),
@@ -162,7 +152,7 @@ pub fn binding(facts: &ProviderFacts, used: Used, more: u32, hourly: Decimal) ->
 }
 
 /// The field of the Provider's spec that the limit stands in.
-fn name(entry: Option<Entry>, of: Of, here: bool) -> String {
+fn name(entry: Option<QuotaEntry>, of: Of, here: bool) -> String {
     let of_entry = entry.filter(|entry| match of {
         Of::Month => entry.monthly,
         Of::Machines => entry.machines,
@@ -174,10 +164,10 @@ fn name(entry: Option<Entry>, of: Of, here: bool) -> String {
         Of::Hour => "hourlyCost",
     };
     match of_entry {
-        Some(Entry {
+        Some(QuotaEntry {
             at, readable: true, ..
         }) => format!("limits.namespaces[{at}].{field}"),
-        Some(Entry { at, .. }) => format!("limits.namespaces[{at}].selector"),
+        Some(QuotaEntry { at, .. }) => format!("limits.namespaces[{at}].selector"),
         None if here => format!("limits.{field}PerNamespace"),
         None => format!("limits.{field}"),
     }

@@ -23,10 +23,11 @@ use skyward_api::{
 use skyward_core::{Deletion, MachineRef, ProviderMachine, ProviderPhase, Scope, provider::MarkWriters};
 use tokio::time::timeout;
 
-use super::{accounts, leftover_sweep, listing::Listing};
+use super::{each_until_shutdown, listing::Listing, pause, resource_sweep};
 use crate::{
+    accounts::clients::Account,
     base::{broadcast::Change, key::key_of, time::elapsed},
-    context::{Account, Context},
+    context::Context,
     events::{self, EventSpec},
     keys,
     restore::evidence::{self, Evidence, Orphan, Remembered, Standing, brake},
@@ -53,7 +54,7 @@ const LATELY: Duration = Duration::from_hours(1);
 
 /// What is remembered of one Provider between two sweeps.
 #[derive(Clone, Debug, Default)]
-struct Memory {
+struct SweepMemory {
     sightings: Sightings,
     /// When machines of Pools that are gone were ended, within the last hour.
     ended: Vec<Timestamp>,
@@ -181,17 +182,17 @@ pub(crate) fn plan(
 
 /// Sweeps until shutdown.
 pub(crate) async fn run(context: Context) {
-    accounts::each_until_shutdown(&context, "sweep", |name| keep_swept(&context, name)).await;
+    each_until_shutdown(&context, "sweep", |name| keep_swept(&context, name)).await;
 }
 
 /// Sweeps one account until it is gone.
 async fn keep_swept(context: &Context, name: String) -> String {
-    let mut memory = Memory::default();
+    let mut memory = SweepMemory::default();
     while let Some(account) = context.providers.get(&name) {
         let again;
         (memory, again) = sweep_account(context, &name, &account, memory).await;
         // Another account may have orphans from before.
-        accounts::pause(&context.providers, &name, &account.origin, again).await;
+        pause(&context.providers, &name, &account.origin, again).await;
     }
     name
 }
@@ -200,8 +201,8 @@ async fn sweep_account(
     context: &Context,
     name: &str,
     account: &Account,
-    mut memory: Memory,
-) -> (Memory, Duration) {
+    mut memory: SweepMemory,
+) -> (SweepMemory, Duration) {
     let mut regions: BTreeSet<String> = context
         .caches
         .machines
@@ -210,7 +211,7 @@ async fn sweep_account(
         .map(|machine| machine.spec.region.clone())
         .collect();
     // A machine that lost its record may be in a region where no machine is recorded any more.
-    regions.extend(leftover_sweep::regions(context, name));
+    regions.extend(resource_sweep::regions(context, name));
     let object = context
         .caches
         .providers

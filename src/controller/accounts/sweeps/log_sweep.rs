@@ -24,7 +24,7 @@ const YOUNG: Duration = Duration::from_mins(10);
 const DEADLINE: Duration = Duration::from_secs(30);
 
 /// Sweeps until shutdown.
-pub(super) async fn run(context: Context) {
+pub(crate) async fn run(context: Context) {
     let sweeps = async {
         loop {
             while !context.remembers_all() {

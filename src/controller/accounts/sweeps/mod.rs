@@ -1,12 +1,25 @@
-//! Keeps a task running for each account, and each by itself: an account that does not answer must
+//! Sweeps find what belongs to nothing any more and end it: [`machine_sweep`] machines,
+//! [`resource_sweep`] what machines shared, [`key_sweep`] keys and [`log_sweep`] logs of Pools that
+//! are gone.
+//!
+//! This file keeps a task running for each account, and each by itself: an account that does not answer must
 //! not hold up the others, whose orphans cost money meanwhile.
+
+pub mod key_sweep;
+mod listing;
+pub mod log_sweep;
+pub mod machine_sweep;
+pub(crate) mod resource_sweep;
 
 use std::{collections::BTreeSet, time::Duration};
 
 use futures::{StreamExt, stream::FuturesUnordered};
 use tokio::{sync::watch, time::sleep};
 
-use crate::context::{Accounts, Context, Origin};
+use crate::{
+    accounts::clients::{Accounts, Origin},
+    context::Context,
+};
 
 /// Keeps the task running for each account that there is, until shutdown.
 pub(super) async fn each_until_shutdown<F>(context: &Context, what: &'static str, keep: impl Fn(String) -> F)

@@ -20,8 +20,13 @@ use skyward_api::{
 };
 use tokio::time::Instant;
 
-use super::{limits::Entry, observe::is_refused, template};
-use crate::{base::key::Key, context::is_of, money};
+use crate::{
+    accelerators::of_record,
+    accounts::quota::{Quota, Used},
+    base::key::Key,
+    money,
+    records::{is_of, is_refused},
+};
 
 /// The Machines of all Pools.
 #[derive(Default)]
@@ -100,9 +105,7 @@ impl Reserved {
                 region: spec.region.clone(),
             },
             market: spec.market,
-            accelerator: template::accelerator(spec)
-                .map(|some| some.name)
-                .unwrap_or_default(),
+            accelerator: of_record(spec).map(|some| some.name).unwrap_or_default(),
             hourly: most_hourly(spec),
             since: Instant::now(),
         }
@@ -141,68 +144,6 @@ fn is_open(machine: &Machine) -> bool {
             && !is_refused(status)
     };
     machine.metadata.deletion_timestamp.is_none() && machine.status.as_ref().is_none_or(waits)
-}
-
-/// Most Machines at once, and most that they may cost per hour.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Limits {
-    /// Of a Provider.
-    pub total: Option<u32>,
-    /// Of a Provider in one namespace.
-    pub in_namespace: Option<u32>,
-    /// USD per hour of a Provider.
-    pub hourly: Option<Decimal>,
-    /// USD per hour of a Provider in one namespace.
-    pub hourly_in_namespace: Option<Decimal>,
-    /// The entry of `limits.namespaces` that decides for the namespace.
-    pub entry: Option<Entry>,
-}
-
-impl Limits {
-    /// Whether one more Machine of that price, or several, would pass a limit.
-    pub fn passed_by(&self, used: Used, machines: u32, hourly: Decimal) -> bool {
-        let many =
-            |limit: Option<u32>, used: u32| limit.is_some_and(|limit| used.saturating_add(machines) > limit);
-        let dear = |limit: Option<Decimal>, used: Decimal| limit.is_some_and(|limit| used + hourly > limit);
-        many(self.total, used.total)
-            || many(self.in_namespace, used.in_namespace)
-            || dear(self.hourly, used.hourly)
-            || dear(self.hourly_in_namespace, used.hourly_in_namespace)
-    }
-}
-
-/// Machines of a Provider.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Used {
-    /// In all namespaces.
-    pub total: u32,
-    /// In the namespace asked for.
-    pub in_namespace: u32,
-    /// USD per hour in all namespaces.
-    pub hourly: Decimal,
-    /// USD per hour in the namespace asked for.
-    pub hourly_in_namespace: Decimal,
-}
-
-impl Used {
-    fn add(&mut self, hourly: Decimal, here: bool) {
-        self.total += 1;
-        self.hourly += hourly;
-        if here {
-            self.in_namespace += 1;
-            self.hourly_in_namespace += hourly;
-        }
-    }
-
-    /// With machines that a plan in the making takes.
-    #[must_use]
-    pub fn with(mut self, machines: u32, hourly: Decimal) -> Self {
-        self.total += machines;
-        self.in_namespace += machines;
-        self.hourly += hourly;
-        self.hourly_in_namespace += hourly;
-        self
-    }
 }
 
 /// A reservation that nobody confirmed for this long is looked up by name.
@@ -340,7 +281,7 @@ impl Fleet {
     pub fn reserve(
         &self,
         namespace: &str,
-        limits: &BTreeMap<String, Limits>,
+        limits: &BTreeMap<String, Quota>,
         machines: Vec<(String, Reserved)>,
     ) -> bool {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
@@ -411,16 +352,16 @@ mod tests {
         (format!("m-{slot}"), reserved)
     }
 
-    fn of_local(limits: Limits) -> BTreeMap<String, Limits> {
+    fn of_local(limits: Quota) -> BTreeMap<String, Quota> {
         BTreeMap::from([("local".to_owned(), limits)])
     }
 
     #[test]
     fn two_pools_cannot_pass_a_limit_together() {
         let fleet = Fleet::default();
-        let limits = of_local(Limits {
+        let limits = of_local(Quota {
             total: Some(3),
-            ..Limits::default()
+            ..Quota::default()
         });
         assert!(fleet.reserve("a", &limits, vec![reserved(0), reserved(1)]));
         assert!(!fleet.reserve("b", &limits, vec![reserved(0), reserved(1)]));
@@ -497,9 +438,9 @@ mod tests {
     #[test]
     fn two_pools_cannot_pass_a_price_per_hour_together() {
         let fleet = Fleet::default();
-        let limits = of_local(Limits {
+        let limits = of_local(Quota {
             hourly: Some(Decimal::from(5)),
-            ..Limits::default()
+            ..Quota::default()
         });
         assert!(fleet.reserve("a", &limits, vec![reserved(0), reserved(1)]));
         assert!(!fleet.reserve("b", &limits, vec![reserved(0)]));
@@ -542,9 +483,9 @@ mod tests {
         dear.status.get_or_insert_default().hourly_price = Some("2.5".into());
         fleet.apply(&Arc::new(dear));
         assert_eq!(fleet.used("local", "team").hourly, Decimal::new(25, 1));
-        let limits = of_local(Limits {
+        let limits = of_local(Quota {
             hourly_in_namespace: Some(Decimal::from(4)),
-            ..Limits::default()
+            ..Quota::default()
         });
         assert!(!fleet.reserve("team", &limits, vec![reserved(1)]));
         assert!(fleet.reserve("other", &limits, vec![reserved(1)]));
@@ -553,9 +494,9 @@ mod tests {
     #[test]
     fn a_cancelled_reservation_counts_no_more() {
         let fleet = Fleet::default();
-        let limits = of_local(Limits {
+        let limits = of_local(Quota {
             in_namespace: Some(1),
-            ..Limits::default()
+            ..Quota::default()
         });
         assert!(fleet.reserve("a", &limits, vec![reserved(0)]));
         assert!(!fleet.reserve("a", &limits, vec![reserved(1)]));

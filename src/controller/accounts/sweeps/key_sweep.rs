@@ -64,7 +64,7 @@ pub(crate) fn plan(
 }
 
 /// Sweeps until shutdown.
-pub(super) async fn run(context: Context) {
+pub(crate) async fn run(context: Context) {
     let mut sightings = Sightings::new();
     loop {
         let swept = tokio::select! {

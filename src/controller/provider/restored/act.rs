@@ -14,7 +14,7 @@ const DEADLINE: Duration = Duration::from_secs(15);
 
 /// Pools that have counted fewer attempts than their machines' marks say, with the highest attempt
 /// in these marks.
-pub fn behind<'a>(
+pub(crate) fn behind<'a>(
     decision: &'a RestoreDecision,
     pools: impl IntoIterator<Item = &'a Pool>,
 ) -> Vec<(&'a Pool, u32)> {
@@ -30,7 +30,7 @@ pub fn behind<'a>(
 
 /// Raises the last attempts of Pools to the marks of machines that this cluster does not remember,
 /// and the epoch above the epochs that machines proved. Returns whether all of it is done.
-pub async fn carry_out(context: &Context, decision: &RestoreDecision) -> bool {
+pub(crate) async fn carry_out(context: &Context, decision: &RestoreDecision) -> bool {
     let pools = context.caches.pools.state();
     let mut done = true;
     for (pool, attempt) in behind(decision, pools.iter().map(AsRef::as_ref)) {

@@ -13,13 +13,13 @@ use skyward_api::{
     offer::{Architecture, Availability, OfferSpec},
     shared::{Cpu, FormFactor, Size},
 };
-use skyward_core::accelerator::{self, canonical};
+use skyward_core::accelerator::canonical;
 
-use super::shortage::Sought;
+use super::unavailable::OfferKey;
 
-/// One offer of a [`Book`].
+/// One offer of a [`OfferIndex`].
 #[derive(Clone, Debug)]
-pub struct Entry {
+pub struct IndexedOffer {
     /// The Offer object.
     pub offer: Arc<Offer>,
     /// Canonical name of its accelerator; `""` without one.
@@ -56,16 +56,7 @@ pub struct Facts {
     pub form_factor: Option<FormFactor>,
 }
 
-/// As in the API.
-pub const fn form_factor(built: accelerator::FormFactor) -> FormFactor {
-    match built {
-        accelerator::FormFactor::Sxm => FormFactor::Sxm,
-        accelerator::FormFactor::Pcie => FormFactor::Pcie,
-        accelerator::FormFactor::Nvl => FormFactor::Nvl,
-    }
-}
-
-impl Entry {
+impl IndexedOffer {
     /// Reads an Offer. A price that is not a number counts as none.
     pub fn new(offer: Arc<Offer>) -> Self {
         let price = |text: &Option<String>| text.as_ref().and_then(|text| text.parse().ok());
@@ -112,8 +103,8 @@ impl Entry {
     }
 
     /// An order of it, for a Pool of that UID whose wish has this digest.
-    pub fn sought<'a>(&'a self, pool: &'a str, template: &'a str, market: Market) -> Sought<'a> {
-        Sought {
+    pub fn sought<'a>(&'a self, pool: &'a str, template: &'a str, market: Market) -> OfferKey<'a> {
+        OfferKey {
             pool,
             template,
             offer: self.name(),
@@ -137,20 +128,20 @@ impl Entry {
 
 /// The offers of one Provider at one moment.
 #[derive(Clone, Debug, Default)]
-pub struct Book {
+pub struct OfferIndex {
     /// The cheapest first; among equals offers without accelerators, which other Pools may need;
     /// then by name.
-    entries: Vec<Entry>,
+    entries: Vec<IndexedOffer>,
     /// Positions in `entries`, by canonical name.
     by_accelerator: BTreeMap<String, Vec<usize>>,
 }
 
-impl Book {
-    /// A book of these offers.
+impl OfferIndex {
+    /// An index of these offers.
     pub fn of(offers: impl IntoIterator<Item = Arc<Offer>>) -> Self {
-        let mut entries: Vec<Entry> = offers.into_iter().map(Entry::new).collect();
+        let mut entries: Vec<IndexedOffer> = offers.into_iter().map(IndexedOffer::new).collect();
         entries.sort_by(|a, b| {
-            let key = |entry: &Entry| {
+            let key = |entry: &IndexedOffer| {
                 (
                     entry.lowest().is_none(),
                     entry.lowest(),
@@ -175,7 +166,7 @@ impl Book {
     }
 
     /// Every offer, the cheapest first.
-    pub fn entries(&self) -> &[Entry] {
+    pub fn entries(&self) -> &[IndexedOffer] {
         &self.entries
     }
 
@@ -183,7 +174,7 @@ impl Book {
     pub fn with_accelerator<'a>(
         &'a self,
         accelerator: Option<&str>,
-    ) -> Box<dyn Iterator<Item = &'a Entry> + 'a> {
+    ) -> Box<dyn Iterator<Item = &'a IndexedOffer> + 'a> {
         match accelerator {
             None => Box::new(self.entries.iter()),
             Some(name) => Box::new(
@@ -214,7 +205,7 @@ struct Shelf {
     /// When it changed last.
     version: u64,
     /// Made from that version.
-    book: Option<(u64, Arc<Book>)>,
+    index: Option<(u64, Arc<OfferIndex>)>,
 }
 
 impl Offers {
@@ -264,28 +255,28 @@ impl Offers {
     }
 
     /// The offers of one Provider, as they are now.
-    pub fn of(&self, provider: &str) -> Arc<Book> {
+    pub fn of(&self, provider: &str) -> Arc<OfferIndex> {
         let (version, offers) = {
             let inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             let Some(shelf) = inner.shelves.get(provider) else {
                 return Arc::default();
             };
-            if let Some((version, book)) = &shelf.book
+            if let Some((version, index)) = &shelf.index
                 && *version == shelf.version
             {
-                return book.clone();
+                return index.clone();
             }
             (shelf.version, shelf.offers.values().cloned().collect::<Vec<_>>())
         };
         // Sorted outside the lock: a large catalogue must not hold up the watch.
-        let book = Arc::new(Book::of(offers));
+        let index = Arc::new(OfferIndex::of(offers));
         let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(shelf) = inner.shelves.get_mut(provider)
             && shelf.version == version
         {
-            shelf.book = Some((version, book.clone()));
+            shelf.index = Some((version, index.clone()));
         }
-        book
+        index
     }
 }
 
@@ -310,10 +301,10 @@ pub(crate) mod tests {
         let offers = Offers::default();
         offers.apply(&offer("b", serde_json::json!({ "onDemandPrice": "2" })));
         offers.apply(&offer("a", serde_json::json!({ "onDemandPrice": "10" })));
-        let book = offers.of("local");
-        let names: Vec<_> = book.entries().iter().map(Entry::name).collect();
+        let index = offers.of("local");
+        let names: Vec<_> = index.entries().iter().map(IndexedOffer::name).collect();
         assert_eq!(names, ["b", "a"], "by price, not by its text");
-        assert!(Arc::ptr_eq(&book, &offers.of("local")));
+        assert!(Arc::ptr_eq(&index, &offers.of("local")));
         offers.remove(&offer("b", serde_json::json!({})));
         assert_eq!(offers.of("local").entries().len(), 1);
         assert!(offers.of("other").entries().is_empty());
@@ -329,12 +320,17 @@ pub(crate) mod tests {
                 serde_json::json!({ "onDemandPrice": price, "accelerator": { "name": "RTX_4090", "count": 1 } }),
             )
         };
-        let book = Book::of([
+        let index = OfferIndex::of([
             gpu("dear", "3"),
             gpu("cheap", "1"),
             offer("cpu", serde_json::json!({})),
         ]);
-        let names = |wanted| book.with_accelerator(wanted).map(Entry::name).collect::<Vec<_>>();
+        let names = |wanted| {
+            index
+                .with_accelerator(wanted)
+                .map(IndexedOffer::name)
+                .collect::<Vec<_>>()
+        };
         assert_eq!(names(Some("rtx-4090")), ["cheap", "dear"]);
         assert_eq!(names(Some("H100")), Vec::<&str>::new());
         assert_eq!(names(None), ["cpu", "cheap", "dear"]);

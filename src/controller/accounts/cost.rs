@@ -33,7 +33,7 @@ use crate::{
 const NAMESPACES: usize = 1000;
 
 /// The cost as it is to be recorded; `None` while nothing was ever spent.
-pub(super) fn settle(
+pub(crate) fn settle(
     old: Option<&ProviderCost>,
     machines: &[Arc<Machine>],
     seal: &Seal,

@@ -1,5 +1,5 @@
 //! Offers and Providers that had no capacity lately, so that no Pool asks for them again at once.
-//! Pure, but for [`Remembered`], which shares them.
+//! Pure, but for [`UnavailableCache`], which shares them.
 //!
 //! A shortage says which offer to try first, never that none may be tried: where everything
 //! that fits is short, the cheapest is asked for again after the Pool's own wait. So
@@ -30,7 +30,7 @@ pub const REMEMBERED: Duration = Duration::from_mins(5);
 /// How long an order counts that was refused as it is. Longer than a machine waits for it, or
 /// its Pool would go round among offers that all refuse it, and no try would ever count.
 pub const REFUSED: Duration = Duration::from_hours(1);
-/// Most shortages that are remembered; the oldest go first.
+/// Most refusals that are remembered; the oldest go first.
 const MOST: usize = 10_000;
 /// Most barred offers in the status of a Provider.
 const BARRED: usize = 100;
@@ -39,7 +39,7 @@ const LONGEST: usize = 1024;
 
 /// Something that was refused, and so is not worth a try now.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Scarce {
+pub enum Unavailable {
     /// One offer in one market.
     Offer {
         /// Name of the Offer.
@@ -103,7 +103,7 @@ pub enum Scarce {
     },
 }
 
-impl Scarce {
+impl Unavailable {
     /// The name by which it is looked up.
     fn name(&self) -> &str {
         match self {
@@ -190,7 +190,7 @@ impl Scarce {
 
 /// An order that is thought of.
 #[derive(Clone, Copy, Debug)]
-pub struct Sought<'a> {
+pub struct OfferKey<'a> {
     /// UID of the Pool.
     pub pool: &'a str,
     /// Digest of what it asks for.
@@ -209,7 +209,7 @@ pub struct Sought<'a> {
 
 /// A refusal that still counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Shortage {
+pub struct Unavailability {
     /// Until when.
     pub until: Timestamp,
     /// What the provider said.
@@ -219,11 +219,11 @@ pub struct Shortage {
 /// What had no capacity lately, by the name of the Offer or Provider: each of a hundred
 /// thousand offers is looked up here.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Shortages(BTreeMap<String, Vec<(Scarce, Shortage)>>);
+pub struct UnavailableOfferings(BTreeMap<String, Vec<(Unavailable, Unavailability)>>);
 
-impl Shortages {
+impl UnavailableOfferings {
     /// Remembers a refusal; what has passed is forgotten.
-    pub fn remember(&mut self, what: Scarce, why: String, now: Timestamp, lasting: Duration) {
+    pub fn remember(&mut self, what: Unavailable, why: String, now: Timestamp, lasting: Duration) {
         self.retain(|known, shortage| shortage.until > now && *known != what);
         if self.len() >= MOST
             && let Some(oldest) = self.all().map(|(_, shortage)| shortage.until).min()
@@ -237,17 +237,17 @@ impl Shortages {
         }
         let until = after(now, lasting);
         let known = self.0.entry(what.name().to_owned()).or_default();
-        known.push((what, Shortage { until, why }));
+        known.push((what, Unavailability { until, why }));
     }
 
-    fn retain(&mut self, mut stays: impl FnMut(&Scarce, &Shortage) -> bool) {
+    fn retain(&mut self, mut stays: impl FnMut(&Unavailable, &Unavailability) -> bool) {
         self.0.retain(|_, known| {
             known.retain(|(what, shortage)| stays(what, shortage));
             !known.is_empty()
         });
     }
 
-    fn all(&self) -> impl Iterator<Item = &(Scarce, Shortage)> {
+    fn all(&self) -> impl Iterator<Item = &(Unavailable, Unavailability)> {
         self.0.values().flatten()
     }
 
@@ -255,17 +255,17 @@ impl Shortages {
         self.0.values().map(Vec::len).sum()
     }
 
-    fn named(&self, name: &str, now: Timestamp) -> impl Iterator<Item = &(Scarce, Shortage)> {
+    fn named(&self, name: &str, now: Timestamp) -> impl Iterator<Item = &(Unavailable, Unavailability)> {
         let known = self.0.get(name).into_iter().flatten();
         known.filter(move |(_, shortage)| shortage.until > now)
     }
 
     /// Why this order is not worth a try now, if it is not.
-    pub fn of(&self, sought: &Sought<'_>, now: Timestamp) -> Option<&Shortage> {
+    pub fn of(&self, sought: &OfferKey<'_>, now: Timestamp) -> Option<&Unavailability> {
         if self.0.is_empty() {
             return None;
         }
-        let is_offer = |what: &Scarce| matches!(what, Scarce::Offer { spot, .. } | Scarce::Dear { spot, .. } if *spot == sought.spot);
+        let is_offer = |what: &Unavailable| matches!(what, Unavailable::Offer { spot, .. } | Unavailable::Dear { spot, .. } if *spot == sought.spot);
         if let Some((_, shortage)) = self.named(sought.offer, now).find(|(what, _)| is_offer(what)) {
             return Some(shortage);
         }
@@ -273,15 +273,15 @@ impl Shortages {
         let mut orders = 0;
         for (what, shortage) in self.named(sought.provider, now) {
             let is_meant = match what {
-                Scarce::Account { .. } => true,
-                Scarce::Right { region, spot, .. } => is_there(region, *spot),
-                Scarce::Quota {
+                Unavailable::Account { .. } => true,
+                Unavailable::Right { region, spot, .. } => is_there(region, *spot),
+                Unavailable::Quota {
                     region,
                     spot,
                     accelerator,
                     ..
                 } => is_there(region, *spot) && accelerator == sought.accelerator,
-                Scarce::Order {
+                Unavailable::Order {
                     pool,
                     template,
                     region,
@@ -292,7 +292,7 @@ impl Shortages {
                     orders += 1;
                     orders > 1 || offer == sought.offer
                 }
-                Scarce::Offer { .. } | Scarce::Dear { .. } | Scarce::Order { .. } => false,
+                Unavailable::Offer { .. } | Unavailable::Dear { .. } | Unavailable::Order { .. } => false,
             };
             if is_meant {
                 return Some(shortage);
@@ -305,7 +305,7 @@ impl Shortages {
     /// was dearer than its price says.
     pub fn bars(&self, offer: &str, market: Market, now: Timestamp) -> bool {
         let is_spot = market == Market::Spot;
-        let bars = |what: &Scarce| matches!(what, Scarce::Dear { spot, .. } if *spot == is_spot);
+        let bars = |what: &Unavailable| matches!(what, Unavailable::Dear { spot, .. } if *spot == is_spot);
         !self.0.is_empty() && self.named(offer, now).any(|(what, _)| bars(what))
     }
 
@@ -315,8 +315,8 @@ impl Shortages {
         let mut barred: Vec<(Reverse<i64>, &str, bool, &str)> = self
             .all()
             .filter(|(_, shortage)| shortage.until > now)
-            .filter_map(|(what, Shortage { until, why })| match what {
-                Scarce::Dear {
+            .filter_map(|(what, Unavailability { until, why })| match what {
+                Unavailable::Dear {
                     provider: of,
                     offer,
                     spot,
@@ -345,7 +345,7 @@ impl Shortages {
         for known in barred {
             let left = known.until.0.duration_since(now);
             if left.is_positive() && !self.bars(&known.offer, known.market, now) {
-                let what = Scarce::Dear {
+                let what = Unavailable::Dear {
                     provider: provider.to_owned(),
                     offer: known.offer.clone(),
                     spot: known.market == Market::Spot,
@@ -358,10 +358,10 @@ impl Shortages {
     /// What a Provider last said of this Pool's orders that it refuses as they are; with `met`
     /// also of the account and its rights, where this Pool met such a refusal. Orders of other
     /// Pools are not shown to its users.
-    pub fn refusal(&self, pool: &str, provider: &str, met: bool, now: Timestamp) -> Option<&Shortage> {
+    pub fn refusal(&self, pool: &str, provider: &str, met: bool, now: Timestamp) -> Option<&Unavailability> {
         self.named(provider, now)
             .filter(|(what, _)| match what {
-                Scarce::Order { pool: whose, .. } => whose == pool,
+                Unavailable::Order { pool: whose, .. } => whose == pool,
                 other => met && other.is_refusal(),
             })
             .map(|(_, shortage)| shortage)
@@ -369,18 +369,18 @@ impl Shortages {
     }
 }
 
-/// The shortages that this process knows of, shared.
+/// What this process knows to be unavailable, shared.
 #[derive(Debug, Default)]
-pub struct Remembered(Mutex<Arc<Shortages>>);
+pub struct UnavailableCache(Mutex<Arc<UnavailableOfferings>>);
 
-impl Remembered {
+impl UnavailableCache {
     /// As they are now.
-    pub fn now(&self) -> Arc<Shortages> {
+    pub fn now(&self) -> Arc<UnavailableOfferings> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Remembers a refusal.
-    pub fn remember(&self, what: Scarce, why: String, now: Timestamp) {
+    pub fn remember(&self, what: Unavailable, why: String, now: Timestamp) {
         let lasting = what.lasting();
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::make_mut(&mut known).remember(what, why, now, lasting);
@@ -412,16 +412,16 @@ mod tests {
         Timestamp::from_second(second).unwrap()
     }
 
-    fn offer(name: &str, spot: bool) -> Scarce {
-        Scarce::Offer {
+    fn offer(name: &str, spot: bool) -> Unavailable {
+        Unavailable::Offer {
             offer: name.into(),
             spot,
         }
     }
 
     /// On demand in region "eu" at "aws".
-    fn sought(offer: &str) -> Sought<'_> {
-        Sought {
+    fn sought(offer: &str) -> OfferKey<'_> {
+        OfferKey {
             pool: "pool",
             template: "h",
             offer,
@@ -434,10 +434,10 @@ mod tests {
 
     #[test]
     fn a_refusal_counts_for_its_offer_and_market_until_its_time_has_passed() {
-        let mut known = Shortages::default();
+        let mut known = UnavailableOfferings::default();
         known.remember(offer("a", true), "sold out".into(), at(0), REMEMBERED);
-        let short = |known: &Shortages, name: &str, spot, second| {
-            known.of(&Sought { spot, ..sought(name) }, at(second)).is_some()
+        let short = |known: &UnavailableOfferings, name: &str, spot, second| {
+            known.of(&OfferKey { spot, ..sought(name) }, at(second)).is_some()
         };
         assert!(short(&known, "a", true, 299));
         assert!(!short(&known, "a", true, 300));
@@ -460,9 +460,9 @@ mod tests {
     }
 
     /// What is known after an order on demand met this.
-    fn after_meeting(kind: &ErrorKind) -> Shortages {
-        let mut known = Shortages::default();
-        let what = Scarce::of(&machine(Market::OnDemand), kind).unwrap();
+    fn after_meeting(kind: &ErrorKind) -> UnavailableOfferings {
+        let mut known = UnavailableOfferings::default();
+        let what = Unavailable::of(&machine(Market::OnDemand), kind).unwrap();
         known.remember(what, "no".into(), at(0), REMEMBERED);
         known
     }
@@ -470,25 +470,25 @@ mod tests {
     #[test]
     fn a_quota_counts_for_its_region_market_and_accelerator() {
         let known = after_meeting(&ErrorKind::Quota("vCPU limit".into()));
-        let gpu = Sought {
+        let gpu = OfferKey {
             accelerator: "A10G",
             ..sought("any")
         };
-        let short = |sought: Sought<'_>| known.of(&sought, at(1)).is_some();
+        let short = |sought: OfferKey<'_>| known.of(&sought, at(1)).is_some();
         assert!(short(gpu));
         assert!(
-            !short(Sought { spot: true, ..gpu }),
+            !short(OfferKey { spot: true, ..gpu }),
             "spot has a quota of its own"
         );
         assert!(
-            !short(Sought {
+            !short(OfferKey {
                 accelerator: "",
                 ..gpu
             }),
             "so has what has no GPU"
         );
-        assert!(!short(Sought { region: "us", ..gpu }));
-        assert!(!short(Sought {
+        assert!(!short(OfferKey { region: "us", ..gpu }));
+        assert!(!short(OfferKey {
             provider: "other",
             ..gpu
         }));
@@ -498,14 +498,14 @@ mod tests {
     fn an_account_that_cannot_pay_has_nothing_in_any_region_or_market() {
         let known = after_meeting(&ErrorKind::NoCredit);
         for spot in [false, true] {
-            let elsewhere = Sought {
+            let elsewhere = OfferKey {
                 region: "us",
                 spot,
                 ..sought("any")
             };
             assert!(known.of(&elsewhere, at(1)).is_some());
         }
-        let other = Sought {
+        let other = OfferKey {
             provider: "other",
             ..sought("any")
         };
@@ -515,14 +515,14 @@ mod tests {
     #[test]
     fn a_right_that_is_missing_counts_for_its_region_and_market() {
         let known = after_meeting(&ErrorKind::Permission);
-        let short = |sought: Sought<'_>| known.of(&sought, at(1)).is_some();
+        let short = |sought: OfferKey<'_>| known.of(&sought, at(1)).is_some();
         assert!(short(sought("any")));
-        assert!(!short(Sought {
+        assert!(!short(OfferKey {
             region: "us",
             ..sought("any")
         }));
         assert!(
-            !short(Sought {
+            !short(OfferKey {
                 spot: true,
                 ..sought("any")
             }),
@@ -533,10 +533,10 @@ mod tests {
     #[test]
     fn an_order_refused_as_it_is_counts_for_its_pool_and_two_of_them_for_the_region() {
         let mut known = after_meeting(&ErrorKind::InvalidOrder);
-        let short = |known: &Shortages, sought: Sought<'_>| known.of(&sought, at(1)).is_some();
+        let short = |known: &UnavailableOfferings, sought: OfferKey<'_>| known.of(&sought, at(1)).is_some();
         assert!(short(&known, sought("g5")));
         assert!(!short(&known, sought("g6")));
-        let corrected = Sought {
+        let corrected = OfferKey {
             template: "other",
             ..sought("g5")
         };
@@ -544,7 +544,7 @@ mod tests {
             !short(&known, corrected),
             "a corrected Pool asks for something else"
         );
-        let other = Sought {
+        let other = OfferKey {
             pool: "other",
             ..sought("g5")
         };
@@ -553,19 +553,19 @@ mod tests {
         assert!(known.refusal("other", "aws", true, at(1)).is_none());
         let mut second = machine(Market::OnDemand);
         second.offer = "g6".into();
-        let what = Scarce::of(&second, &ErrorKind::InvalidOrder).unwrap();
+        let what = Unavailable::of(&second, &ErrorKind::InvalidOrder).unwrap();
         known.remember(what, "no".into(), at(0), REMEMBERED);
         assert!(short(&known, sought("any")));
         assert!(!short(
             &known,
-            Sought {
+            OfferKey {
                 region: "us",
                 ..sought("any")
             }
         ));
         assert!(!short(
             &known,
-            Sought {
+            OfferKey {
                 pool: "other",
                 ..sought("any")
             }
@@ -574,8 +574,8 @@ mod tests {
 
     #[test]
     fn a_provider_with_other_settings_is_asked_again() {
-        let known = Remembered::default();
-        let what = Scarce::of(&machine(Market::OnDemand), &ErrorKind::InvalidOrder).unwrap();
+        let known = UnavailableCache::default();
+        let what = Unavailable::of(&machine(Market::OnDemand), &ErrorKind::InvalidOrder).unwrap();
         known.remember(what, "no default VPC".into(), at(0));
         known.forget("other");
         assert!(known.now().of(&sought("g5"), at(1)).is_some());
@@ -585,8 +585,8 @@ mod tests {
 
     #[test]
     fn an_order_refused_as_it_is_counts_longer_than_its_machine_waits() {
-        let known = Remembered::default();
-        let what = Scarce::of(&machine(Market::OnDemand), &ErrorKind::InvalidOrder).unwrap();
+        let known = UnavailableCache::default();
+        let what = Unavailable::of(&machine(Market::OnDemand), &ErrorKind::InvalidOrder).unwrap();
         known.remember(what, "no default VPC".into(), at(0));
         let known = known.now();
         assert!(known.of(&sought("g5"), at(3_599)).is_some());
@@ -595,8 +595,12 @@ mod tests {
 
     #[test]
     fn an_offer_whose_machine_was_dearer_is_barred_for_an_hour_on_its_market() {
-        let known = Remembered::default();
-        known.remember(Scarce::dear(&machine(Market::OnDemand)), "dear".into(), at(0));
+        let known = UnavailableCache::default();
+        known.remember(
+            Unavailable::dear(&machine(Market::OnDemand)),
+            "dear".into(),
+            at(0),
+        );
         let known = known.now();
         assert!(known.bars("g5", Market::OnDemand, at(3_599)));
         assert!(known.of(&sought("g5"), at(3_599)).is_some());
@@ -607,7 +611,7 @@ mod tests {
 
     #[test]
     fn what_has_passed_is_forgotten_and_the_rest_is_bounded() {
-        let mut known = Shortages::default();
+        let mut known = UnavailableOfferings::default();
         known.remember(offer("old", false), String::new(), at(0), REMEMBERED);
         known.remember(offer("new", false), String::new(), at(1_000), REMEMBERED);
         assert_eq!(known.len(), 1);
@@ -620,16 +624,16 @@ mod tests {
 
     #[test]
     fn a_new_leader_bars_the_offers_that_the_one_before_did_until_the_same_second() {
-        let dear = |provider: &str, offer: &str, spot| Scarce::Dear {
+        let dear = |provider: &str, offer: &str, spot| Unavailable::Dear {
             provider: provider.into(),
             offer: offer.into(),
             spot,
         };
-        let (first, now) = (Remembered::default(), at(100));
+        let (first, now) = (UnavailableCache::default(), at(100));
         first.remember(dear("a", "a-1", true), "2.01 USD".into(), now);
         first.remember(dear("b", "b-1", true), "elsewhere".into(), now);
         first.remember(
-            Scarce::Offer {
+            Unavailable::Offer {
                 offer: "a-2".into(),
                 spot: true,
             },
@@ -644,7 +648,7 @@ mod tests {
         );
         assert_eq!(only.until.0, after(now, REFUSED));
 
-        let second = Remembered::default();
+        let second = UnavailableCache::default();
         for later in [200, 300] {
             second.recall("a", &shown, at(later));
             assert_eq!(second.now().barred("a", at(later)), shown, "as on record");
@@ -654,16 +658,16 @@ mod tests {
         let over = after(now, REFUSED);
         assert!(!second.now().bars("a-1", Market::Spot, over));
         assert_eq!(second.now().barred("a", over), []);
-        let third = Remembered::default();
+        let third = UnavailableCache::default();
         third.recall("a", &shown, over);
         assert!(third.now().0.is_empty(), "what is over is not recalled");
     }
 
     #[test]
     fn a_status_names_no_more_than_a_hundred_barred_offers_and_no_record_bars_for_longer_than_an_hour() {
-        let known = Remembered::default();
+        let known = UnavailableCache::default();
         for n in 0..150 {
-            let what = Scarce::Dear {
+            let what = Unavailable::Dear {
                 provider: "a".into(),
                 offer: format!("a-{n}"),
                 spot: false,
@@ -675,7 +679,7 @@ mod tests {
         assert!(shown.iter().all(|barred| barred.message.len() <= LONGEST));
         let mut altered = shown[0].clone();
         altered.until = Time(at(1_000_000));
-        let next = Remembered::default();
+        let next = UnavailableCache::default();
         next.recall("a", &[altered], at(150));
         assert_eq!(
             next.now().barred("a", at(150))[0].until.0,

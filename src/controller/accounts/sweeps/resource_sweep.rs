@@ -17,12 +17,8 @@ use kube::ResourceExt;
 use skyward_core::{Leftover, PoolScope, Scope};
 use tokio::time::timeout;
 
-use super::accounts;
-use crate::{
-    base::time::elapsed,
-    context::{Account, Context},
-    keys,
-};
+use super::{each_until_shutdown, pause};
+use crate::{accounts::clients::Account, base::time::elapsed, context::Context, keys};
 
 /// Time between two looks; an account's lists of keys and groups change rarely.
 const EVERY: Duration = Duration::from_mins(10);
@@ -66,8 +62,8 @@ pub(crate) fn plan(
 }
 
 /// Sweeps until shutdown.
-pub(super) async fn run(context: Context) {
-    accounts::each_until_shutdown(&context, "leftover_sweep", |name| keep_swept(&context, name)).await;
+pub(crate) async fn run(context: Context) {
+    each_until_shutdown(&context, "leftover_sweep", |name| keep_swept(&context, name)).await;
 }
 
 /// Sweeps one account until it is gone.
@@ -76,7 +72,7 @@ async fn keep_swept(context: &Context, name: String) -> String {
     // One that was just connected has its machines to tell of first.
     let mut again = EVERY;
     while let Some(account) = context.providers.get(&name) {
-        accounts::pause(&context.providers, &name, &account.origin, again).await;
+        pause(&context.providers, &name, &account.origin, again).await;
         again = match context.providers.get(&name) {
             Some(account) => sweep(context, &name, &account, &mut sightings).await,
             None => break,
