@@ -22,6 +22,9 @@ pub const AFTER_RESTORE: &str = "skyward.dev/after-restore";
 /// On a Provider, as `true`: it may be deleted although it has machines. The chart's admission
 /// policy reads it.
 pub const ALLOW_DELETION: &str = "skyward.dev/allow-deletion";
+/// Annotation of a Machine that drains because fewer are wanted: its runs may finish,
+/// however long they take.
+pub const FINISH_RUNS: &str = "skyward.dev/finish-runs";
 /// The program that manages an object, Kubernetes' recommended label.
 pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 /// Value of [`MANAGED_BY`] and our server-side-apply field manager.

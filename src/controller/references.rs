@@ -91,6 +91,11 @@ impl fmt::Debug for Resolved {
     }
 }
 
+/// Key of a ConfigMap that holds certificates.
+pub const CERTIFICATES: &str = "ca.crt";
+
+/// Key of a Secret with credentials, as Secrets of type `kubernetes.io/basic-auth` have it.
+pub const PASSWORD: &str = "password";
 /// How long an object that was read stays in the cache.
 const FRESH: Duration = Duration::from_secs(5);
 /// Longest wait for the API server.

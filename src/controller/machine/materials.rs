@@ -10,14 +10,10 @@ use skyward_api::{
 };
 use skyward_core::Secret;
 
-use crate::references::{References, bounded, lines};
+use crate::references::{CERTIFICATES, PASSWORD, References, bounded, lines};
 
-/// Key of a ConfigMap that holds certificates.
-pub const CERTIFICATES: &str = "ca.crt";
 /// Keys of a Secret with credentials, as Secrets of type `kubernetes.io/basic-auth` have them.
 const USERNAME: &str = "username";
-/// See [`USERNAME`].
-pub const PASSWORD: &str = "password";
 /// Name that package indexes expect with a token.
 const TOKEN_USER: &str = "__token__";
 

@@ -39,7 +39,6 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-pub use self::order::FINISH_RUNS;
 use self::{
     observe::{Memory, Outcomes, observe},
     plan::plan,

@@ -34,11 +34,11 @@ use crate::{
     keys::PoolKey,
     money,
     pool::{
-        choice::wish::template_hashes,
+        choice::candidate::template_hashes,
         observe::{namespace_facts, provider_facts},
         plan::cost::of_budget,
+        suspension::why_suspended,
     },
-    task::model::off,
 };
 
 /// Everything a Machine's plan may know.
@@ -458,7 +458,11 @@ impl Looked<'_> {
         } else {
             memory.disconnected_since.get_or_insert(now);
         }
-        if self.pool.as_deref().is_some_and(|pool| off(pool).is_some()) {
+        if self
+            .pool
+            .as_deref()
+            .is_some_and(|pool| why_suspended(pool).is_some())
+        {
             memory.off_since.get_or_insert(now);
         } else {
             memory.off_since = None;
@@ -557,7 +561,9 @@ pub fn machine_facts(machine: &Machine) -> MachineFacts {
             .as_ref()
             .map_or(Timestamp::UNIX_EPOCH, |time| time.0),
         deleting_since: meta.deletion_timestamp.as_ref().map(|time| time.0),
-        finish_runs: machine.annotations().contains_key(super::order::FINISH_RUNS),
+        finish_runs: machine
+            .annotations()
+            .contains_key(skyward_api::labels::FINISH_RUNS),
         finalizer: machine
             .finalizers()
             .iter()

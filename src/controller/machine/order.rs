@@ -221,10 +221,6 @@ pub fn session(machine: &MachineFacts, pool: &Pool, waits: Waits, parts: Session
     }
 }
 
-/// Annotation of a Machine that drains because fewer are wanted: its runs may finish,
-/// however long they take.
-pub const FINISH_RUNS: &str = "skyward.dev/finish-runs";
-
 #[cfg(test)]
 mod tests {
     use super::*;

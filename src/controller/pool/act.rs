@@ -17,8 +17,8 @@ use skyward_core::{Deletion, ErrorKind, PoolScope, ProviderError};
 use tokio::{sync::Semaphore, time::timeout};
 
 use super::{
-    observe::Observed,
-    plan::{Action, Plan, Why},
+    facts::Observed,
+    plan::draft::{Action, Plan, Why},
 };
 use crate::{
     accounts::{fleet::Reserved, quota::Quota},
@@ -26,7 +26,6 @@ use crate::{
     context::Context,
     events::reason,
     keys,
-    machine::FINISH_RUNS,
 };
 
 /// Why acting stopped. The next plan starts from what is then.
@@ -391,8 +390,7 @@ async fn delete_machine(
     let api: Api<Machine> = Api::namespaced(context.client.clone(), &seen.pool.namespace);
     if finish_runs {
         // How it drains is on record before it does.
-        let patch =
-            serde_json::json!({ "metadata": { "uid": uid, "annotations": { FINISH_RUNS: why.words() } } });
+        let patch = serde_json::json!({ "metadata": { "uid": uid, "annotations": { labels::FINISH_RUNS: why.words() } } });
         context.metrics.api_write("Machine");
         match call(
             "mark a machine",

@@ -6,9 +6,11 @@
 
 pub mod act;
 pub mod choice;
+pub mod facts;
 pub mod observe;
 pub mod plan;
 pub mod references;
+pub mod suspension;
 pub mod template;
 
 #[cfg(test)]
@@ -41,8 +43,8 @@ use skyward_api::{
 use tokio::time::{Instant, MissedTickBehavior};
 
 use self::{
-    observe::{Refusal, observe},
-    plan::{audit::audit, plan},
+    observe::observe,
+    plan::{audit::audit, draft, plan},
     references::ReferenceCheck,
 };
 use crate::{
@@ -57,6 +59,7 @@ use crate::{
     context::Context,
     hints::pool_loads::PoolLoads,
     newest::Newest,
+    pool::facts::Refusal,
 };
 
 /// A Pool that is deleted waits for its clouds, up to minutes where one does not answer: this many
@@ -78,13 +81,13 @@ const MAX_REFUSED_FACTOR: u32 = 12;
 struct Shared {
     context: Context,
     newest: Newest<Pool>,
-    memory: Mutex<HashMap<Key, Memory>>,
+    memory: Mutex<HashMap<Key, PoolMemory>>,
     failures: Backoff<Key>,
 }
 
 /// Hints about one Pool; losing them costs a look or a refused write.
 #[derive(Default)]
-struct Memory {
+struct PoolMemory {
     references: Option<ReferenceCheck>,
     refused: Option<Refused>,
 }
@@ -333,7 +336,7 @@ impl Shared {
                 }
             };
             self.failures.succeeded(&key);
-            let is_order = |action: &plan::Action| matches!(action, plan::Action::CreateMachine { .. });
+            let is_order = |action: &draft::Action| matches!(action, draft::Action::CreateMachine { .. });
             if plan.actions.iter().any(is_order) {
                 self.with_memory(&key, |memory| memory.refused = None);
             }
@@ -378,7 +381,7 @@ impl Shared {
         }
     }
 
-    fn with_memory<T>(&self, key: &Key, change: impl FnOnce(&mut Memory) -> T) -> T {
+    fn with_memory<T>(&self, key: &Key, change: impl FnOnce(&mut PoolMemory) -> T) -> T {
         let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
         change(memory.entry(key.clone()).or_default())
     }

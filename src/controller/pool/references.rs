@@ -11,10 +11,11 @@ use kube::{Api, Client, Resource};
 use skyward_api::{condition::reason, pool::PoolSpec};
 use tokio::time::{Instant, timeout};
 
-use super::observe::PoolFacts;
+use super::facts::PoolFacts;
 use crate::{
     context::Context,
-    machine::materials::{CERTIFICATES, PASSWORD},
+    pool::facts::{MISSING_EVERY, REFERENCES_EVERY},
+    references::{CERTIFICATES, PASSWORD},
 };
 
 /// References of a Pool, as last looked up.
@@ -37,10 +38,6 @@ pub struct Unusable {
     pub versions: String,
 }
 
-/// How long a look at references that were all there is good for.
-pub const REFERENCES_EVERY: Duration = Duration::from_secs(30);
-/// How long a look that found something missing is good for.
-pub const MISSING_EVERY: Duration = Duration::from_secs(3);
 /// Longest wait for one answer.
 const DEADLINE: Duration = Duration::from_secs(10);
 

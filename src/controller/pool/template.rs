@@ -8,7 +8,7 @@ use skyward_api::{
     shared::{Count, Size},
 };
 
-use super::{choice::Choice, observe::PoolFacts};
+use super::{choice::Choice, facts::PoolFacts};
 use crate::accounts::facts::ProviderFacts;
 
 /// How many times its Offer's price a machine of a marketplace may cost where the Pool does

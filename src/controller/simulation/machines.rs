@@ -19,8 +19,7 @@ use crate::{
         order::{OrderParts, order},
         plan::{Action, plan},
     },
-    pool::plan::cost::of_budget,
-    task::model::off,
+    pool::{plan::cost::of_budget, suspension::why_suspended},
 };
 
 /// Most plans in a row, as in the real one.
@@ -252,13 +251,15 @@ impl World {
             .values()
             .flat_map(|cloud| &cloud.rented)
             .any(|rented| rented.mark.machine == name && rented.answers(now));
-        let may_finish = machine.annotations().contains_key(crate::machine::FINISH_RUNS);
+        let may_finish = machine
+            .annotations()
+            .contains_key(skyward_api::labels::FINISH_RUNS);
         let pool = self.server.pools.get(&machine.spec.pool);
         let seen = self.process.pools.get(&machine.spec.pool).cloned();
         let is_off = [&pool, &seen]
             .into_iter()
             .flatten()
-            .any(|pool| off(pool).is_some());
+            .any(|pool| why_suspended(pool).is_some());
         let pool_stays = !is_off && pool.is_some_and(|pool| pool.meta().deletion_timestamp.is_none());
         let runs = self.runs.get(&name).copied().unwrap_or(0);
         self.rule(

@@ -30,14 +30,18 @@ use crate::{
         quota::Limits,
     },
     base::{key::Key, requeue::Next},
-    machine::FINISH_RUNS,
     pool::{
-        choice::wish::template_hashes,
-        observe::{
-            self, Leftovers, Observed, machine_facts, ordered_from, pool_facts, providers_of, regions_at,
+        choice::candidate::template_hashes,
+        facts::{
+            Leftovers, Observed, machine_facts, ordered_from, pool_facts, providers_of, regions_at,
             reserved_facts,
         },
-        plan::{Action, Plan, audit::audit, plan},
+        observe,
+        plan::{
+            audit::audit,
+            draft::{Action, Plan},
+            plan,
+        },
     },
 };
 
@@ -211,7 +215,7 @@ impl World {
         }
     }
 
-    fn leftovers_of(&mut self, pool: &observe::PoolFacts) -> Leftovers {
+    fn leftovers_of(&mut self, pool: &facts::PoolFacts) -> Leftovers {
         let mut found = Vec::new();
         let mut asked = false;
         for name in providers_of(pool) {
@@ -388,7 +392,9 @@ impl World {
             if *finish_runs && self.server.machines.get(name).is_some_and(is_meant) {
                 let _marked = self.write(|server| {
                     server.machines.change(&mut server.version, name, |object| {
-                        object.annotations_mut().insert(FINISH_RUNS.into(), String::new());
+                        object
+                            .annotations_mut()
+                            .insert(skyward_api::labels::FINISH_RUNS.into(), String::new());
                     })
                 });
                 self.boundary()?;

@@ -6,17 +6,21 @@
 use std::{fmt, net::IpAddr, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
-use k8s_openapi::{api::core::v1::ObjectReference, apimachinery::pkg::apis::meta::v1::Condition};
+use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{Resource, ResourceExt};
 use skyward_api::{
     Machine, MachinePhase, Pool, Task, TaskPhase, TaskStatus,
     condition::{self, reason},
+    labels,
     offer::OfferedAccelerator,
     shared::{EnvFrom, EnvVar},
     task::{Placed, Placement},
 };
 
-use crate::{accelerators::of_record, machine::FINISH_RUNS};
+use crate::{
+    accelerators::of_record,
+    pool::suspension::{ready, why_suspended},
+};
 
 /// UID of a Task.
 pub(crate) type Uid = Arc<str>;
@@ -178,24 +182,6 @@ pub(crate) struct PoolView {
     pub(crate) reference: ObjectReference,
 }
 
-fn ready(pool: &Pool) -> Option<&Condition> {
-    let status = pool.status.as_ref()?;
-    condition::find(&status.conditions, condition::READY)
-}
-
-/// Why a Pool has no machines by intention.
-pub(crate) fn off(pool: &Pool) -> Option<&'static str> {
-    if pool.spec.suspend.unwrap_or_default() {
-        Some("spec.suspend of the Pool is true")
-    } else if pool.spec.nodes.desired == 0 {
-        Some("nodes.desired of the Pool is 0")
-    } else if ready(pool).is_some_and(|ready| ready.reason == reason::BUDGET_SPENT) {
-        Some("its budget is spent")
-    } else {
-        None
-    }
-}
-
 impl PoolView {
     /// From the object; `None` when the API server left out a field that it never leaves out.
     pub(crate) fn of(pool: &Pool) -> Option<Self> {
@@ -208,7 +194,7 @@ impl PoolView {
             uid: pool.uid()?,
             created: pool.metadata.creation_timestamp.as_ref()?.0,
             deleted_at: pool.metadata.deletion_timestamp.as_ref().map(|time| time.0),
-            off: off(pool),
+            off: why_suspended(pool),
             desired: spec.nodes.desired,
             min: spec
                 .nodes
@@ -302,7 +288,7 @@ impl MachineView {
     pub(crate) fn of(machine: &Machine, connection: Option<u64>) -> Option<Self> {
         let status = machine.status.as_ref();
         let deleting = machine.metadata.deletion_timestamp.is_some();
-        let finish_runs = machine.annotations().contains_key(FINISH_RUNS);
+        let finish_runs = machine.annotations().contains_key(labels::FINISH_RUNS);
         let reclaim_at = status
             .and_then(|status| status.reclaim_at.as_ref())
             .map(|at| at.0);
@@ -401,7 +387,7 @@ mod tests {
 
     fn going(finishes: bool, reclaimed: bool) -> MachineView {
         let annotations = if finishes {
-            json!({ FINISH_RUNS: "true" })
+            json!({ labels::FINISH_RUNS: "true" })
         } else {
             json!({})
         };
@@ -509,8 +495,8 @@ mod tests {
             .unwrap()
         };
         let off = |reason| PoolView::of(&pool(reason)).unwrap().off;
-        assert!(off(reason::BUDGET_SPENT).is_some());
-        assert!(off(reason::PROVISIONING).is_none());
+        assert!(why_suspended(reason::BUDGET_SPENT).is_some());
+        assert!(why_suspended(reason::PROVISIONING).is_none());
     }
 
     #[test]

@@ -1,19 +1,12 @@
 //! What is said of a bootstrap that failed: the line that tells the most, what would help, and the
 //! end of the output.
 
+use crate::records::OUTPUT;
 use skyward_api::machine::{BootstrapCause, BootstrapFailure};
 use skyward_remote::{
     diagnosis::{Cause, Diagnosis},
     sessions::{FailureKind, SessionFailure},
 };
-
-/// Stands in front of the end of an output, in messages of conditions.
-const OUTPUT: &str = " Its last output:\n";
-
-/// A message of a condition without the end of the output that it may have.
-pub(crate) fn without_output(message: &str) -> &str {
-    message.split_once(OUTPUT).map_or(message, |(before, _)| before)
-}
 
 /// What is on record of it, to be compared with others.
 pub(super) fn record(failure: &SessionFailure) -> Option<BootstrapFailure> {

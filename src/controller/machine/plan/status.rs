@@ -13,11 +13,12 @@ use skyward_api::{
 use skyward_core::machine::{Dial, Endpoint};
 use skyward_remote::sessions::Stage;
 
-use super::{Found, Plan, bootstrap::without_output, rental};
+use super::{Found, Plan, rental};
 use crate::{
     base::time::{after, elapsed},
     events::{self, EventSpec},
     machine::observe::Observed,
+    records::without_output,
 };
 
 /// What is said of a machine whose agent takes no command of ours.

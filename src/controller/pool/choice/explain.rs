@@ -8,11 +8,11 @@ use skyward_api::{
     shared::{FormFactor, Size},
 };
 
-use super::{Catalogue, Constraint, Request, Usable, Wish, fits};
+use super::{Catalogue, Constraint, Request, ResolvedCandidate, Usable, fits};
 use crate::accounts::offers::IndexedOffer;
 
 /// A text for the Pool's condition, one sentence for each Provider that was looked at.
-pub fn explain(wishes: &[Wish], offers: &Catalogue, request: &Request<'_>) -> String {
+pub fn explain(wishes: &[ResolvedCandidate], offers: &Catalogue, request: &Request<'_>) -> String {
     let mut sentences: Vec<String> = Vec::new();
     for wish in wishes {
         let sentence = match request.providers.get(&wish.provider) {
@@ -31,7 +31,7 @@ pub fn explain(wishes: &[Wish], offers: &Catalogue, request: &Request<'_>) -> St
     sentences.join(" ")
 }
 
-fn of_wish(request: &Request<'_>, wish: &Wish, offers: &[IndexedOffer]) -> String {
+fn of_wish(request: &Request<'_>, wish: &ResolvedCandidate, offers: &[IndexedOffer]) -> String {
     if offers.is_empty() {
         return format!(
             "Provider \"{0}\" has no offers. See `kubectl describe providers.skyward.dev {0}`.",
@@ -56,7 +56,12 @@ fn of_wish(request: &Request<'_>, wish: &Wish, offers: &[IndexedOffer]) -> Strin
     )
 }
 
-fn words(constraint: Constraint, request: &Request<'_>, wish: &Wish, offers: &[&IndexedOffer]) -> String {
+fn words(
+    constraint: Constraint,
+    request: &Request<'_>,
+    wish: &ResolvedCandidate,
+    offers: &[&IndexedOffer],
+) -> String {
     let most = |value: fn(&IndexedOffer) -> f64| offers.iter().map(|offer| value(offer)).fold(0.0, f64::max);
     let largest = |value: fn(&IndexedOffer) -> u64| {
         Size::of(offers.iter().map(|offer| value(offer)).max().unwrap_or_default())

@@ -8,8 +8,8 @@
 //! Price is what decides on a market too: with `SpotIfAvailable` an Offer is taken on
 //! the spot market where it has one, with `Cheapest` on whichever costs less.
 
+pub mod candidate;
 pub mod explain;
-pub mod wish;
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -23,7 +23,7 @@ use skyward_api::{
 };
 use skyward_core::accelerator::has_memory;
 
-pub use wish::{Wish, wishes};
+pub use crate::pool::choice::candidate::{ResolvedCandidate, wishes};
 
 use crate::accounts::{
     offers::{IndexedOffer, OfferIndex},
@@ -72,7 +72,7 @@ pub enum Usable {
 #[derive(Clone, Debug)]
 pub struct Choice<'a> {
     /// The candidate it fulfils.
-    pub wish: &'a Wish,
+    pub wish: &'a ResolvedCandidate,
     /// The Offer.
     pub offer: &'a IndexedOffer,
     /// On which market.
@@ -129,7 +129,11 @@ pub enum Constraint {
 /// The best Offer for one machine, or `None` when nothing fits. What was refused lately
 /// comes after everything else: where all that fits was refused, the best of it is the
 /// answer, with what was said.
-pub fn choose<'a>(wishes: &'a [Wish], offers: &'a Catalogue, request: &Request<'_>) -> Option<Choice<'a>> {
+pub fn choose<'a>(
+    wishes: &'a [ResolvedCandidate],
+    offers: &'a Catalogue,
+    request: &Request<'_>,
+) -> Option<Choice<'a>> {
     let mut best: Option<(Rank, Choice<'a>)> = None;
     for wish in wishes {
         let Some(Usable::Yes(room)) = request.providers.get(&wish.provider) else {
@@ -189,7 +193,13 @@ pub fn choose<'a>(wishes: &'a [Wish], offers: &'a Catalogue, request: &Request<'
 /// images are made; then the earlier candidate; then by name.
 type Rank = (bool, usize, Decimal, bool, bool, bool, usize);
 
-fn rank(selection: Selection, wish: &Wish, offer: &IndexedOffer, price: Decimal, short: bool) -> Rank {
+fn rank(
+    selection: Selection,
+    wish: &ResolvedCandidate,
+    offer: &IndexedOffer,
+    price: Decimal,
+    short: bool,
+) -> Rank {
     let unsure = offer.facts.availability != Availability::Yes;
     let accelerated = !offer.accelerator.is_empty();
     let order = order(selection, wish, unsure);
@@ -198,12 +208,12 @@ fn rank(selection: Selection, wish: &Wish, offer: &IndexedOffer, price: Decimal,
 }
 
 /// The best rank that an Offer of that price can have.
-fn best_at(selection: Selection, wish: &Wish, price: Decimal) -> Rank {
+fn best_at(selection: Selection, wish: &ResolvedCandidate, price: Decimal) -> Rank {
     let order = order(selection, wish, false);
     (false, order, price, false, false, false, wish.candidate)
 }
 
-fn order(selection: Selection, wish: &Wish, unsure: bool) -> usize {
+fn order(selection: Selection, wish: &ResolvedCandidate, unsure: bool) -> usize {
     match selection {
         Selection::Cheapest => 0,
         Selection::First => wish.candidate,
@@ -225,7 +235,11 @@ pub struct Fit<'a> {
 
 /// On which market and at which price an Offer fulfils a wish, or the first constraint
 /// that it does not meet.
-pub fn fits<'a>(request: &Request<'a>, wish: &Wish, offer: &IndexedOffer) -> Result<Fit<'a>, Constraint> {
+pub fn fits<'a>(
+    request: &Request<'a>,
+    wish: &ResolvedCandidate,
+    offer: &IndexedOffer,
+) -> Result<Fit<'a>, Constraint> {
     let room = match request.providers.get(&wish.provider) {
         Some(Usable::Yes(room)) => *room,
         Some(Usable::No(_) | Usable::Full) | None => None,
@@ -239,7 +253,7 @@ type Term = (Market, Decimal);
 /// The first of these terms that was not refused lately; else the first.
 fn soonest<'a>(
     request: &Request<'a>,
-    wish: &Wish,
+    wish: &ResolvedCandidate,
     offer: &IndexedOffer,
     (first, second): (Term, Option<Term>),
 ) -> Fit<'a> {
@@ -265,7 +279,7 @@ fn soonest<'a>(
 /// is what the limits of its Provider leave per hour.
 fn terms(
     request: &Request<'_>,
-    wish: &Wish,
+    wish: &ResolvedCandidate,
     offer: &IndexedOffer,
     room: Option<Decimal>,
 ) -> Result<(Term, Option<Term>), Constraint> {
@@ -310,7 +324,7 @@ fn terms(
 }
 
 /// Markets in the order in which they are tried for one Offer.
-fn markets(request: &Request<'_>, wish: &Wish, offer: &IndexedOffer) -> [Option<Market>; 2] {
+fn markets(request: &Request<'_>, wish: &ResolvedCandidate, offer: &IndexedOffer) -> [Option<Market>; 2] {
     use Market::{OnDemand, Spot};
     if request.market.is_some() {
         return [request.market, None];
@@ -326,7 +340,7 @@ fn markets(request: &Request<'_>, wish: &Wish, offer: &IndexedOffer) -> [Option<
 }
 
 /// Whether the machine itself is what is asked for.
-fn hardware(request: &Request<'_>, wish: &Wish, offer: &IndexedOffer) -> Result<(), Constraint> {
+fn hardware(request: &Request<'_>, wish: &ResolvedCandidate, offer: &IndexedOffer) -> Result<(), Constraint> {
     let facts = &offer.facts;
     let lacks_memory = |wanted: &Accelerator| {
         let asked = wanted.memory_gb();

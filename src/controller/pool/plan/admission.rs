@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use rust_decimal::Decimal;
 use skyward_api::condition::{cut, reason};
 
-use super::{Block, Draft};
+use super::draft::{Block, Draft};
 use crate::{
     accounts::{
         facts::{AccountFacts, NamespaceFacts, ProviderFacts},
@@ -18,10 +18,10 @@ use crate::{
     base::time::elapsed,
     pool::{
         choice::{
-            Usable, Wish,
-            wish::{contradiction, out_of_bounds},
+            ResolvedCandidate, Usable,
+            candidate::{contradiction, out_of_bounds},
         },
-        observe::Observed,
+        facts::Observed,
     },
 };
 
@@ -82,7 +82,7 @@ fn namespace(seen: &Observed) -> Option<Block> {
 
 /// Settings that a candidate overrides although its Provider does not allow it.
 fn overrides(draft: &Draft<'_>) -> Option<Block> {
-    let refused = |wish: &Wish| {
+    let refused = |wish: &ResolvedCandidate| {
         let facts = draft.seen.providers.get(&wish.provider)?;
         if matches!(facts.account, AccountFacts::NotFound(_)) {
             return None;

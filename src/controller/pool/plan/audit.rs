@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use skyward_api::pool::Place;
 
-use super::{Action, Plan, Why};
+use super::draft::{Action, Plan, Why};
 use crate::{
     accounts::facts::{AccountFacts, NamespaceFacts},
-    pool::observe::{Leftovers, Observed},
+    pool::facts::{Leftovers, Observed},
 };
 
 /// Rules that a plan breaks, in words.

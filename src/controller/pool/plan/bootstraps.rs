@@ -17,13 +17,16 @@ use skyward_api::{
     pool::{BootstrapRecord, PoolSpec, RepeatedFailure},
 };
 
-use super::{Block, Draft, failures::FORGIVEN_AFTER};
+use super::{
+    draft::{Block, Draft},
+    failures::FORGIVEN_AFTER,
+};
 use crate::{
     base::{
         digest::short_digest,
         time::{after, elapsed},
     },
-    pool::observe::MachineFacts,
+    pool::facts::MachineFacts,
 };
 
 /// So many machines that fail in the same way are enough.

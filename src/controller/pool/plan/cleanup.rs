@@ -10,10 +10,10 @@ use std::{collections::BTreeSet, time::Duration};
 
 use skyward_core::PoolScope;
 
-use super::{Action, Draft, Why};
+use super::draft::{Action, Draft, Why};
 use crate::{
     events::{self, EventSpec},
-    pool::observe::{Leftovers, regions_at},
+    pool::facts::{Leftovers, regions_at},
 };
 
 pub(crate) fn plan(draft: &mut Draft<'_>) {

@@ -15,12 +15,12 @@ use skyward_api::{
     pool::{Budget, PoolCost},
 };
 
-use super::{Block, Draft, Why};
+use super::draft::{Block, Draft, Why};
 use crate::{
     base::time::{after, elapsed},
     events::{self, EventSpec},
     money::{self, Cost, shown},
-    pool::observe::{Bill, machine_facts, pool_facts},
+    pool::facts::{Bill, machine_facts, pool_facts},
 };
 
 /// Longest time between two looks at a budget.

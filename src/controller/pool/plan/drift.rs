@@ -2,7 +2,10 @@
 //! when they are idle, one at a time beyond `nodes.min`. Nothing is given up while a new
 //! machine could not be ordered.
 
-use super::{Draft, Why, scale};
+use super::{
+    draft::{Draft, Why},
+    scale,
+};
 
 pub(crate) fn plan(draft: &mut Draft<'_>) {
     let outdated: Vec<_> = draft.live().filter(|machine| !machine.current).collect();

@@ -20,10 +20,14 @@ use skyward_api::{
     machine::Market,
 };
 
-use super::{Block, Draft, Why, bootstraps, scale};
+use super::{
+    bootstraps,
+    draft::{Block, Draft, Why},
+    scale,
+};
 use crate::{
     base::time::{after, elapsed},
-    pool::observe::{Failure, MachineFacts},
+    pool::facts::{Failure, MachineFacts},
 };
 
 /// Default of `maxProvisionAttempts`.

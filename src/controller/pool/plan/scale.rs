@@ -14,7 +14,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use rust_decimal::{Decimal, RoundingStrategy};
 use skyward_api::{condition::reason, machine::Market, pool::Place};
 
-use super::{Action, Block, Draft, Why, admission};
+use super::{
+    admission,
+    draft::{Action, Block, Draft, Why},
+};
 use crate::{
     accounts::{
         facts::ProviderFacts,
@@ -23,7 +26,7 @@ use crate::{
     events::{self, EventSpec},
     pool::{
         choice::{Choice, Request, Usable, choose, explain::explain, fits},
-        observe::MachineFacts,
+        facts::MachineFacts,
         template::machine_spec,
     },
     records::machine_name,
@@ -165,7 +168,7 @@ fn grow(draft: &mut Draft<'_>, missing: u32, occupied: &BTreeSet<u32>) {
         move_all(draft);
         return;
     }
-    let mut basket = Basket::new(draft);
+    let mut basket = OrderPlan::new(draft);
     let mut orders = Vec::new();
     let slots = (0_u32..)
         .filter(|slot| !occupied.contains(slot))
@@ -262,7 +265,7 @@ fn spare(draft: &Draft<'_>, orders: &[(u32, Choice<'_>)]) -> BTreeMap<String, De
 
 /// What could be ordered now, anywhere.
 pub(crate) fn could_order<'a>(draft: &Draft<'a>) -> Option<Choice<'a>> {
-    let mut basket = Basket::new(draft);
+    let mut basket = OrderPlan::new(draft);
     // Machines that are given up make room where they stand.
     basket.pinned = None;
     basket.next(draft)
@@ -276,13 +279,13 @@ pub(crate) fn moves_on(draft: &Draft<'_>) -> bool {
 
 /// Whether there is an offer where the others stand that was not refused lately.
 fn is_had_here(draft: &Draft<'_>) -> bool {
-    Basket::new(draft)
+    OrderPlan::new(draft)
         .next(draft)
         .is_some_and(|choice| choice.shortage.is_none())
 }
 
 /// What one plan orders: each order narrows the next.
-struct Basket<'a> {
+struct OrderPlan<'a> {
     /// Machines must reach each other.
     connected: bool,
     /// Where they stand.
@@ -301,7 +304,7 @@ struct Basket<'a> {
     last: Option<(Option<Market>, Choice<'a>)>,
 }
 
-impl<'a> Basket<'a> {
+impl<'a> OrderPlan<'a> {
     fn new(draft: &Draft<'a>) -> Self {
         let of = |market| count(draft.holding().filter(|machine| machine.market == market));
         let connected = draft.seen.pool.spec.is_connected() && draft.wanted() > 1;
@@ -438,7 +441,7 @@ fn can_move(draft: &Draft<'_>) -> bool {
     let live: Vec<_> = draft.live().collect();
     let wanted = draft.wanted();
     let least = draft.seen.pool.spec.nodes.min.unwrap_or(wanted).min(wanted);
-    let mut anywhere = Basket::new(draft);
+    let mut anywhere = OrderPlan::new(draft);
     let here = anywhere.pinned.take();
     anywhere.whole = true;
     // All of them move.
@@ -468,7 +471,7 @@ fn move_all(draft: &mut Draft<'_>) {
 }
 
 /// Why the missing machines cannot be ordered.
-fn nothing_fits(draft: &Draft<'_>, basket: &Basket<'_>, short: u32) -> Block {
+fn nothing_fits(draft: &Draft<'_>, basket: &OrderPlan<'_>, short: u32) -> Block {
     let market = basket.market(draft);
     let providers = admission::usable(draft.seen, &basket.ordered);
     // As if there were no limits: what does not even fit then is not kept out by one.
@@ -512,7 +515,7 @@ fn nothing_fits(draft: &Draft<'_>, basket: &Basket<'_>, short: u32) -> Block {
 }
 
 /// The limit of each Provider that alone keeps out what fits there.
-fn bound<'a>(draft: &Draft<'a>, basket: &Basket<'_>, unlimited: &Request<'_>) -> Vec<(&'a str, Binding)> {
+fn bound<'a>(draft: &Draft<'a>, basket: &OrderPlan<'_>, unlimited: &Request<'_>) -> Vec<(&'a str, Binding)> {
     let bound = |(name, facts): (&'a String, &'a ProviderFacts)| {
         let index = draft.seen.offers.get(name)?;
         let wishes = draft.wishes.iter().filter(|wish| wish.provider == *name);

@@ -13,17 +13,17 @@ use skyward_api::{
 };
 
 use super::{
-    Draft,
+    draft::Draft,
     failures::{self, MAX_ATTEMPTS},
 };
 use crate::{
     events::{self, EventSpec},
-    machine::plan::bootstrap::without_output,
     money,
     pool::{
-        choice::Wish,
-        observe::{Leftovers, MachineFacts},
+        choice::ResolvedCandidate,
+        facts::{Leftovers, MachineFacts},
     },
+    records::without_output,
 };
 
 /// Most machines listed for attention.
@@ -270,7 +270,7 @@ fn reason_in_words(conditions: &[Condition], failed: u32, allowed: u32) -> Strin
 
 /// Providers and accelerators of the machines, by their names; while there are no machines, those
 /// of the candidates.
-fn sources(machines: &[MachineFacts], wishes: &[Wish]) -> (String, String) {
+fn sources(machines: &[MachineFacts], wishes: &[ResolvedCandidate]) -> (String, String) {
     if machines.is_empty() {
         let providers = wishes.iter().map(|wish| wish.provider.as_str());
         let accelerators = wishes.iter().map(|wish| wish.accelerator_name.as_str());

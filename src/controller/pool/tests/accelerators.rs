@@ -130,7 +130,7 @@ fn a_machine_that_the_watch_has_not_shown_is_named_too() {
         gpus(1.0),
     ));
     let reserved = crate::accounts::fleet::Reserved::of("uid", &spec);
-    let facts = crate::pool::observe::reserved_facts("m".into(), reserved);
+    let facts = crate::pool::facts::reserved_facts("m".into(), reserved);
     assert_eq!(
         (facts.place.provider.as_str(), facts.accelerator.as_str()),
         ("local", "L4")

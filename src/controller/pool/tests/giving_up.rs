@@ -1,7 +1,7 @@
 //! Machines that go: because fewer, others or none are wanted.
 
 use super::*;
-use crate::pool::observe::{ordered_from, providers_of};
+use crate::pool::facts::{ordered_from, providers_of};
 
 #[test]
 fn a_pool_that_goes_is_held_only_by_those_that_it_ordered_from() {

@@ -27,8 +27,12 @@ use crate::{
     base::requeue::Next,
     money::Tariff,
     pool::{
-        observe::{Bill, Failure, MachineFacts, Observed},
-        plan::{Action, Plan, Why, audit::audit, plan},
+        facts::{Bill, Failure, MachineFacts, Observed},
+        plan::{
+            audit::audit,
+            draft::{Action, Plan, Why},
+            plan,
+        },
     },
 };
 

@@ -28,9 +28,13 @@ use skyward_api::{
 use skyward_core::{MachineRef, Mark};
 
 use super::{
-    choice::wish::template_hashes,
-    observe::{Failure, Leftovers, MachineFacts, Observed, PoolFacts, Refusal},
-    plan::{Action, Plan, Why, audit::audit, plan},
+    choice::candidate::template_hashes,
+    facts::{Failure, Leftovers, MachineFacts, Observed, PoolFacts, Refusal},
+    plan::{
+        audit::audit,
+        draft::{Action, Plan, Why},
+        plan,
+    },
 };
 use crate::{
     accounts::{

@@ -1,7 +1,7 @@
 //! What Pools cost: each machine is settled once, budgets end, and the last amount is said once.
 
 use super::*;
-use crate::{events, pool::observe::Leftovers};
+use crate::{events, pool::facts::Leftovers};
 
 /// What the events of a plan say that the Pool cost in the end.
 fn said(seen: &Observed) -> Vec<String> {

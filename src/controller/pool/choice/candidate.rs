@@ -12,7 +12,7 @@ use skyward_core::accelerator;
 
 /// One candidate of a Pool with all defaults applied.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Wish {
+pub struct ResolvedCandidate {
     /// Which candidate of the Pool, from 0.
     pub candidate: usize,
     /// Name of the Provider.
@@ -29,7 +29,7 @@ pub struct Wish {
     pub memory: Option<u64>,
     /// Least disk in bytes.
     pub disk: Option<u64>,
-    /// Architecture of the CPU; `None`: see [`Wish::architecture`].
+    /// Architecture of the CPU; `None`: see [`ResolvedCandidate::architecture`].
     pub architecture: Option<Architecture>,
     /// Its machines stand on nodes of a cluster: they have the architecture that those have.
     pub own_nodes: bool,
@@ -45,7 +45,7 @@ pub struct Wish {
     pub template: String,
 }
 
-impl Wish {
+impl ResolvedCandidate {
     /// The architecture that a machine must have. A Pool that names a type of machine or an
     /// accelerator takes the architecture that this has, and the nodes of a cluster are what they
     /// are; other machines are far more often amd64 than not, and images are made for that.
@@ -56,7 +56,7 @@ impl Wish {
 }
 
 /// The candidates of a Pool in their order; a Pool without any is one itself.
-pub fn wishes(pool: &PoolSpec) -> Vec<Wish> {
+pub fn wishes(pool: &PoolSpec) -> Vec<ResolvedCandidate> {
     let mut wishes = merged(pool);
     for wish in &mut wishes {
         wish.template = template_hash(pool, wish);
@@ -71,8 +71,8 @@ pub fn template_hashes(spec: &PoolSpec) -> Vec<String> {
     wishes(spec).into_iter().map(|wish| wish.template).collect()
 }
 
-/// Digest of what one candidate of a Pool asks of its machines; [`Wish::template`] is it.
-pub fn template_hash(spec: &PoolSpec, wish: &Wish) -> String {
+/// Digest of what one candidate of a Pool asks of its machines; [`ResolvedCandidate::template`] is it.
+pub fn template_hash(spec: &PoolSpec, wish: &ResolvedCandidate) -> String {
     let template = serde_json::json!({
         "provider": wish.provider,
         "instanceType": wish.instance_type,
@@ -91,8 +91,8 @@ pub fn template_hash(spec: &PoolSpec, wish: &Wish) -> String {
     short_digest(template.to_string().as_bytes())
 }
 
-fn merged(pool: &PoolSpec) -> Vec<Wish> {
-    let whole = Wish {
+fn merged(pool: &PoolSpec) -> Vec<ResolvedCandidate> {
+    let whole = ResolvedCandidate {
         candidate: 0,
         provider: pool.provider.clone().unwrap_or_default(),
         instance_type: pool.instance_type.clone(),
@@ -117,7 +117,7 @@ fn merged(pool: &PoolSpec) -> Vec<Wish> {
         .enumerate()
         .map(|(candidate, own)| {
             let accelerator = own.accelerator.as_ref().map(filled).or(whole.accelerator.clone());
-            Wish {
+            ResolvedCandidate {
                 candidate,
                 provider: own.provider.clone().unwrap_or_else(|| whole.provider.clone()),
                 instance_type: own.instance_type.clone().or_else(|| whole.instance_type.clone()),
