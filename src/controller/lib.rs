@@ -1,5 +1,8 @@
 //! The controllers of Skyward: observe, plan (pure), record, act.
 //!
+//! - [`base`]: the ground floor: keys, times, queues. ARCHITECTURE.md has all rooms, and
+//!   `cargo xtask check` which of them each may use.
+//! - [`leadership`]: which process leads; [`accounts`]: the accounts of Providers.
 //! - [`context`]: what every controller shares; [`runtime`] starts and stops them all.
 //! - [`provider`]: checks accounts and writes Offers.
 //! - [`pool`]: which Machines a Pool should have; begin reading at `pool/plan.rs`.

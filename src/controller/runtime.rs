@@ -8,27 +8,6 @@
 mod served;
 mod watches;
 
-use self::watches::watch_all;
-use crate::{
-    accounts::{clients::Accounts, fleet::Fleet, offers::Offers},
-    base::{broadcast::Broadcast, key::Key, queue::WorkQueue},
-    caches::Caches,
-    config::{Config, PodNetwork},
-    context::{Context, KnownCapabilities, KnownKeys, ProviderFactory},
-    endpoints,
-    events::{self, EventSpec, Events},
-    health::Health,
-    hints::pool_loads::PoolLoads,
-    leadership::{fence::Fence, lease, step_down::StepDown},
-    logs, machine,
-    metrics::Metrics,
-    panics::Panics,
-    pool, provider,
-    references::References,
-    restore::{self, Holds},
-    runtime::served::wait_for_crds,
-    task,
-};
 use std::{
     collections::HashMap,
     fmt::Debug,
@@ -52,6 +31,27 @@ use tokio::{
     time::{sleep, timeout},
 };
 use tokio_util::sync::CancellationToken;
+
+use crate::{
+    accounts::{clients::Accounts, fleet::Fleet, offers::Offers},
+    base::{broadcast::Broadcast, key::Key, queue::WorkQueue},
+    caches::Caches,
+    config::{Config, PodNetwork},
+    context::{Context, KnownCapabilities, KnownKeys, ProviderFactory},
+    endpoints,
+    events::{self, EventSpec, Events},
+    health::Health,
+    hints::pool_loads::PoolLoads,
+    leadership::{fence::Fence, lease, step_down::StepDown},
+    logs, machine,
+    metrics::Metrics,
+    panics::Panics,
+    pool, provider,
+    references::References,
+    restore::{self, Holds},
+    runtime::{served::wait_for_crds, watches::watch_all},
+    task,
+};
 
 /// What `main.rs` brings.
 pub struct Parts {
@@ -388,7 +388,7 @@ async fn controllers(
     if ended.is_err() {
         tracing::warn!(
             seconds = GRACE.as_secs(),
-            "some controllers did not end in time; they are cut off"
+            "some controllers did not end in time; they are cut why_suspended"
         );
     }
     failure.map_or(Ok(()), Err)

@@ -17,7 +17,7 @@ use skyward_controller::{
         offers::OfferIndex,
         unavailable::{REMEMBERED, Unavailable, UnavailableOfferings},
     },
-    pool::choice::{Catalogue, Request, Usable, choose, wishes},
+    pool::choice::{Catalogue, Request, Usable, candidates, choose},
 };
 
 use crate::measure::{figure, ms, percentile};
@@ -92,7 +92,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
 
 fn one(name: &str, catalogue: &Catalogue, pool: Value, fits: bool, raw: &str) -> anyhow::Result<()> {
     let pool: PoolSpec = serde_json::from_value(pool)?;
-    let wishes = wishes(&pool);
+    let candidates = candidates(&pool);
     let providers = BTreeMap::from([(PROVIDER.to_owned(), Usable::Yes(None))]);
     let unavailable = refused(catalogue);
     let request = Request {
@@ -106,9 +106,9 @@ fn one(name: &str, catalogue: &Catalogue, pool: Value, fits: bool, raw: &str) ->
         now: Timestamp::UNIX_EPOCH,
         market: None,
     };
-    let found = choose(&wishes, catalogue, &request);
+    let found = choose(&candidates, catalogue, &request);
     anyhow::ensure!(found.is_some() == fits, "the choice of {name} is {found:?}");
-    let took = middle(|| choose(&wishes, catalogue, &request));
+    let took = middle(|| choose(&candidates, catalogue, &request));
     figure(name, ms(took), "ms", BAR, raw);
     Ok(())
 }

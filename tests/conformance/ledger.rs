@@ -20,14 +20,14 @@ use skyward_conformance::{ACCOUNT, Bench, CLUSTER, KEY, mark, pool, price};
 use skyward_controller::{
     accounts::{
         facts::{AccountFacts, NamespaceFacts, ProviderFacts},
-        quota::{Limits, Used},
+        quota::{Quota, Used},
         unavailable::Unavailable,
     },
     base::requeue::Next,
     machine::{
-        observe::{Account, Answer, Memory, Observed, Terms, Waits, machine_facts},
+        facts::{AccountState, LookupOutcome, MachineMemory, Observed, Terms, Waits, machine_facts},
         order::{OrderParts, order},
-        plan::{Action, plan},
+        plan::{draft::Action, plan},
     },
     money,
 };
@@ -103,28 +103,28 @@ impl<'a> Record<'a> {
         let facts = machine_facts(&self.machine);
         let asked_at = self.now();
         let provider = if facts.has_failed() {
-            Answer::Unknown(None)
+            LookupOutcome::Unknown(None)
         } else {
             match self.bench.provider.get(&facts.reference(CLUSTER)).await {
-                Ok(Some(found)) => Answer::There(Box::new(found)),
-                Ok(None) => Answer::Absent,
-                Err(error) => Answer::Unknown(Some(error.to_string())),
+                Ok(Some(found)) => LookupOutcome::There(Box::new(found)),
+                Ok(None) => LookupOutcome::Absent,
+                Err(error) => LookupOutcome::Unknown(Some(error.to_string())),
             }
         };
-        if let Answer::There(found) = &provider
+        if let LookupOutcome::There(found) = &provider
             && matches!(found.phase, ProviderPhase::Starting(_))
         {
             self.starting_at = Some(asked_at);
         }
         let capabilities = self.bench.provider.capabilities();
-        let unseen_until = facts.unseen_until(&Memory::default(), capabilities.settle_time);
+        let unseen_until = facts.unseen_until(&MachineMemory::default(), capabilities.settle_time);
         Observed {
             billed_so_far: money::so_far(&self.machine, self.now()).total(),
             counted_by_provider: true,
             machine: facts,
             pool: Some(self.pool.clone()),
             current: true,
-            account: Account::Ready {
+            account: AccountState::Ready {
                 policy: HostKeyPolicy::TrustOnFirstUse,
             },
             provider,
@@ -252,7 +252,7 @@ fn no_terms() -> Terms {
             admits: Ok(()),
             own_nodes: false,
             overridable: BTreeSet::new(),
-            limits: Limits::default(),
+            limits: Quota::default(),
             used: Used::default(),
             month: None,
             month_in_namespace: None,

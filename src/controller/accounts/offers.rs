@@ -102,7 +102,7 @@ impl IndexedOffer {
         }
     }
 
-    /// An order of it, for a Pool of that UID whose wish has this digest.
+    /// An order of it, for a Pool of that UID whose candidate has this digest.
     pub fn sought<'a>(&'a self, pool: &'a str, template: &'a str, market: Market) -> OfferKey<'a> {
         OfferKey {
             pool,

@@ -27,7 +27,7 @@ struct Known {
     outdated: Option<((u32, u32), Instant)>,
 }
 
-/// The loads: written by dispatchers, read by Pools and Machines.
+/// The loads of all Pools: written by dispatchers, read by Pools and Machines.
 #[derive(Debug)]
 pub struct PoolLoads {
     pools: Mutex<HashMap<Key, Known>>,

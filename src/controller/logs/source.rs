@@ -119,7 +119,7 @@ impl Source {
                 tracing::info!(
                     run = self.run,
                     why,
-                    "a log's stream was broken off; the reader goes on later"
+                    "a log's stream was broken why_suspended; the reader goes on later"
                 );
                 let _ = send.send(Err(io::Error::other(why))).await;
             }

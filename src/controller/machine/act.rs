@@ -14,10 +14,13 @@ use skyward_core::{Deletion, ErrorKind, ProviderError};
 use tokio::time::timeout;
 
 use super::{
+    facts::{MachineMemory, Observed, Outcomes, SessionInputs, Terms},
     materials,
-    observe::{Memory, Observed, Outcomes, SessionWish, Terms},
     order::{OrderParts, SessionParts, order, session},
-    plan::{Action, Plan, terms},
+    plan::{
+        draft::{Action, Plan},
+        terms,
+    },
 };
 use crate::{
     accounts::unavailable::Unavailable,
@@ -81,7 +84,7 @@ pub struct Acted {
 pub async fn act(
     context: &Context,
     machine: &Arc<Machine>,
-    memory: &mut Memory,
+    memory: &mut MachineMemory,
     seen: &Observed,
     plan: &Plan,
 ) -> Result<Acted, Error> {
@@ -127,7 +130,7 @@ pub async fn act(
                 acted.outcomes.order = answer;
             }
             Action::Connect { endpoint, host_key } => {
-                let wish = SessionWish {
+                let inputs = SessionInputs {
                     endpoint: endpoint.clone(),
                     host_key: host_key.clone(),
                     generation: seen
@@ -136,7 +139,7 @@ pub async fn act(
                         .and_then(|pool| pool.metadata.generation)
                         .unwrap_or(0),
                 };
-                connect(context, memory, seen, wish).await?;
+                connect(context, memory, seen, inputs).await?;
             }
             Action::Disconnect => {
                 context.sessions.remove(&seen.machine.session_key());
@@ -251,7 +254,7 @@ async fn write_status(
     .await
 }
 
-async fn pool_key(context: &Context, memory: &mut Memory, seen: &Observed) -> Result<PoolKey, Error> {
+async fn pool_key(context: &Context, memory: &mut MachineMemory, seen: &Observed) -> Result<PoolKey, Error> {
     if let Some(key) = &memory.key {
         return Ok(key.clone());
     }
@@ -270,7 +273,7 @@ async fn pool_key(context: &Context, memory: &mut Memory, seen: &Observed) -> Re
 async fn place_order(
     context: &Context,
     machine: &Machine,
-    memory: &mut Memory,
+    memory: &mut MachineMemory,
     seen: &Observed,
 ) -> Result<Option<Result<String, ProviderError>>, Error> {
     let (Some(account), Some(pool)) = (context.providers.get(&seen.machine.spec.provider), &seen.pool) else {
@@ -308,15 +311,16 @@ async fn place_order(
 
 async fn connect(
     context: &Context,
-    memory: &mut Memory,
+    memory: &mut MachineMemory,
     seen: &Observed,
-    wish: SessionWish,
+    inputs: SessionInputs,
 ) -> Result<(), Error> {
     let Some(pool) = &seen.pool else { return Ok(()) };
     if let Some((made_from, spec)) = &memory.session {
         // A machine of an older spec keeps the session it has.
-        let same_but_generation = made_from.endpoint == wish.endpoint && made_from.host_key == wish.host_key;
-        if *made_from == wish || (same_but_generation && !seen.current) {
+        let same_but_generation =
+            made_from.endpoint == inputs.endpoint && made_from.host_key == inputs.host_key;
+        if *made_from == inputs || (same_but_generation && !seen.current) {
             context.sessions.ensure(spec.clone());
             return Ok(());
         }
@@ -360,8 +364,8 @@ async fn connect(
         return Ok(());
     }
     let parts = SessionParts {
-        endpoint: wish.endpoint.clone(),
-        host_key: wish.host_key.clone(),
+        endpoint: inputs.endpoint.clone(),
+        host_key: inputs.host_key.clone(),
         key: &key,
         materials,
         provider: provider.as_deref().map(|provider| &provider.spec),
@@ -373,7 +377,7 @@ async fn connect(
     };
     let spec = session(&seen.machine, pool, seen.waits, parts);
     context.sessions.ensure(spec.clone());
-    memory.session = Some((wish, spec));
+    memory.session = Some((inputs, spec));
     Ok(())
 }
 

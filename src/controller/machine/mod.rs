@@ -7,6 +7,7 @@
 
 pub mod act;
 pub mod connector;
+pub mod facts;
 pub mod materials;
 pub mod observe;
 pub mod order;
@@ -39,10 +40,7 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-use self::{
-    observe::{Memory, Outcomes, observe},
-    plan::plan,
-};
+use self::{observe::observe, plan::plan};
 use crate::{
     accounts::clients::Origin,
     base::{
@@ -52,6 +50,7 @@ use crate::{
         requeue::Next,
     },
     context::Context,
+    machine::facts::{MachineMemory, Outcomes},
     newest::Newest,
 };
 
@@ -68,7 +67,7 @@ const AFTER_OTHERS: Duration = Duration::from_millis(250);
 struct Shared {
     context: Context,
     newest: Newest<Machine>,
-    memory: Mutex<HashMap<Key, (String, Memory)>>,
+    memory: Mutex<HashMap<Key, (String, MachineMemory)>>,
     failures: Backoff<Key>,
     /// UIDs of the Machines that were there when this process began to lead.
     inherited: HashSet<String>,
@@ -280,7 +279,7 @@ impl Shared {
                 if broken.panicked {
                     self.newest.forget(&key);
                     // Treated as a predecessor's: it is not known what was ordered last.
-                    self.remember(&key, &uid, Memory::inherited(Timestamp::now()));
+                    self.remember(&key, &uid, MachineMemory::inherited(Timestamp::now()));
                 }
                 return Ok(Action::requeue(broken.rest));
             }
@@ -297,7 +296,7 @@ impl Shared {
         &self,
         key: &Key,
         cached: Arc<Machine>,
-        memory: &mut Memory,
+        memory: &mut MachineMemory,
     ) -> Result<Action, act::Error> {
         let mut machine = self.newest.of(cached);
         let mut outcomes = Outcomes::default();
@@ -323,19 +322,19 @@ impl Shared {
         Ok(Action::requeue(AFTER_CONFLICT))
     }
 
-    fn remember(&self, key: &Key, uid: &str, memory: Memory) {
+    fn remember(&self, key: &Key, uid: &str, memory: MachineMemory) {
         self.memory
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .insert(key.clone(), (uid.to_owned(), memory));
     }
 
-    fn recall(&self, key: &Key, uid: &str) -> Memory {
+    fn recall(&self, key: &Key, uid: &str) -> MachineMemory {
         let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
         match memory.remove(key) {
             Some((known, memory)) if known == uid => memory,
-            _ if self.inherited.contains(uid) => Memory::inherited(self.leads_since),
-            _ => Memory::default(),
+            _ if self.inherited.contains(uid) => MachineMemory::inherited(self.leads_since),
+            _ => MachineMemory::default(),
         }
     }
 

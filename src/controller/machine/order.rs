@@ -21,8 +21,8 @@ use skyward_remote::{
 };
 
 use super::{
+    facts::{MachineFacts, Waits},
     materials::Materials,
-    observe::{MachineFacts, Waits},
 };
 use crate::keys::PoolKey;
 

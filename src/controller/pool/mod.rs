@@ -48,6 +48,7 @@ use self::{
     references::ReferenceCheck,
 };
 use crate::{
+    accounts::fleet::DOUBTFUL,
     accounts::sweeps::{key_sweep, log_sweep, machine_sweep, resource_sweep},
     base::{
         backoff::Backoff,
@@ -55,6 +56,7 @@ use crate::{
         key::{Key, key_of},
         queue::WorkQueue,
         requeue::Next,
+        time::after,
     },
     context::Context,
     hints::pool_loads::PoolLoads,
@@ -115,7 +117,7 @@ impl Refused {
             times,
             refusal: Refusal {
                 why,
-                until: crate::base::time::after(now, wait),
+                until: after(now, wait),
             },
         }
     }
@@ -369,10 +371,7 @@ impl Shared {
     async fn resolve_doubts(&self, pool: &Pool) {
         let uid = pool.uid().unwrap_or_default();
         let (_, reserved) = self.context.fleet.of_pool(&uid);
-        for (key, _) in reserved
-            .into_iter()
-            .filter(|(_, r)| r.since.elapsed() > crate::accounts::fleet::DOUBTFUL)
-        {
+        for (key, _) in reserved.into_iter().filter(|(_, r)| r.since.elapsed() > DOUBTFUL) {
             match observe::look_up(&self.context, &key).await {
                 Some(Some(machine)) if machine.spec.pool_uid == uid => self.context.fleet.apply(&machine),
                 Some(_) => self.context.fleet.cancel(&key),

@@ -29,7 +29,7 @@ pub mod status;
 use jiff::Timestamp;
 use skyward_api::condition::reason;
 
-use super::{choice::wishes, facts::Observed};
+use super::{choice::candidates, facts::Observed};
 use crate::{
     accounts::fleet::DOUBTFUL,
     base::requeue::Next,
@@ -39,14 +39,14 @@ use crate::{
 
 /// Decides.
 pub fn plan(seen: &Observed, now: Timestamp) -> Plan {
-    let mut wishes = wishes(&seen.pool.spec);
-    for wish in &mut wishes {
-        wish.own_nodes = seen
+    let mut candidates = candidates(&seen.pool.spec);
+    for candidate in &mut candidates {
+        candidate.own_nodes = seen
             .providers
-            .get(&wish.provider)
+            .get(&candidate.provider)
             .is_some_and(|facts| facts.own_nodes);
     }
-    let mut draft = Draft::new(seen, &wishes, now);
+    let mut draft = Draft::new(seen, &candidates, now);
     cost::settle(&mut draft);
     if seen.machines.iter().any(|machine| machine.uid.is_none()) {
         // Nobody tells of a record that was never made, or is gone before a watch showed it.

@@ -30,13 +30,13 @@ pub fn machine_spec(
     spare: Option<Decimal>,
     nonce: u64,
 ) -> MachineSpec {
-    let (wish, offer) = (choice.wish, choice.offer);
+    let (candidate, offer) = (choice.candidate, choice.offer);
     MachineSpec {
         pool: pool.name.clone(),
         pool_uid: pool.uid.clone(),
         slot,
         attempt,
-        provider: wish.provider.clone(),
+        provider: candidate.provider.clone(),
         account: provider.account_id.clone(),
         offer: offer.name().to_owned(),
         offer_id: offer.spec().id.clone(),
@@ -49,16 +49,16 @@ pub fn machine_spec(
         on_demand_price: offer.spec().on_demand_price.clone(),
         billing_step: Some(Duration::of_seconds(provider.billing_step_seconds.max(1))),
         billing_minimum: Some(Duration::of_seconds(provider.billing_minimum_seconds)),
-        accelerator: wish.accelerator.clone(),
+        accelerator: candidate.accelerator.clone(),
         granted_accelerator: granted(provider, choice),
-        cpu: wish.cpu,
-        memory: wish.memory.map(Size::of),
-        disk: wish.disk.map(Size::of),
+        cpu: candidate.cpu,
+        memory: candidate.memory.map(Size::of),
+        disk: candidate.disk.map(Size::of),
         architecture: Some(offer.spec().architecture),
-        settings: wish.settings.as_object().cloned(),
+        settings: candidate.settings.as_object().cloned(),
         installation: None,
         token: token(&pool.uid, slot, attempt, nonce),
-        template_hash: wish.template.clone(),
+        template_hash: candidate.template.clone(),
     }
 }
 
@@ -72,7 +72,12 @@ fn token(pool_uid: &str, slot: u32, attempt: u32, nonce: u64) -> String {
 fn granted(provider: &ProviderFacts, choice: &Choice<'_>) -> Option<OfferedAccelerator> {
     let offered = choice.offer.spec().accelerator.as_ref()?;
     let count = if provider.own_nodes {
-        choice.wish.accelerator.as_ref()?.count.unwrap_or(Count::of(1.0))
+        choice
+            .candidate
+            .accelerator
+            .as_ref()?
+            .count
+            .unwrap_or(Count::of(1.0))
     } else {
         offered.count
     };
@@ -89,7 +94,7 @@ fn granted(provider: &ProviderFacts, choice: &Choice<'_>) -> Option<OfferedAccel
 /// on demand it is worth it. Nobody is willing to pay more than the limits of the Provider
 /// leave.
 fn max_hourly_cost(provider: &ProviderFacts, choice: &Choice<'_>, spare: Option<Decimal>) -> Decimal {
-    let most = choice.wish.max_hourly_cost;
+    let most = choice.candidate.max_hourly_cost;
     let willing = match choice.market {
         Market::OnDemand if provider.marketplace => most.or(Some(choice.price * MARKETPLACE)),
         Market::OnDemand => None,
@@ -102,10 +107,12 @@ fn max_hourly_cost(provider: &ProviderFacts, choice: &Choice<'_>, spare: Option<
 
 #[cfg(test)]
 mod tests {
+    use crate::records::machine_name;
     use kube::CustomResourceExt;
-    use skyward_api::Pool;
+    use skyward_api::{Pool, pool::PoolSpec};
 
     use super::*;
+    use crate::pool::choice::candidate::template_hashes;
 
     const UID: &str = "0a1b-2c3d4e5f-ffff";
 

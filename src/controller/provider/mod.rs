@@ -8,7 +8,7 @@
 
 mod catalogue;
 mod credentials;
-pub(crate) mod departure;
+pub(crate) mod deletion;
 pub(crate) mod plan;
 pub(crate) mod restored;
 mod rotation;
@@ -43,10 +43,10 @@ use crate::{
     base::{backoff::Backoff, broadcast::Change, key::Key},
     context::Context,
     newest::Newest,
+    provider::deletion::{Left, Owners},
     restore::gate::Gated,
 };
-use departure::{Left, Owners};
-use plan::{Answer, Memory, Observed, Plan};
+use plan::{Answer, Observed, Plan, ProviderMemory};
 use rotation::Rotated;
 
 /// Providers looked at at the same time. Each that answers takes some MB for its offers: with 64
@@ -89,7 +89,7 @@ impl Error {
 /// What this controller has besides the context.
 struct Controller {
     context: Context,
-    memory: Mutex<BTreeMap<String, Memory>>,
+    memory: Mutex<BTreeMap<String, ProviderMemory>>,
     rotated: Rotated,
     failures: Backoff<String>,
     /// Accounts that answered and take the place of another one, by name of the Provider:
@@ -296,7 +296,7 @@ impl Controller {
             .map(|status| status.account.clone());
         // What the account answered stays true if a write below fails; that the status was
         // written does not.
-        let unwritten = Memory {
+        let unwritten = ProviderMemory {
             written_at: None,
             ..memory.clone()
         };
@@ -332,20 +332,20 @@ impl Controller {
     }
 
     /// What is remembered of this object: one of the same name is another one.
-    fn recall(&self, name: &str, uid: &str) -> Memory {
+    fn recall(&self, name: &str, uid: &str) -> ProviderMemory {
         self.memory
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .get(name)
             .filter(|memory| memory.uid == uid)
             .cloned()
-            .unwrap_or_else(|| Memory {
+            .unwrap_or_else(|| ProviderMemory {
                 uid: uid.to_owned(),
-                ..Memory::default()
+                ..ProviderMemory::default()
             })
     }
 
-    fn remember(&self, name: &str, memory: Memory) {
+    fn remember(&self, name: &str, memory: ProviderMemory) {
         self.memory
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -446,7 +446,7 @@ impl Controller {
     }
 
     /// What the account still has that is ours.
-    async fn left(&self, provider: &ProviderObject, answer: &Answer, memory: &Memory) -> Left {
+    async fn left(&self, provider: &ProviderObject, answer: &Answer, memory: &ProviderMemory) -> Left {
         let name = provider.name_any();
         let Some(account) = self.context.providers.get(&name) else {
             let problem = match answer {
@@ -480,7 +480,7 @@ impl Controller {
                     machines.iter().map(AsRef::as_ref),
                     pools.iter().map(AsRef::as_ref),
                 );
-                departure::left(&self.context.cluster, &listed, &leftovers, &owners)
+                deletion::left(&self.context.cluster, &listed, &leftovers, &owners)
             }
             Ok(Err(error)) => Left::Unknown(error.to_string()),
             Err(_) => Left::Unknown(format!("it did not answer within {} s", CALL_DEADLINE.as_secs())),

@@ -23,7 +23,7 @@ use skyward_core::{
 
 use super::{
     catalogue::{self, Catalogue},
-    departure::{self, Departure, Left},
+    deletion::{self, DeletionPlan, Left},
 };
 use crate::{
     accounts::cost,
@@ -48,7 +48,7 @@ const COUNT_EVERY: Duration = Duration::from_secs(5);
 /// What this process remembers of a Provider between two looks; nothing depends on it but
 /// when the next call is due.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Memory {
+pub(crate) struct ProviderMemory {
     /// UID of the Provider object that this is about.
     pub uid: String,
     /// Generation that the last calls were about.
@@ -124,7 +124,7 @@ pub(crate) struct Plan {
     pub release: Vec<PoolScope>,
     /// What to tell people.
     pub event: Option<EventSpec>,
-    /// Take our finalizer off: nothing uses it any more.
+    /// Take our finalizer why_suspended: nothing uses it any more.
     pub remove_finalizer: bool,
     /// When to look again, if nothing happens.
     pub again: Duration,
@@ -215,12 +215,17 @@ fn tell_every(spec: &ProviderSpec) -> Duration {
 
 /// Whether the account is asked now: when it is time, or when its Secret is another one than
 /// it was asked with. `secret` is the version that the watch just saw.
-pub(super) fn is_due(provider: &Provider, memory: &Memory, secret: Option<&str>, now: Timestamp) -> bool {
+pub(super) fn is_due(
+    provider: &Provider,
+    memory: &ProviderMemory,
+    secret: Option<&str>,
+    now: Timestamp,
+) -> bool {
     secret.is_some_and(|version| version != memory.secret) || due_in(provider, memory, now).is_zero()
 }
 
 /// How long until the account is asked again; zero when it is due now.
-pub(crate) fn due_in(provider: &Provider, memory: &Memory, now: Timestamp) -> Duration {
+pub(crate) fn due_in(provider: &Provider, memory: &ProviderMemory, now: Timestamp) -> Duration {
     let Some(asked_at) = memory
         .asked_at
         .filter(|_| memory.generation == generation(provider))
@@ -261,14 +266,18 @@ pub(crate) fn goes(provider: &Provider, machines: u32) -> bool {
 
 /// Whether a plan compares Offers: only when there is something to compare them with, or
 /// when none may be left.
-pub(crate) fn compares_offers(provider: &Provider, memory: &Memory, answer: &Answer) -> bool {
+pub(crate) fn compares_offers(provider: &Provider, memory: &ProviderMemory, answer: &Answer) -> bool {
     !matches!(answer, Answer::NotAsked)
         || memory.problem.is_some()
         || provider.metadata.deletion_timestamp.is_some()
 }
 
 /// The plan, and what to remember.
-pub(crate) fn plan(observed: &Observed<'_>, mut memory: Memory, now: Timestamp) -> (Plan, Memory) {
+pub(crate) fn plan(
+    observed: &Observed<'_>,
+    mut memory: ProviderMemory,
+    now: Timestamp,
+) -> (Plan, ProviderMemory) {
     let provider = observed.provider;
     let mut plan = Plan::default();
     learn(&mut memory, observed, now);
@@ -289,18 +298,16 @@ pub(crate) fn plan(observed: &Observed<'_>, mut memory: Memory, now: Timestamp) 
         memory.left_out = catalogue.left_out;
         (plan.apply, plan.delete) = catalogue::difference(provider, catalogue, observed.offers);
     }
-    let departure = goes(provider, observed.machines).then(|| departure::plan(provider, &observed.left, now));
-    plan.again = match &departure {
+    let deletion = goes(provider, observed.machines).then(|| deletion::plan(provider, &observed.left, now));
+    plan.again = match &deletion {
         Some(_) => DEPARTURE_AGAIN,
         None if deleting => refresh_every(&provider.spec),
         None => due_in(provider, &memory, now),
     };
-    let waits_for = departure
-        .as_ref()
-        .and_then(|departure| departure.waits_for.clone());
-    if let Some(Departure {
+    let waits_for = deletion.as_ref().and_then(|deletion| deletion.waits_for.clone());
+    if let Some(DeletionPlan {
         goes, release, event, ..
-    }) = departure
+    }) = deletion
     {
         (plan.remove_finalizer, plan.release, plan.event) = (goes, release, event);
     }
@@ -323,7 +330,7 @@ pub(crate) fn plan(observed: &Observed<'_>, mut memory: Memory, now: Timestamp) 
 }
 
 /// Takes the answer into memory.
-fn learn(memory: &mut Memory, observed: &Observed<'_>, now: Timestamp) {
+fn learn(memory: &mut ProviderMemory, observed: &Observed<'_>, now: Timestamp) {
     let generation = generation(observed.provider);
     if memory.asked_at.is_none() {
         // After a restart the object itself says what was known.
@@ -357,7 +364,7 @@ fn learn(memory: &mut Memory, observed: &Observed<'_>, now: Timestamp) {
 
 fn status(
     observed: &Observed<'_>,
-    memory: &Memory,
+    memory: &ProviderMemory,
     waits_for: Option<(&'static str, String)>,
     now: Timestamp,
 ) -> ProviderStatus {
@@ -390,7 +397,7 @@ fn status(
     }
 }
 
-fn conditions(observed: &Observed<'_>, memory: &Memory, old: &ProviderStatus) -> Vec<Draft> {
+fn conditions(observed: &Observed<'_>, memory: &ProviderMemory, old: &ProviderStatus) -> Vec<Draft> {
     if observed.provider.metadata.deletion_timestamp.is_some() {
         let (count, are) = match observed.machines {
             1 => ("1 machine".to_owned(), "uses"),
@@ -445,7 +452,7 @@ fn conditions(observed: &Observed<'_>, memory: &Memory, old: &ProviderStatus) ->
     }
 }
 
-fn connected(memory: &Memory) -> Draft {
+fn connected(memory: &ProviderMemory) -> Draft {
     let message = match (memory.offers, memory.left_out) {
         (0, _) => "the account answers, but offers nothing that these settings admit now".to_owned(),
         (1, 0) => "the account answers and offers 1 kind of machine".to_owned(),
@@ -478,7 +485,7 @@ fn worth_writing(
     old: &ProviderStatus,
     new: &ProviderStatus,
     provider: &Provider,
-    memory: &Memory,
+    memory: &ProviderMemory,
     deleting: bool,
     now: Timestamp,
 ) -> Write {

@@ -65,7 +65,7 @@ fn failed(kind: ErrorKind) -> Answer {
 /// One Provider with its objects, as the controller keeps them.
 struct World {
     provider: Provider,
-    memory: Memory,
+    memory: ProviderMemory,
     offers: Vec<Arc<Offer>>,
     machines: u32,
 }
@@ -74,7 +74,7 @@ impl World {
     fn new() -> Self {
         Self {
             provider: provider(),
-            memory: Memory::default(),
+            memory: ProviderMemory::default(),
             offers: Vec::new(),
             machines: 0,
         }
@@ -173,7 +173,7 @@ fn its_own_status_write_wakes_nothing() {
 fn after_a_restart_the_same_status_is_not_written_again() {
     let mut world = World::new();
     world.look(complete(&[offer("small", 0)]), at(0));
-    world.memory = Memory::default();
+    world.memory = ProviderMemory::default();
     assert_eq!(writes(&world.look(complete(&[offer("small", 0)]), at(30))), 0);
 }
 
@@ -505,7 +505,7 @@ fn refused_credentials_lose_sight_of_nothing_that_runs() {
     // Also by a process that begins only now, and has never seen the account answer.
     for restarted in [false, true] {
         if restarted {
-            world.memory = Memory::default();
+            world.memory = ProviderMemory::default();
         }
         let plan = world.look(failed(ErrorKind::Credentials), at(60));
         assert!(!plan.remove_finalizer);

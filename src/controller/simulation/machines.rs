@@ -15,9 +15,9 @@ use crate::{
     accounts::{facts::NamespaceFacts, fleet::beyond, unavailable::REMEMBERED},
     base::{key::Key, requeue::Next},
     machine::{
-        observe::{Answer, Looked, Memory, Observed, Outcomes, Terms, machine_facts, runs},
+        facts::{Looked, LookupOutcome, MachineMemory, Observed, Outcomes, Terms, machine_facts, runs},
         order::{OrderParts, order},
-        plan::{Action, plan},
+        plan::{draft::Action, plan},
     },
     pool::{plan::cost::of_budget, suspension::why_suspended},
 };
@@ -36,9 +36,9 @@ impl World {
         let inherited = self.process.inherited.contains(&uid);
         let mut memory = self.process.memories.remove(&uid).unwrap_or_else(|| {
             if inherited {
-                Memory::inherited(super::cloud::second(self.process.began))
+                MachineMemory::inherited(super::cloud::second(self.process.began))
             } else {
-                Memory::default()
+                MachineMemory::default()
             }
         });
         let next = self.machine_rounds(machine, &mut memory)?;
@@ -54,7 +54,7 @@ impl World {
     fn machine_rounds(
         &mut self,
         mut machine: Arc<Machine>,
-        memory: &mut Memory,
+        memory: &mut MachineMemory,
     ) -> Result<Option<i64>, Crashed> {
         let mut outcomes = Outcomes::default();
         for _ in 0..ROUNDS {
@@ -146,7 +146,12 @@ impl World {
         Ok(Some(1))
     }
 
-    fn observe_machine(&mut self, machine: &Machine, memory: &mut Memory, outcomes: Outcomes) -> Observed {
+    fn observe_machine(
+        &mut self,
+        machine: &Machine,
+        memory: &mut MachineMemory,
+        outcomes: Outcomes,
+    ) -> Observed {
         let facts = machine_facts(machine);
         let provider = facts.spec.provider.clone();
         let pool: Option<Arc<Pool>> = self
@@ -158,9 +163,9 @@ impl World {
         let object = self.process.providers.get(&provider).cloned();
         let is_connected = self.process.clients.contains_key(&provider);
         let answer = if is_connected && facts.is_asked_about() {
-            Answer::of(self.get(&provider, &facts.reference("cluster")))
+            LookupOutcome::of(self.get(&provider, &facts.reference("cluster")))
         } else {
-            Answer::Unknown(None)
+            LookupOutcome::Unknown(None)
         };
         let session = self.process.sessions.get(&facts.name);
         let session = session.map(|session| session.state.clone());
@@ -204,7 +209,7 @@ impl World {
     fn place_order(
         &mut self,
         seen: &Observed,
-        memory: &mut Memory,
+        memory: &mut MachineMemory,
     ) -> Result<Option<Result<String, skyward_core::ProviderError>>, Crashed> {
         let provider = &seen.machine.spec.provider;
         let (true, Some(pool)) = (self.process.clients.contains_key(provider), &seen.pool) else {
@@ -240,7 +245,7 @@ impl World {
         });
     }
 
-    /// A machine whose runs may finish is not deleted under them, unless its Pool is off.
+    /// A machine whose runs may finish is not deleted under them, unless its Pool is why_suspended.
     fn may_be_deleted(&mut self, machine: &Machine) {
         let name = machine.name_any();
         let status = machine.status.clone().unwrap_or_default();

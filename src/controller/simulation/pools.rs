@@ -27,16 +27,15 @@ use crate::{
         facts::{AccountFacts, NamespaceFacts, ProviderFacts},
         fleet::Reserved,
         limits::standing,
-        quota::Limits,
+        quota::Quota,
     },
     base::{key::Key, requeue::Next},
     pool::{
         choice::candidate::template_hashes,
         facts::{
-            Leftovers, Observed, machine_facts, ordered_from, pool_facts, providers_of, regions_at,
-            reserved_facts,
+            Leftovers, Observed, PoolFacts, machine_facts, ordered_from, pool_facts, providers_of,
+            regions_at, reserved_facts,
         },
-        observe,
         plan::{
             audit::audit,
             draft::{Action, Plan},
@@ -215,7 +214,7 @@ impl World {
         }
     }
 
-    fn leftovers_of(&mut self, pool: &facts::PoolFacts) -> Leftovers {
+    fn leftovers_of(&mut self, pool: &PoolFacts) -> Leftovers {
         let mut found = Vec::new();
         let mut asked = false;
         for name in providers_of(pool) {
@@ -277,7 +276,7 @@ impl World {
             }
         };
         if !orders.is_empty() {
-            let limits: BTreeMap<String, Limits> = seen
+            let limits: BTreeMap<String, Quota> = seen
                 .providers
                 .iter()
                 .map(|(name, facts)| (name.clone(), facts.limits))

@@ -75,9 +75,9 @@ pub(super) struct Process {
     pub(super) clients: BTreeMap<String, Client>,
     pub(super) taking_over: BTreeMap<String, (String, Client)>,
     /// By UID of the Machine.
-    pub(super) memories: BTreeMap<String, machine::observe::Memory>,
+    pub(super) memories: BTreeMap<String, machine::facts::MachineMemory>,
     pub(super) inherited: BTreeSet<String>,
-    pub(super) looks: BTreeMap<String, provider::plan::Memory>,
+    pub(super) looks: BTreeMap<String, provider::plan::ProviderMemory>,
     pub(super) sessions: BTreeMap<String, Session>,
     pub(super) unavailable: Arc<UnavailableOfferings>,
     pub(super) orphans: BTreeMap<String, machine_sweep::Sightings>,

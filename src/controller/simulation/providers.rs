@@ -14,8 +14,8 @@ use super::{
 };
 use crate::{
     provider::{
-        departure::{self, Left, Owners},
-        plan::{self, Answer, Memory, Observed, Plan},
+        deletion::{self, Left, Owners},
+        plan::{self, Answer, Observed, Plan, ProviderMemory},
     },
     restore::seal::Seal,
 };
@@ -33,9 +33,9 @@ impl World {
         let provider = self.process.newest_providers.of(cached);
         let uid = provider.uid().unwrap_or_default();
         let memory = self.process.looks.get(name).filter(|memory| memory.uid == uid);
-        let memory = memory.cloned().unwrap_or_else(|| Memory {
+        let memory = memory.cloned().unwrap_or_else(|| ProviderMemory {
             uid,
-            ..Memory::default()
+            ..ProviderMemory::default()
         });
         let answer = if plan::due_in(&provider, &memory, self.time()).is_zero() {
             self.ask(&provider)
@@ -71,7 +71,7 @@ impl World {
         };
         let (plan, memory) = plan::plan(&observed, memory, self.time());
         let again = super::pools::seconds(plan.again);
-        let unwritten = Memory {
+        let unwritten = ProviderMemory {
             written_at: None,
             ..memory.clone()
         };
@@ -158,7 +158,7 @@ impl World {
     }
 
     /// What the account still has that is ours.
-    fn left(&mut self, provider: &Provider, answer: &Answer, memory: &Memory) -> Left {
+    fn left(&mut self, provider: &Provider, answer: &Answer, memory: &ProviderMemory) -> Left {
         let name = &provider.name_any();
         if !self.process.clients.contains_key(name) {
             let problem = match answer {
@@ -184,7 +184,7 @@ impl World {
                 let pools = process.pools.values().map(AsRef::as_ref);
                 let providers = process.providers.values().map(AsRef::as_ref);
                 let owners = Owners::of(provider, providers, machines, pools);
-                departure::left("cluster", &listed, &leftovers, &owners)
+                deletion::left("cluster", &listed, &leftovers, &owners)
             }
             Err(error) => Left::Unknown(error.to_string()),
         }

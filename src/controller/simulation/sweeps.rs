@@ -174,11 +174,11 @@ impl World {
 
     /// Keys of Pools that are gone.
     pub(super) fn sweep_keys(&mut self) -> Result<(), Crashed> {
-        let found: Vec<key_sweep::Key> = self
+        let found: Vec<key_sweep::StoredKey> = self
             .server
             .keys
             .iter()
-            .map(|(pool_uid, uid)| key_sweep::Key {
+            .map(|(pool_uid, uid)| key_sweep::StoredKey {
                 pool_uid: pool_uid.clone(),
                 uid: uid.clone(),
             })

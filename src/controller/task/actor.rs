@@ -25,9 +25,9 @@ use crate::{
     },
     task::{
         dispatcher::Dispatcher,
-        hands::{Hands, now},
+        effects::{EffectRunner, now},
         inbox,
-        message::{Event, Memory},
+        message::{ClusterMemory, Event},
         model::{MachineView, PoolView},
     },
 };
@@ -56,17 +56,17 @@ pub(crate) struct Handle {
 
 impl Handle {
     /// Starts it; `breaks` is told when it panics.
-    pub(crate) fn start(key: Key, hands: Arc<Hands>, breaks: Arc<Notify>) -> Self {
+    pub(crate) fn start(key: Key, runner: Arc<EffectRunner>, breaks: Arc<Notify>) -> Self {
         let (inbox, news) = inbox::inbox();
         let changed = Arc::new(Notify::new());
         let empty = Arc::new(AtomicBool::new(true));
-        let hands_holds = hands.context.holds.subscribe();
+        let hands_holds = runner.context.holds.subscribe();
         let actor = Actor {
             dispatcher: Dispatcher::new(key.clone())
-                .serving(hands.context.config.serves(&key.namespace))
-                .holding_for(hands.context.config.hold_for),
+                .serving(runner.context.config.serves(&key.namespace))
+                .holding_for(runner.context.config.hold_for),
             key,
-            hands,
+            runner,
             changed: changed.clone(),
             empty: empty.clone(),
             effects: JoinSet::new(),
@@ -114,7 +114,7 @@ impl Handle {
 struct Actor {
     dispatcher: Dispatcher,
     key: Key,
-    hands: Arc<Hands>,
+    runner: Arc<EffectRunner>,
     changed: Arc<Notify>,
     empty: Arc<AtomicBool>,
     effects: JoinSet<()>,
@@ -123,7 +123,7 @@ struct Actor {
     /// What the dispatcher was last told.
     seen: Option<(Option<Arc<PoolView>>, Vec<MachineView>)>,
     /// What it was last told of this cluster's memory.
-    memory: Option<Memory>,
+    memory: Option<ClusterMemory>,
     held: bool,
     holds: watch::Receiver<u64>,
 }
@@ -132,7 +132,7 @@ impl Actor {
     async fn run(mut self, mut news: inbox::Receiver) {
         // from effects that were carried out --their outcomes--> to the dispatcher
         let (done_tx, mut done_rx) = mpsc::channel(WAITING_EVENTS);
-        let shutdown = self.hands.context.shutdown.clone();
+        let shutdown = self.runner.context.shutdown.clone();
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut moment = tokio::time::interval(MOMENT);
@@ -179,9 +179,9 @@ impl Actor {
 
     fn settle(&mut self, done_tx: &mpsc::Sender<Event>) {
         for effect in self.dispatcher.settle(now()) {
-            if let Some(effect) = self.hands.at_once(&self.key, effect) {
+            if let Some(effect) = self.runner.at_once(&self.key, effect) {
                 self.effects.spawn(
-                    self.hands
+                    self.runner
                         .clone()
                         .carry_out(self.key.clone(), effect, done_tx.clone()),
                 );
@@ -189,10 +189,10 @@ impl Actor {
         }
         self.empty.store(self.dispatcher.is_empty(), Ordering::Release);
         if let Some(load) = self.dispatcher.load() {
-            self.hands.context.loads.publish(&self.key, load);
+            self.runner.context.loads.publish(&self.key, load);
             // All Tasks were seen, and their runs are published: the effects were carried out.
             if !std::mem::replace(&mut self.taken_up, true) {
-                self.hands.context.live.taken_up(&self.key);
+                self.runner.context.live.taken_up(&self.key);
             }
         }
     }
@@ -200,13 +200,13 @@ impl Actor {
     /// Tells the dispatcher whether this cluster's memory may be older than its machines, if that
     /// is news. It hears that before anything else.
     fn remember(&mut self) {
-        let context = &self.hands.context;
+        let context = &self.runner.context;
         let memory = if self.held {
-            Memory::Held
-        } else if self.memory == Some(Memory::Whole) || context.remembers_all() {
-            Memory::Whole
+            ClusterMemory::Held
+        } else if self.memory == Some(ClusterMemory::Whole) || context.remembers_all() {
+            ClusterMemory::Whole
         } else {
-            Memory::Unproved
+            ClusterMemory::Unproved
         };
         if self.memory.replace(memory) != Some(memory) {
             self.dispatcher.on(Event::Memory(memory), now());
@@ -215,7 +215,7 @@ impl Actor {
 
     /// Tells the dispatcher what the caches and sessions show, if that is news.
     fn look(&mut self) {
-        let context = &self.hands.context;
+        let context = &self.runner.context;
         let reference = ObjectRef::new(&self.key.name).within(&self.key.namespace);
         let pool = context
             .caches

@@ -20,7 +20,7 @@ use crate::{
     events::EventSpec,
     hints::live::LiveRun,
     task::{
-        model::{Entry, MachineView, Peer, Place, PoolView, RunId, Uid},
+        model::{Entry, MachineView, Peer, PoolView, RunId, SlotAttempt, Uid},
         status::Why,
         told::Told,
     },
@@ -122,7 +122,7 @@ pub(crate) enum Event {
         machines: Vec<MachineView>,
     },
     /// What is known of this cluster's own memory.
-    Memory(Memory),
+    Memory(ClusterMemory),
     /// Answer to [`Effect::Resolve`]; the error is for the user.
     Resolved(Uid, Result<Arc<Resolved>, Unresolved>),
     /// Answer to [`Effect::Write`].
@@ -137,7 +137,7 @@ pub(crate) enum Event {
     /// Answer to [`Effect::Reread`]: `None` is gone, an error is not known.
     Reread(Uid, Result<Option<Arc<Task>>, String>),
     /// Answer to [`Effect::ListMachines`].
-    MachinesListed(Result<Vec<Place>, String>),
+    MachinesListed(Result<Vec<SlotAttempt>, String>),
     /// Answer to [`Effect::Start`].
     Started {
         /// Which run.
@@ -164,18 +164,18 @@ pub(crate) enum Event {
         result: Result<(), AgentError>,
     },
     /// An agent reports.
-    Fact(Place, Box<Told<Fact>>),
+    Fact(SlotAttempt, Box<Told<Fact>>),
     /// An agent has told every fact that it had when it was asked.
     Replayed {
         /// Of which machine.
-        place: Place,
+        place: SlotAttempt,
         /// Over which connection.
         connection: u64,
     },
     /// The stream of an agent's facts ended.
     FollowEnded {
         /// Of which machine.
-        place: Place,
+        place: SlotAttempt,
         /// Over which connection.
         connection: u64,
     },
@@ -199,7 +199,7 @@ pub(crate) enum Event {
 /// What is known of this cluster's own memory: whether it is older than its machines, as after
 /// a restore from a backup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Memory {
+pub(crate) enum ClusterMemory {
     /// Not known yet: runs that no Task claims are left alone.
     Unproved,
     /// It is older: nothing is started, stopped, forgotten or given up.
@@ -252,7 +252,7 @@ pub(crate) enum Effect {
     /// Read an agent's facts, from the first on.
     Follow {
         /// Of which machine.
-        place: Place,
+        place: SlotAttempt,
         /// Its name.
         machine: Arc<str>,
         /// Over which connection.

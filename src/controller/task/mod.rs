@@ -8,7 +8,7 @@
 //!
 //! Begin reading at `dispatcher/mod.rs`: a state machine without I/O, whose tests drop it
 //! at any moment and build it anew. `placement.rs` decides which Task gets which machine,
-//! `status.rs` what users see. `actor.rs` feeds a dispatcher and `hands.rs` carries its
+//! `status.rs` what users see. `actor.rs` feeds a dispatcher and `effects.rs` carries its
 //! effects out; `router.rs` watches Tasks, knows all dispatchers and waits for
 //! none of them (`inbox.rs`); `collect.rs` copies logs and results, in turns (`remote/turns.rs`) of some
 //! length (`pace.rs`), `inline.rs` decides which values a status shows; `housekeeping.rs` deletes
@@ -20,8 +20,8 @@ mod actor;
 mod arguments;
 mod collect;
 mod dispatcher;
+mod effects;
 mod environment;
-mod hands;
 mod housekeeping;
 mod inbox;
 mod inline;
@@ -52,10 +52,10 @@ pub async fn run(context: Context) {
         return;
     }
     let expiry = housekeeping::Expiry::default();
-    let hands = hands::Hands::new(context.clone(), expiry.clone());
+    let runner = effects::EffectRunner::new(context.clone(), expiry.clone());
     let panics = &context.panics;
     let housekeeping = panics.keep("housekeeping", || {
         housekeeping::run(context.clone(), expiry.clone())
     });
-    futures::future::join(router::run(hands, changes), housekeeping).await;
+    futures::future::join(router::run(runner, changes), housekeeping).await;
 }

@@ -27,26 +27,26 @@ pub(crate) type Uid = Arc<str>;
 
 /// Which machine of a Pool: slots and attempts are never used twice together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Place {
+pub(crate) struct SlotAttempt {
     /// Its slot.
     pub(crate) slot: u32,
     /// Which try to fill the slot.
     pub(crate) attempt: u32,
 }
 
-impl From<Placed> for Place {
+impl From<Placed> for SlotAttempt {
     fn from(Placed { slot, attempt }: Placed) -> Self {
         Self { slot, attempt }
     }
 }
 
-impl From<Place> for Placed {
-    fn from(Place { slot, attempt }: Place) -> Self {
+impl From<SlotAttempt> for Placed {
+    fn from(SlotAttempt { slot, attempt }: SlotAttempt) -> Self {
         Self { slot, attempt }
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for SlotAttempt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.slot, self.attempt)
     }
@@ -166,7 +166,7 @@ pub(crate) struct PoolView {
     pub(crate) created: Timestamp,
     pub(crate) deleted_at: Option<Timestamp>,
     /// Why it has no machines by intention.
-    pub(crate) off: Option<&'static str>,
+    pub(crate) why_suspended: Option<&'static str>,
     pub(crate) desired: u32,
     pub(crate) min: u32,
     pub(crate) concurrency: u32,
@@ -194,7 +194,7 @@ impl PoolView {
             uid: pool.uid()?,
             created: pool.metadata.creation_timestamp.as_ref()?.0,
             deleted_at: pool.metadata.deletion_timestamp.as_ref().map(|time| time.0),
-            off: why_suspended(pool),
+            why_suspended: why_suspended(pool),
             desired: spec.nodes.desired,
             min: spec
                 .nodes
@@ -257,7 +257,7 @@ fn is_public(address: &str) -> bool {
 /// What a dispatcher needs of a Machine.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct MachineView {
-    pub(crate) place: Place,
+    pub(crate) place: SlotAttempt,
     pub(crate) name: Arc<str>,
     /// It is Ready and stays; a draining one keeps its runs and gets no new ones, and one
     /// whose connection was lost (its condition says so) does not count.
@@ -299,7 +299,7 @@ impl MachineView {
         let private = status.map_or("", |status| &status.private_address);
         let address = if private.is_empty() { dialled } else { private };
         Some(Self {
-            place: Place {
+            place: SlotAttempt {
                 slot: machine.spec.slot,
                 attempt: machine.spec.attempt,
             },
@@ -494,18 +494,18 @@ mod tests {
             }))
             .unwrap()
         };
-        let off = |reason| PoolView::of(&pool(reason)).unwrap().off;
+        let why_suspended = |reason| PoolView::of(&pool(reason)).unwrap().why_suspended;
         assert!(why_suspended(reason::BUDGET_SPENT).is_some());
         assert!(why_suspended(reason::PROVISIONING).is_none());
     }
 
     #[test]
     fn a_place_is_read_back() {
-        let place = Place { slot: 7, attempt: 41 };
+        let place = SlotAttempt { slot: 7, attempt: 41 };
         let recorded = serde_json::to_value(Placed::from(place)).unwrap();
         assert_eq!(recorded, json!({ "slot": 7, "attempt": 41 }));
         assert_eq!(
-            Place::from(serde_json::from_value::<Placed>(recorded).unwrap()),
+            SlotAttempt::from(serde_json::from_value::<Placed>(recorded).unwrap()),
             place
         );
     }

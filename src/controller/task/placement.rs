@@ -6,13 +6,13 @@
 
 use skyward_api::task::Placement;
 
-use crate::task::model::Place;
+use crate::task::model::SlotAttempt;
 
 /// A machine that takes runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Room {
     /// Which.
-    pub(crate) place: Place,
+    pub(crate) place: SlotAttempt,
     /// Runs that it can still take.
     pub(crate) free: u32,
     /// Runs that it has.
@@ -42,12 +42,12 @@ pub(crate) struct Planner {
     rooms: Vec<Room>,
     desired: u32,
     min: u32,
-    last: Option<Place>,
+    last: Option<SlotAttempt>,
 }
 
 impl Planner {
     /// Over the machines that take runs; `last` got the newest single run.
-    pub(crate) fn new(mut rooms: Vec<Room>, desired: u32, min: u32, last: Option<Place>) -> Self {
+    pub(crate) fn new(mut rooms: Vec<Room>, desired: u32, min: u32, last: Option<SlotAttempt>) -> Self {
         rooms.sort_unstable_by_key(|room| room.place);
         // While a slot's machine is being replaced there may be two of it: the newer counts.
         let mut newest: Vec<Room> = Vec::with_capacity(rooms.len());
@@ -71,12 +71,12 @@ impl Planner {
     }
 
     /// Machine that got the newest single run.
-    pub(crate) const fn last(&self) -> Option<Place> {
+    pub(crate) const fn last(&self) -> Option<SlotAttempt> {
         self.last
     }
 
     /// The machines of the ranks 0, 1, …, or why it must wait.
-    pub(crate) fn place(&mut self, placement: Placement) -> Result<Vec<Place>, Wait> {
+    pub(crate) fn place(&mut self, placement: Placement) -> Result<Vec<SlotAttempt>, Wait> {
         match placement {
             Placement::One => self.one(),
             Placement::All => self.all(),
@@ -92,7 +92,7 @@ impl Planner {
     }
 
     /// Least loaded; among equals the next one after the last.
-    fn one(&mut self) -> Result<Vec<Place>, Wait> {
+    fn one(&mut self) -> Result<Vec<SlotAttempt>, Wait> {
         if self.rooms.is_empty() {
             return Err(Wait::FewMachines { ready: 0, wanted: 1 });
         }
@@ -110,7 +110,7 @@ impl Planner {
         Ok(vec![place])
     }
 
-    fn all(&mut self) -> Result<Vec<Place>, Wait> {
+    fn all(&mut self) -> Result<Vec<SlotAttempt>, Wait> {
         let ready = self.rooms.len() as u32;
         if ready < self.min.max(1) {
             return Err(Wait::FewMachines {
@@ -131,7 +131,7 @@ impl Planner {
         }
     }
 
-    fn rank(&mut self, rank: u32) -> Result<Vec<Place>, Wait> {
+    fn rank(&mut self, rank: u32) -> Result<Vec<SlotAttempt>, Wait> {
         if rank >= self.desired {
             return Err(Wait::OutOfRange);
         }
@@ -168,7 +168,7 @@ mod tests {
         free.iter()
             .enumerate()
             .map(|(slot, free)| Room {
-                place: Place {
+                place: SlotAttempt {
                     slot: slot as u32,
                     attempt: 1,
                 },
@@ -182,7 +182,7 @@ mod tests {
         Planner::new(rooms(free), free.len() as u32, free.len() as u32, None)
     }
 
-    fn slots(placed: Result<Vec<Place>, Wait>) -> Vec<u32> {
+    fn slots(placed: Result<Vec<SlotAttempt>, Wait>) -> Vec<u32> {
         placed.unwrap().into_iter().map(|place| place.slot).collect()
     }
 
@@ -193,7 +193,7 @@ mod tests {
             .flat_map(|_| slots(planner.place(Placement::One)))
             .collect();
         assert_eq!(taken, [1, 2, 1, 2, 0, 1]);
-        let mut idle = Planner::new(rooms(&[4, 4, 4]), 3, 3, Some(Place { slot: 1, attempt: 1 }));
+        let mut idle = Planner::new(rooms(&[4, 4, 4]), 3, 3, Some(SlotAttempt { slot: 1, attempt: 1 }));
         assert_eq!(slots(idle.place(Placement::One)), [2]);
         assert_eq!(slots(idle.place(Placement::One)), [0]);
     }
@@ -247,14 +247,14 @@ mod tests {
     fn of_two_machines_in_a_slot_the_newer_counts() {
         let mut machines = rooms(&[1]);
         machines.push(Room {
-            place: Place { slot: 0, attempt: 2 },
+            place: SlotAttempt { slot: 0, attempt: 2 },
             free: 1,
             used: 0,
         });
         let mut planner = Planner::new(machines, 1, 1, None);
         assert_eq!(
             planner.place(Placement::All),
-            Ok(vec![Place { slot: 0, attempt: 2 }])
+            Ok(vec![SlotAttempt { slot: 0, attempt: 2 }])
         );
     }
 

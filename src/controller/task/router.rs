@@ -1,5 +1,5 @@
 //! The watch of active Tasks, and the receivers of its events: one dispatcher for each Pool,
-//! also for Pools without Tasks, so that the PoolLoads knows that they have none. A dispatcher
+//! also for Pools without Tasks, so that the table of loads knows that they have none. A dispatcher
 //! that panicked is replaced by a new one after a pause; all Tasks are listed again then, and
 //! the new one takes up those of its Pool from what is recorded.
 
@@ -26,7 +26,7 @@ use crate::{
     guard::Guarded,
     task::{
         actor::Handle,
-        hands::Hands,
+        effects::EffectRunner,
         model::{Entry, Uid},
     },
 };
@@ -46,12 +46,12 @@ fn active() -> watcher::Config {
 type Watch = BoxStream<'static, watcher::Result<watcher::Event<Guarded<Task>>>>;
 
 /// Routes until shutdown.
-pub(crate) async fn run(hands: Arc<Hands>, changes: Arc<WorkQueue<Change>>) {
-    let context = hands.context.clone();
+pub(crate) async fn run(runner: Arc<EffectRunner>, changes: Arc<WorkQueue<Change>>) {
+    let context = runner.context.clone();
     let api: Api<Guarded<Task>> = Api::all(context.client.clone());
     let begin = || -> Watch { watcher(api.clone(), active()).default_backoff().boxed() };
     let mut watch = begin();
-    let mut router = Router::new(hands);
+    let mut router = Router::new(runner);
     for pool in context.caches.pools.state() {
         if let (Some(namespace), Some(name)) = (&pool.metadata.namespace, &pool.metadata.name) {
             router.dispatcher(&Key::new(namespace, name));
@@ -88,7 +88,7 @@ pub(crate) async fn run(hands: Arc<Hands>, changes: Arc<WorkQueue<Change>>) {
 }
 
 struct Router {
-    hands: Arc<Hands>,
+    runner: Arc<EffectRunner>,
     dispatchers: HashMap<Key, Handle>,
     /// Where each active Task went.
     index: HashMap<Uid, Key>,
@@ -104,9 +104,9 @@ struct Router {
 }
 
 impl Router {
-    fn new(hands: Arc<Hands>) -> Self {
+    fn new(runner: Arc<EffectRunner>) -> Self {
         Self {
-            hands,
+            runner,
             dispatchers: HashMap::new(),
             index: HashMap::new(),
             listing: None,
@@ -123,7 +123,7 @@ impl Router {
             return None;
         }
         if !self.dispatchers.contains_key(key) {
-            let handle = Handle::start(key.clone(), self.hands.clone(), self.breaks.clone());
+            let handle = Handle::start(key.clone(), self.runner.clone(), self.breaks.clone());
             if self.synced && !self.unlisted.contains(key) {
                 handle.inbox.synced();
             }
@@ -134,7 +134,7 @@ impl Router {
 
     /// Takes dispatchers away that panicked; nobody knows how idle their machines are.
     fn on_broken(&mut self) {
-        let context = &self.hands.context;
+        let context = &self.runner.context;
         self.dispatchers.retain(|key, handle| {
             let Some(panicked) = handle.broken() else {
                 return true;
@@ -198,7 +198,7 @@ impl Router {
             Ok(task) => Entry::of(task),
             Err(invalid) => {
                 // Admission refuses such an object; it can only be older than a stricter rule.
-                self.hands.context.metrics.invalid_object("Task");
+                self.runner.context.metrics.invalid_object("Task");
                 tracing::warn!(task = ?invalid.metadata.name, namespace = ?invalid.metadata.namespace,
                     error = %invalid.error, "a Task cannot be understood and is left alone");
                 None
@@ -227,7 +227,7 @@ impl Router {
         };
         match self.dispatchers.get(&key) {
             Some(dispatcher) => dispatcher.inbox.left(uid),
-            None => self.hands.context.live.set(uid, Vec::new()),
+            None => self.runner.context.live.set(uid, Vec::new()),
         }
     }
 
@@ -247,7 +247,7 @@ impl Router {
         if !self.synced {
             self.synced = true;
             let pools = self.dispatchers.keys().cloned();
-            self.hands.context.live.listed(pools);
+            self.runner.context.live.listed(pools);
             self.unlisted = self.dispatchers.keys().cloned().collect();
         }
         for key in std::mem::take(&mut self.unlisted) {
@@ -273,7 +273,7 @@ impl Router {
 
     fn exists(&self, key: &Key) -> bool {
         let reference = ObjectRef::new(&key.name).within(&key.namespace);
-        self.hands.context.caches.pools.get(&reference).is_some()
+        self.runner.context.caches.pools.get(&reference).is_some()
     }
 
     /// Ends dispatchers of Pools that are gone and have no Tasks.
@@ -288,7 +288,7 @@ impl Router {
         for key in idle {
             if let Some(handle) = self.dispatchers.remove(&key) {
                 handle.ended().await;
-                self.hands.context.loads.forget(&key);
+                self.runner.context.loads.forget(&key);
             }
         }
     }

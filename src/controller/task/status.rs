@@ -12,7 +12,7 @@ use skyward_api::{
 
 use crate::task::{
     message::Collected,
-    model::{Entry, Place},
+    model::{Entry, SlotAttempt},
     tail,
 };
 
@@ -51,7 +51,7 @@ impl Counts {
 pub(crate) fn placed(
     entry: &Entry,
     counts: Counts,
-    places: &[Place],
+    places: &[SlotAttempt],
     machines: &[&str],
     now: Timestamp,
 ) -> TaskStatus {
@@ -160,7 +160,7 @@ pub(crate) fn running(entry: &Entry, held_up: Option<&Why>, now: Timestamp) -> T
 /// A rank of an attempt that ended, or was never heard of again.
 pub(crate) struct Rank<'a> {
     /// Its place, where that is known.
-    pub(crate) place: Option<Place>,
+    pub(crate) place: Option<SlotAttempt>,
     /// Name of its machine.
     pub(crate) machine: &'a str,
     /// The summary of the run.

@@ -32,7 +32,7 @@ const DEADLINE: Duration = Duration::from_secs(30);
 
 /// A Secret with a Pool's key.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Key {
+pub(crate) struct StoredKey {
     pub(crate) pool_uid: String,
     /// UID of the Secret itself, so that no other of that name is meant.
     pub(crate) uid: String,
@@ -42,20 +42,20 @@ pub(crate) struct Key {
 const PATIENCE: Duration = Duration::from_mins(2);
 
 /// When each key without Pool was first seen.
-pub(crate) type Sightings = BTreeMap<Key, Timestamp>;
+pub(crate) type Sightings = BTreeMap<StoredKey, Timestamp>;
 
 /// Keys to delete now, and keys to look at again.
 pub(crate) fn plan(
-    found: &[Key],
+    found: &[StoredKey],
     wanted: &BTreeSet<String>,
     sightings: &Sightings,
     now: Timestamp,
-) -> (Vec<Key>, BTreeSet<Key>) {
+) -> (Vec<StoredKey>, BTreeSet<StoredKey>) {
     let orphans = found
         .iter()
         .filter(|key| !wanted.contains(&key.pool_uid))
         .cloned();
-    let (delete, watch): (Vec<Key>, Vec<Key>) = orphans.partition(|key| {
+    let (delete, watch): (Vec<StoredKey>, Vec<StoredKey>) = orphans.partition(|key| {
         sightings
             .get(key)
             .is_some_and(|first| elapsed(*first, now) >= SETTLE)
@@ -94,13 +94,13 @@ async fn sweep(context: &Context, sightings: &mut Sightings) -> Result<(), Strin
         labels::POOL_UID
     ));
     let listed = in_time(secrets.list_metadata(&ours)).await?;
-    let found: Vec<Key> = listed
+    let found: Vec<StoredKey> = listed
         .items
         .iter()
         .filter_map(|secret| {
             let pool_uid = secret.labels().get(labels::POOL_UID)?.clone();
             let is_named_so = secret.name_any() == keys::secret_name(&pool_uid);
-            is_named_so.then_some(Key {
+            is_named_so.then_some(StoredKey {
                 pool_uid,
                 uid: secret.metadata.uid.clone()?,
             })
@@ -160,7 +160,7 @@ async fn sweep(context: &Context, sightings: &mut Sightings) -> Result<(), Strin
 }
 
 /// Whether a machine of its Pool may still be there, so that the key is its only trace.
-fn is_needed(context: &Context, key: &Key, sightings: &Sightings, now: Timestamp) -> bool {
+fn is_needed(context: &Context, key: &StoredKey, sightings: &Sightings, now: Timestamp) -> bool {
     if context.holds.any() {
         return true;
     }
@@ -185,8 +185,8 @@ async fn in_time<T>(call: impl Future<Output = Result<T, kube::Error>>) -> Resul
 mod tests {
     use super::*;
 
-    fn key(pool_uid: &str) -> Key {
-        Key {
+    fn key(pool_uid: &str) -> StoredKey {
+        StoredKey {
             pool_uid: pool_uid.into(),
             uid: format!("secret-of-{pool_uid}"),
         }
@@ -210,7 +210,7 @@ mod tests {
     #[test]
     fn a_secret_made_anew_is_another_one() {
         let seen = Sightings::from([(
-            Key {
+            StoredKey {
                 uid: "older".into(),
                 ..key("gone")
             },

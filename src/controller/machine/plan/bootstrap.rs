@@ -70,6 +70,7 @@ pub(super) fn message(failure: &SessionFailure) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::records::without_output;
 
     fn failed(kind: FailureKind, step: &str, ended: &str, output: &str) -> SessionFailure {
         SessionFailure {

@@ -15,11 +15,14 @@ use skyward_api::{
 };
 use skyward_core::{Deletion, ErrorKind, ProviderPhase, provider::BilledTime};
 
-use super::{Action, Plan, progress, rental, status};
+use super::{
+    draft::{Action, Plan},
+    progress, rental, status,
+};
 use crate::{
     base::{requeue::Next, time::after},
     events::{self, EventSpec},
-    machine::observe::{Account, Answer, Observed},
+    machine::facts::{AccountState, LookupOutcome, Observed},
     money::{shown, so_far},
 };
 
@@ -100,7 +103,7 @@ pub(super) fn plan(seen: &Observed, now: Timestamp) -> Plan {
         // A person who removed a Provider by force may have revoked its credentials before: no
         // object is left to give it others, so the account can no longer be asked.
         Some(Err(error))
-            if seen.account == Account::Departed
+            if seen.account == AccountState::Departed
                 && matches!(
                     error.kind,
                     ErrorKind::CredentialsMissing | ErrorKind::Credentials | ErrorKind::Permission
@@ -146,13 +149,13 @@ pub(super) fn plan(seen: &Observed, now: Timestamp) -> Plan {
         plan.actions.push(Action::Disconnect);
     }
     match &seen.account {
-        Account::Ready { .. } | Account::Departed => {
+        AccountState::Ready { .. } | AccountState::Departed => {
             plan.reasons.push("its provider is asked to delete it".to_owned());
             remember(seen, now, &mut plan);
             plan.actions.push(Action::Delete);
             plan.next = Next::Again;
         }
-        Account::Waiting => {
+        AccountState::Waiting => {
             plan.reasons.push("its Provider cannot be used now".to_owned());
             plan.look_again(Duration::from_secs(5));
             let message = format!(
@@ -168,7 +171,7 @@ pub(super) fn plan(seen: &Observed, now: Timestamp) -> Plan {
                 &mut plan,
             );
         }
-        Account::Gone => provider_gone(seen, now, &mut plan),
+        AccountState::Gone => provider_gone(seen, now, &mut plan),
     }
     plan
 }
@@ -186,7 +189,7 @@ fn foreign(seen: &Observed) -> EventSpec {
 /// What the bill will say comes on record before the machine ends: after a lost answer to
 /// its order this is the first that is heard of it.
 fn remember(seen: &Observed, now: Timestamp, plan: &mut Plan) {
-    let Answer::There(there) = &seen.provider else {
+    let LookupOutcome::There(there) = &seen.provider else {
         return;
     };
     let old = &seen.machine.status;
@@ -311,14 +314,14 @@ enum Drains {
 fn drains(seen: &Observed, now: Timestamp) -> Drains {
     let machine = &seen.machine;
     let lost = match &seen.provider {
-        Answer::Absent => !may_show_up(seen, now),
-        Answer::There(there) => {
+        LookupOutcome::Absent => !may_show_up(seen, now),
+        LookupOutcome::There(there) => {
             matches!(
                 there.phase,
                 ProviderPhase::Failed(_) | ProviderPhase::Stopped(_) | ProviderPhase::Stopping
             )
         }
-        Answer::Unknown(_) => false,
+        LookupOutcome::Unknown(_) => false,
     };
     let nothing_to_wait_for =
         machine.status.ready_at.is_none() || machine.has_failed() || lost || seen.runs == Some(0);
@@ -326,7 +329,7 @@ fn drains(seen: &Observed, now: Timestamp) -> Drains {
         return Drains::No;
     };
     let pool_ends = pool.metadata.deletion_timestamp.as_ref().map(|time| time.0);
-    // When a Pool is turned off, or its budget is spent, no run is paid for to its end.
+    // When a Pool is turned why_suspended, or its budget is spent, no run is paid for to its end.
     let ends = pool_ends.or(seen.off_since);
     let since = match (machine.finish_runs, ends) {
         (true, None) => {
@@ -360,7 +363,7 @@ fn drain(seen: &Observed, now: Timestamp, until: Timestamp, plan: &mut Plan) {
     if has_deadline {
         plan.look_again_at(now, until);
     }
-    if let Answer::There(there) = &seen.provider
+    if let LookupOutcome::There(there) = &seen.provider
         && let Some(endpoint) = &there.endpoint
     {
         let recorded = Some(seen.machine.status.host_key.clone()).filter(|key| !key.is_empty());
@@ -369,7 +372,7 @@ fn drain(seen: &Observed, now: Timestamp, until: Timestamp, plan: &mut Plan) {
             endpoint: endpoint.clone(),
             host_key,
         });
-    } else if matches!(seen.provider, Answer::Unknown(_)) {
+    } else if matches!(seen.provider, LookupOutcome::Unknown(_)) {
         plan.actions.extend(progress::reconnect(seen));
     }
     let what = if has_deadline {
@@ -413,8 +416,8 @@ fn mark(
     new.phase = Some(phase);
     new.step.clear();
     let reported = match &seen.provider {
-        Answer::There(there) => there.rental.reclaim_at,
-        Answer::Absent | Answer::Unknown(_) => None,
+        LookupOutcome::There(there) => there.rental.reclaim_at,
+        LookupOutcome::Absent | LookupOutcome::Unknown(_) => None,
     };
     if let Some(at) = status::reclaim_at(seen, reported) {
         new.reclaim_at = Some(Time(at));

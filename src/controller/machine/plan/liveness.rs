@@ -7,10 +7,14 @@ use jiff::Timestamp;
 use skyward_api::condition::reason;
 use skyward_remote::sessions::{FailureKind, SessionFailure, Stage};
 
-use super::{Found, Plan, bootstrap, progress};
+use super::{
+    bootstrap,
+    draft::{Found, Plan},
+    progress,
+};
 use crate::{
     base::time::{after, elapsed},
-    machine::observe::{Account, Answer, Observed},
+    machine::facts::{AccountState, LookupOutcome, Observed},
 };
 
 /// What is said of an agent that takes no command of ours.
@@ -182,8 +186,8 @@ fn judge_connection(seen: &Observed, now: Timestamp, found: &mut Found, plan: &m
     };
     // What its provider does not say is no verdict: the machine may be all right and on the
     // bill, and another one would be ordered beside it. One that was removed may never say.
-    let removed = matches!(seen.account, Account::Departed | Account::Gone);
-    let unknown = matches!(seen.provider, Answer::Unknown(_)) && !removed;
+    let removed = matches!(seen.account, AccountState::Departed | AccountState::Gone);
+    let unknown = matches!(seen.provider, LookupOutcome::Unknown(_)) && !removed;
     if lost >= patience && !unknown {
         let message = format!(
             "The connection is lost since {} s: {error}. It is replaced.",

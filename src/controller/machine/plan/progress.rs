@@ -10,14 +10,17 @@ use skyward_core::{
     machine::{Dial, Endpoint, Failure, FailureKind},
 };
 
-use super::{Action, Found, Plan, liveness, terms};
+use super::{
+    draft::{Action, Found, Plan},
+    liveness, terms,
+};
 use crate::{
     accounts::{facts::NamespaceFacts, unavailable::Unavailable},
     base::{
         requeue::Next,
         time::{after, elapsed},
     },
-    machine::observe::{Account, Answer, Observed},
+    machine::facts::{AccountState, LookupOutcome, Observed},
     money,
 };
 
@@ -34,10 +37,10 @@ pub(super) fn find(seen: &Observed, now: Timestamp, plan: &mut Plan) -> Found {
     let mut found = Found::default();
     let on_its_way = seen.machine.status.ready_at.is_none();
     match &seen.provider {
-        Answer::Unknown(why) => {
+        LookupOutcome::Unknown(why) => {
             plan.reasons.push(match (why, &seen.account) {
                 (Some(why), _) => format!("the provider does not say: {why}"),
-                (None, Account::Departed | Account::Gone) => {
+                (None, AccountState::Departed | AccountState::Gone) => {
                     "its Provider does not exist any more".to_owned()
                 }
                 (None, _) => "its Provider was not checked yet".to_owned(),
@@ -53,8 +56,8 @@ pub(super) fn find(seen: &Observed, now: Timestamp, plan: &mut Plan) -> Found {
             plan.actions.extend(reconnect(seen));
             plan.look_again(seen.poll_interval.max(Duration::from_secs(1)));
         }
-        Answer::Absent => absent(seen, now, &mut found, plan),
-        Answer::There(machine) => there(seen, machine, &mut found, plan),
+        LookupOutcome::Absent => absent(seen, now, &mut found, plan),
+        LookupOutcome::There(machine) => there(seen, machine, &mut found, plan),
     }
     // Why one that ran is not connected, its provider may show only later.
     let is_unreached = seen.disconnected_since.is_some();
@@ -157,7 +160,7 @@ fn hold(seen: &Observed, now: Timestamp) -> Option<Hold> {
 
 /// What an order is made from is not there.
 fn absence(seen: &Observed) -> Option<Hold> {
-    if seen.account == Account::Departed {
+    if seen.account == AccountState::Departed {
         return Some(Hold::Until("its Provider does not exist any more"));
     }
     if seen.pool.is_none() {
@@ -357,8 +360,8 @@ fn connect(seen: &Observed, machine: &ProviderMachine, found: &mut Found, plan: 
     let recorded = Some(seen.machine.status.host_key.clone()).filter(|key| !key.is_empty());
     let host_key = recorded.or_else(|| machine.host_key.clone());
     let policy = match seen.account {
-        Account::Ready { policy } => policy,
-        Account::Waiting | Account::Departed | Account::Gone => HostKeyPolicy::TrustOnFirstUse,
+        AccountState::Ready { policy } => policy,
+        AccountState::Waiting | AccountState::Departed | AccountState::Gone => HostKeyPolicy::TrustOnFirstUse,
     };
     if policy == HostKeyPolicy::Verified && host_key.is_none() {
         found.failure = Some((

@@ -11,10 +11,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use skyward_api::MachineStatus;
 use skyward_core::{ProviderPhase, provider::BilledTime};
 
-use crate::machine::observe::{Answer, Observed};
+use crate::machine::facts::{LookupOutcome, Observed};
 
 pub(super) fn record(seen: &Observed, now: Timestamp, new: &mut MachineStatus) {
-    let Answer::There(there) = &seen.provider else {
+    let LookupOutcome::There(there) = &seen.provider else {
         return;
     };
     let rental = &there.rental;
@@ -61,7 +61,7 @@ mod tests {
     /// A world in which the provider shows the machine like this.
     fn shown(phase: ProviderPhase, rental: Rental) -> Observed {
         let mut seen = world();
-        seen.provider = Answer::There(Box::new(ProviderMachine {
+        seen.provider = LookupOutcome::There(Box::new(ProviderMachine {
             id: "i-1".into(),
             mark: seen.machine.mark("cluster"),
             phase,

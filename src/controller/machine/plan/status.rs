@@ -13,11 +13,14 @@ use skyward_api::{
 use skyward_core::machine::{Dial, Endpoint};
 use skyward_remote::sessions::Stage;
 
-use super::{Found, Plan, rental};
+use super::{
+    draft::{Found, Plan},
+    rental,
+};
 use crate::{
     base::time::{after, elapsed},
     events::{self, EventSpec},
-    machine::observe::Observed,
+    machine::facts::Observed,
     records::without_output,
 };
 

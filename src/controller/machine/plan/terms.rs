@@ -12,7 +12,7 @@ use crate::{
         facts::{AccountFacts, NamespaceFacts},
         limits::binding,
     },
-    machine::observe::Terms,
+    machine::facts::Terms,
     money::shown,
 };
 
@@ -77,8 +77,8 @@ mod tests {
         accounts::quota::{Quota, Used},
         base::requeue::Next,
         machine::{
-            observe::Observed,
-            plan::{Action, plan},
+            facts::Observed,
+            plan::{draft::Action, plan},
             tests::world,
         },
         pool::tests::at,

@@ -96,10 +96,10 @@ fn a_recorded_id_of_another_machine_is_gone_for_us_and_told() {
 fn a_machine_whose_provider_object_is_gone_is_deleted_while_its_client_is_at_hand() {
     let mut seen = deleting(up());
     seen.runs = Some(0);
-    seen.account = Account::Departed;
+    seen.account = AccountState::Departed;
     assert!(plan(&seen, at(NOW)).actions.contains(&Action::Delete));
     let mut unordered = world();
-    unordered.account = Account::Departed;
+    unordered.account = AccountState::Departed;
     assert!(!plan(&unordered, at(NOW)).actions.contains(&Action::Order));
 }
 
@@ -109,7 +109,7 @@ fn a_machine_whose_provider_object_is_gone_is_deleted_while_its_client_is_at_han
 fn a_machine_whose_provider_was_removed_after_its_credentials_is_let_go(#[case] kind: ErrorKind) {
     let mut seen = deleting(up());
     seen.runs = Some(0);
-    seen.account = Account::Departed;
+    seen.account = AccountState::Departed;
     let met = |kind| Some(Err(ProviderError::new(kind, "delete the machine", "no")));
     seen.deletion = met(kind);
     let early = plan(&seen, at(NOW + 1));
@@ -136,17 +136,17 @@ fn a_machine_whose_provider_was_removed_after_its_credentials_is_let_go(#[case] 
 
 /// Gone from the account of a Provider that was removed by force.
 #[rstest]
-#[case::nobody_can_be_asked(Account::Gone, None)]
+#[case::nobody_can_be_asked(AccountState::Gone, None)]
 #[case::the_account_refuses(
-    Account::Departed,
+    AccountState::Departed,
     Some(Err(ProviderError::new(ErrorKind::Credentials, "delete the machine", "no")))
 )]
 fn what_a_machine_cost_counts_although_its_provider_was_removed_by_force(
-    #[case] account: Account,
+    #[case] account: AccountState,
     #[case] deletion: Option<Result<Deletion, ProviderError>>,
 ) {
     let mut seen = deleting(up());
-    seen.provider = Answer::Unknown(None);
+    seen.provider = LookupOutcome::Unknown(None);
     seen.account = account;
     seen.deletion = deletion;
     seen.machine.spec.hourly_price = "3.6".into();
@@ -245,11 +245,11 @@ fn the_record_goes_only_when_the_provider_says_that_the_machine_is_gone() {
 #[test]
 fn a_provider_that_cannot_be_asked_holds_the_record_and_one_that_is_gone_does_not() {
     let mut seen = deleting(up());
-    seen.provider = Answer::Unknown(None);
-    seen.account = Account::Waiting;
+    seen.provider = LookupOutcome::Unknown(None);
+    seen.account = AccountState::Waiting;
     let waiting = plan(&seen, at(NOW + 3600));
     assert!(!waiting.actions.contains(&Action::RemoveFinalizer));
-    seen.account = Account::Gone;
+    seen.account = AccountState::Gone;
     assert!(
         !plan(&seen, at(NOW + 5))
             .actions

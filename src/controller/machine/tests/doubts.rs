@@ -4,7 +4,7 @@ use skyward_api::Machine;
 use skyward_core::machine::Rental;
 
 use super::*;
-use crate::machine::observe::{Looked, Memory, Outcomes};
+use crate::machine::facts::{Looked, MachineMemory, Outcomes};
 
 fn error(kind: ErrorKind) -> Result<String, ProviderError> {
     Err(ProviderError::new(kind, "order the machine", "no"))
@@ -64,7 +64,7 @@ fn a_bill_ends_when_its_machine_was_first_away_unless_it_comes_back() {
 fn what_shows_up_only_while_it_goes_comes_on_record_before_it_is_deleted() {
     let mut seen = deleting(world());
     seen.provider = there(ProviderPhase::Running);
-    if let Answer::There(there) = &mut seen.provider {
+    if let LookupOutcome::There(there) = &mut seen.provider {
         there.rental = Rental {
             billed_since: Some(at(NOW - 7)),
             ..Rental::default()
@@ -100,7 +100,7 @@ fn only_a_plain_refusal_leaves_no_doubt(
     #[case] answer: Result<String, ProviderError>,
     #[case] expected: Option<i64>,
 ) {
-    let mut memory = Memory::default();
+    let mut memory = MachineMemory::default();
     memory.ordered(&answer, at(NOW));
     let until = world().machine.unseen_until(&memory, Duration::ZERO);
     assert_eq!(until, expected.map(at));
@@ -110,8 +110,8 @@ fn only_a_plain_refusal_leaves_no_doubt(
 fn the_leader_before_may_have_ordered_in_its_last_moment() {
     let machine = world().machine;
     let settle = Duration::from_secs(30);
-    assert_eq!(machine.unseen_until(&Memory::default(), settle), None);
-    let inherited = Memory::inherited(at(NOW));
+    assert_eq!(machine.unseen_until(&MachineMemory::default(), settle), None);
+    let inherited = MachineMemory::inherited(at(NOW));
     assert_eq!(machine.unseen_until(&inherited, settle), Some(at(NOW + 30)));
 }
 
@@ -139,8 +139,8 @@ fn a_machine_that_works_is_dialled_and_kept_while_its_provider_cannot_be_asked()
     let mut seen = up();
     seen.session = None;
     seen.disconnected_since = Some(at(NOW));
-    seen.account = Account::Waiting;
-    seen.provider = Answer::Unknown(None);
+    seen.account = AccountState::Waiting;
+    seen.provider = LookupOutcome::Unknown(None);
     let endpoint = endpoint();
     let host_key = Some(seen.machine.status.host_key.clone());
     let dial = Action::Connect { endpoint, host_key };
@@ -163,9 +163,12 @@ fn a_machine_that_works_is_dialled_and_kept_while_its_provider_cannot_be_asked()
 
 /// Nobody waits for an answer that may never come: its Tasks would run for ever.
 #[rstest]
-#[case::and_its_client_too(Account::Gone, Answer::Unknown(None))]
-#[case::and_its_credentials_were_revoked(Account::Departed, Answer::Unknown(Some("revoked".into())))]
-fn a_lost_machine_whose_provider_was_removed_is_given_up(#[case] account: Account, #[case] answer: Answer) {
+#[case::and_its_client_too(AccountState::Gone, LookupOutcome::Unknown(None))]
+#[case::and_its_credentials_were_revoked(AccountState::Departed, LookupOutcome::Unknown(Some("revoked".into())))]
+fn a_lost_machine_whose_provider_was_removed_is_given_up(
+    #[case] account: AccountState,
+    #[case] answer: LookupOutcome,
+) {
     let mut seen = up();
     seen.session = None;
     seen.disconnected_since = Some(at(NOW));
@@ -187,7 +190,7 @@ fn a_lost_machine_whose_provider_was_removed_is_given_up(#[case] account: Accoun
 fn what_an_accepted_order_made_is_not_taken_for_an_earlier_machine_of_its_mark() {
     let facts = world().machine;
     let machine = Machine::new("m", facts.spec.clone());
-    let Answer::There(earlier) = there(ProviderPhase::Running) else {
+    let LookupOutcome::There(earlier) = there(ProviderPhase::Running) else {
         panic!("it is there");
     };
     let seen = |accepted: &str| {
@@ -201,7 +204,7 @@ fn what_an_accepted_order_made_is_not_taken_for_an_earlier_machine_of_its_mark()
             kind: None,
             terms: None,
             tells_changes: false,
-            answer: Answer::There(earlier.clone()),
+            answer: LookupOutcome::There(earlier.clone()),
             asked_at: at(NOW),
             session: None,
             runs: None,
@@ -210,10 +213,10 @@ fn what_an_accepted_order_made_is_not_taken_for_an_earlier_machine_of_its_mark()
                 deletion: None,
             },
         };
-        looked.observed(&mut Memory::default(), at(NOW)).provider
+        looked.observed(&mut MachineMemory::default(), at(NOW)).provider
     };
-    assert!(matches!(seen("another"), Answer::Absent));
-    assert!(matches!(seen(&earlier.id), Answer::There(_)));
+    assert!(matches!(seen("another"), LookupOutcome::Absent));
+    assert!(matches!(seen(&earlier.id), LookupOutcome::There(_)));
 }
 
 #[test]
@@ -221,7 +224,7 @@ fn a_machine_with_runs_that_a_lagging_list_does_not_show_drains_all_the_same() {
     let mut seen = deleting(world());
     seen.machine.status.ready_at = Some(Time(at(NOW - 5)));
     seen.runs = Some(1);
-    seen.provider = Answer::Absent;
+    seen.provider = LookupOutcome::Absent;
     seen.unseen_until = Some(at(NOW + 10));
     assert!(!plan(&seen, at(NOW)).actions.contains(&Action::Delete));
     seen.unseen_until = Some(at(NOW - 1));

@@ -24,8 +24,11 @@ use skyward_core::{
 use skyward_remote::sessions::{self, SessionFailure, SessionState, Stage};
 
 use super::{
-    observe::{Account, Answer, MachineFacts, Observed, Terms, Waits},
-    plan::{Action, Plan, plan},
+    facts::{AccountState, LookupOutcome, MachineFacts, Observed, Terms, Waits},
+    plan::{
+        draft::{Action, Plan},
+        plan,
+    },
 };
 use crate::{
     accounts::{facts::NamespaceFacts, unavailable::Unavailable},
@@ -77,10 +80,10 @@ pub(crate) fn world() -> Observed {
         },
         pool: Some(pool()),
         current: true,
-        account: Account::Ready {
+        account: AccountState::Ready {
             policy: HostKeyPolicy::TrustOnFirstUse,
         },
-        provider: Answer::Absent,
+        provider: LookupOutcome::Absent,
         order: None,
         order_not_before: None,
         queued: None,
@@ -114,9 +117,9 @@ pub(crate) fn waits() -> Waits {
     Waits::of(None, Duration::from_mins(5))
 }
 
-fn there(phase: ProviderPhase) -> Answer {
+fn there(phase: ProviderPhase) -> LookupOutcome {
     let seen = world();
-    Answer::There(Box::new(ProviderMachine {
+    LookupOutcome::There(Box::new(ProviderMachine {
         id: "pod-uid".into(),
         mark: seen.machine.mark("cluster"),
         endpoint: (phase == ProviderPhase::Running).then(endpoint),
@@ -247,7 +250,7 @@ fn a_ready_machine_at_rest_writes_nothing() {
 #[test]
 fn an_unknown_answer_changes_nothing() {
     let mut seen = up();
-    seen.provider = Answer::Unknown(Some("the API is away".into()));
+    seen.provider = LookupOutcome::Unknown(Some("the API is away".into()));
     let plan = plan(&seen, at(NOW + 10));
     assert!(plan.status.is_none() && plan.actions.is_empty(), "{plan:?}");
 }
@@ -317,7 +320,7 @@ fn what_the_provider_says_is_the_reason(#[case] kind: FailureKind, #[case] expec
 fn a_notice_is_on_record_at_once_whoever_tells_it() {
     let told_by_provider = {
         let mut seen = up();
-        let Answer::There(machine) = &mut seen.provider else {
+        let LookupOutcome::There(machine) = &mut seen.provider else {
             unreachable!()
         };
         machine.rental.reclaim_at = Some(at(NOW + 120));
@@ -358,7 +361,7 @@ fn a_notice_for_a_machine_that_drains_is_on_record_for_its_runs_to_be_stopped() 
 #[test]
 fn a_vanished_machine_is_lost() {
     let mut seen = up();
-    seen.provider = Answer::Absent;
+    seen.provider = LookupOutcome::Absent;
     let plan = plan(&seen, at(NOW + 10));
     assert_eq!(
         (why(&plan).0, why(&plan).1.as_str()),
@@ -384,7 +387,7 @@ fn a_list_that_lags_after_the_order_is_no_loss() {
 #[test]
 fn verified_host_keys_refuse_a_machine_nobody_vouches_for() {
     let mut seen = world();
-    seen.account = Account::Ready {
+    seen.account = AccountState::Ready {
         policy: HostKeyPolicy::Verified,
     };
     seen.provider = there(ProviderPhase::Running);
@@ -395,7 +398,7 @@ fn verified_host_keys_refuse_a_machine_nobody_vouches_for() {
             ..
         }]
     ));
-    if let Answer::There(machine) = &mut seen.provider {
+    if let LookupOutcome::There(machine) = &mut seen.provider {
         machine.host_key = None;
     }
     assert_eq!(why(&plan(&seen, at(NOW))).1, reason::SSH_REFUSED);
@@ -412,7 +415,7 @@ fn verified_host_keys_refuse_a_machine_nobody_vouches_for() {
     "step 3 of 6, \"packages\""
 )]
 fn each_stage_has_its_time(
-    #[case] provider: Answer,
+    #[case] provider: LookupOutcome,
     #[case] stage: Option<Stage>,
     #[case] seconds: i64,
     #[case] expected: &str,

@@ -5,7 +5,7 @@ use skyward_api::Machine;
 use skyward_core::{Capabilities, machine::Rental};
 
 use super::*;
-use crate::machine::observe::{Looked, Memory, Outcomes};
+use crate::machine::facts::{Looked, MachineMemory, Outcomes};
 
 /// A machine for which at most 2 USD were recorded, as its provider shows it at this price.
 fn costing(price: &str, phase: ProviderPhase) -> Observed {
@@ -13,7 +13,7 @@ fn costing(price: &str, phase: ProviderPhase) -> Observed {
     seen.machine.spec.hourly_price = "1.5".into();
     seen.machine.spec.max_hourly_cost = Some("2".into());
     seen.provider = there(phase);
-    if let Answer::There(there) = &mut seen.provider {
+    if let LookupOutcome::There(there) = &mut seen.provider {
         there.rental = Rental {
             hourly_price: price.parse().ok(),
             ..Rental::default()
@@ -117,7 +117,7 @@ fn each_kind_has_its_own_default_of_the_bootstrap_and_the_status_says_what_count
             runs: None,
             outcomes: Outcomes::default(),
         };
-        looked.observed(&mut Memory::default(), at(NOW))
+        looked.observed(&mut MachineMemory::default(), at(NOW))
     };
     let waits = |seen: &Observed| seen.waits.bootstrap.as_secs();
     assert_eq!(waits(&observed(None, true, true, None)), 600);

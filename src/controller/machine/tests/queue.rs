@@ -1,7 +1,7 @@
 //! Orders that wait for their turn at a cloud: that is no time of their machines.
 
 use super::*;
-use crate::machine::observe::{Memory, Queued};
+use crate::machine::facts::{MachineMemory, Queued};
 
 /// Long after it was recorded, with such an order.
 fn queued(since: i64, until: i64) -> Observed {
@@ -58,7 +58,7 @@ fn an_order_that_is_told_to_wait_does_so_without_using_up_its_time(
     #[case] wait: Option<u64>,
     #[case] until: i64,
 ) {
-    let mut memory = Memory::default();
+    let mut memory = MachineMemory::default();
     memory.ordered(&limited(Some(5)), at(NOW - 1000));
     memory.ordered(&limited(wait), at(NOW));
     let since = at(NOW - 1000);
@@ -103,7 +103,7 @@ fn what_its_cloud_turns_away_for_ever_is_given_up() {
 #[test]
 fn a_new_leader_does_not_hold_against_a_machine_how_long_it_waited_before() {
     let mut seen = queued(NOW - 2000, NOW - 2000);
-    seen.queued = Memory::inherited(at(NOW)).queued;
+    seen.queued = MachineMemory::inherited(at(NOW)).queued;
     // It may have been ordered by the leader before.
     seen.knows_token = false;
     seen.unseen_until = Some(at(NOW + 30));

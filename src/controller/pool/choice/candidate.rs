@@ -14,7 +14,7 @@ use skyward_core::accelerator;
 #[derive(Clone, Debug, PartialEq)]
 pub struct ResolvedCandidate {
     /// Which candidate of the Pool, from 0.
-    pub candidate: usize,
+    pub position: usize,
     /// Name of the Provider.
     pub provider: String,
     /// Exactly this type of machine.
@@ -56,33 +56,36 @@ impl ResolvedCandidate {
 }
 
 /// The candidates of a Pool in their order; a Pool without any is one itself.
-pub fn wishes(pool: &PoolSpec) -> Vec<ResolvedCandidate> {
-    let mut wishes = merged(pool);
-    for wish in &mut wishes {
-        wish.template = template_hash(pool, wish);
+pub fn candidates(pool: &PoolSpec) -> Vec<ResolvedCandidate> {
+    let mut candidates = merged(pool);
+    for candidate in &mut candidates {
+        candidate.template = template_hash(pool, candidate);
     }
-    wishes
+    candidates
 }
 
 /// Digests of what a Pool asks of its machines, one for each candidate. A machine with
 /// another digest is replaced when it is idle. Numbers of machines, waits, prices and
 /// limits are not part of it.
 pub fn template_hashes(spec: &PoolSpec) -> Vec<String> {
-    wishes(spec).into_iter().map(|wish| wish.template).collect()
+    candidates(spec)
+        .into_iter()
+        .map(|candidate| candidate.template)
+        .collect()
 }
 
 /// Digest of what one candidate of a Pool asks of its machines; [`ResolvedCandidate::template`] is it.
-pub fn template_hash(spec: &PoolSpec, wish: &ResolvedCandidate) -> String {
+pub fn template_hash(spec: &PoolSpec, candidate: &ResolvedCandidate) -> String {
     let template = serde_json::json!({
-        "provider": wish.provider,
-        "instanceType": wish.instance_type,
-        "region": wish.region,
-        "settings": wish.settings,
-        "accelerator": wish.accelerator,
-        "cpu": wish.cpu,
-        "memory": wish.memory,
-        "disk": wish.disk,
-        "architecture": wish.architecture,
+        "provider": candidate.provider,
+        "instanceType": candidate.instance_type,
+        "region": candidate.region,
+        "settings": candidate.settings,
+        "accelerator": candidate.accelerator,
+        "cpu": candidate.cpu,
+        "memory": candidate.memory,
+        "disk": candidate.disk,
+        "architecture": candidate.architecture,
         "topology": spec.topology.unwrap_or_default(),
         "image": spec.image,
         "shmSize": spec.shm_size,
@@ -93,7 +96,7 @@ pub fn template_hash(spec: &PoolSpec, wish: &ResolvedCandidate) -> String {
 
 fn merged(pool: &PoolSpec) -> Vec<ResolvedCandidate> {
     let whole = ResolvedCandidate {
-        candidate: 0,
+        position: 0,
         provider: pool.provider.clone().unwrap_or_default(),
         instance_type: pool.instance_type.clone(),
         accelerator_name: canonical(pool.accelerator.as_ref()),
@@ -115,10 +118,10 @@ fn merged(pool: &PoolSpec) -> Vec<ResolvedCandidate> {
     pool.candidates
         .iter()
         .enumerate()
-        .map(|(candidate, own)| {
+        .map(|(position, own)| {
             let accelerator = own.accelerator.as_ref().map(filled).or(whole.accelerator.clone());
             ResolvedCandidate {
-                candidate,
+                position,
                 provider: own.provider.clone().unwrap_or_else(|| whole.provider.clone()),
                 instance_type: own.instance_type.clone().or_else(|| whole.instance_type.clone()),
                 accelerator_name: canonical(accelerator.as_ref()),

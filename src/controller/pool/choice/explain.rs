@@ -1,4 +1,4 @@
-//! Why no Offer fits: which wish removed how many, and what would help.
+//! Why no Offer fits: which candidate removed how many, and what would help.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,16 +12,18 @@ use super::{Catalogue, Constraint, Request, ResolvedCandidate, Usable, fits};
 use crate::accounts::offers::IndexedOffer;
 
 /// A text for the Pool's condition, one sentence for each Provider that was looked at.
-pub fn explain(wishes: &[ResolvedCandidate], offers: &Catalogue, request: &Request<'_>) -> String {
+pub fn explain(candidates: &[ResolvedCandidate], offers: &Catalogue, request: &Request<'_>) -> String {
     let mut sentences: Vec<String> = Vec::new();
-    for wish in wishes {
-        let sentence = match request.providers.get(&wish.provider) {
+    for candidate in candidates {
+        let sentence = match request.providers.get(&candidate.provider) {
             Some(Usable::No(why)) => why.clone(),
-            None => format!("No Provider \"{}\" exists.", wish.provider),
-            Some(Usable::Yes(_) | Usable::Full) => of_wish(
+            None => format!("No Provider \"{}\" exists.", candidate.provider),
+            Some(Usable::Yes(_) | Usable::Full) => of_candidate(
                 request,
-                wish,
-                offers.get(&wish.provider).map_or(&[], |index| index.entries()),
+                candidate,
+                offers
+                    .get(&candidate.provider)
+                    .map_or(&[], |index| index.entries()),
             ),
         };
         if !sentences.contains(&sentence) {
@@ -31,27 +33,33 @@ pub fn explain(wishes: &[ResolvedCandidate], offers: &Catalogue, request: &Reque
     sentences.join(" ")
 }
 
-fn of_wish(request: &Request<'_>, wish: &ResolvedCandidate, offers: &[IndexedOffer]) -> String {
+fn of_candidate(request: &Request<'_>, candidate: &ResolvedCandidate, offers: &[IndexedOffer]) -> String {
     if offers.is_empty() {
         return format!(
             "Provider \"{0}\" has no offers. See `kubectl describe providers.skyward.dev {0}`.",
-            wish.provider
+            candidate.provider
         );
     }
     let mut removed: BTreeMap<Constraint, Vec<&IndexedOffer>> = BTreeMap::new();
     for offer in offers {
-        if let Err(constraint) = fits(request, wish, offer) {
+        if let Err(constraint) = fits(request, candidate, offer) {
             removed.entry(constraint).or_default().push(offer);
         }
     }
     let parts: Vec<String> = removed
         .iter()
-        .map(|(constraint, offers)| format!("{} {}", offers.len(), words(*constraint, request, wish, offers)))
+        .map(|(constraint, offers)| {
+            format!(
+                "{} {}",
+                offers.len(),
+                words(*constraint, request, candidate, offers)
+            )
+        })
         .collect();
     format!(
         "None of {} offers of Provider \"{}\" fits: {}.",
         offers.len(),
-        wish.provider,
+        candidate.provider,
         parts.join("; ")
     )
 }
@@ -59,7 +67,7 @@ fn of_wish(request: &Request<'_>, wish: &ResolvedCandidate, offers: &[IndexedOff
 fn words(
     constraint: Constraint,
     request: &Request<'_>,
-    wish: &ResolvedCandidate,
+    candidate: &ResolvedCandidate,
     offers: &[&IndexedOffer],
 ) -> String {
     let most = |value: fn(&IndexedOffer) -> f64| offers.iter().map(|offer| value(offer)).fold(0.0, f64::max);
@@ -67,11 +75,11 @@ fn words(
         Size::of(offers.iter().map(|offer| value(offer)).max().unwrap_or_default())
     };
     let size = |bytes: Option<u64>| Size::of(bytes.unwrap_or_default());
-    let accelerator = wish.accelerator.clone().unwrap_or_default();
+    let accelerator = candidate.accelerator.clone().unwrap_or_default();
     match constraint {
         Constraint::Machine => format!(
             "are another type than \"{}\"; see `kubectl get offers -o wide` for the types there are",
-            wish.instance_type.as_deref().unwrap_or_default()
+            candidate.instance_type.as_deref().unwrap_or_default()
         ),
         Constraint::Region => {
             let there = some(offers.iter().map(|offer| offer.spec().region.clone()));
@@ -85,7 +93,7 @@ fn words(
             } else {
                 format!("there are {there}")
             };
-            let wanted = wish.region.as_deref().unwrap_or_default();
+            let wanted = candidate.region.as_deref().unwrap_or_default();
             format!("are not in region \"{wanted}\" ({there})")
         }
         Constraint::Architecture => "have another architecture; set architecture to the other one".to_owned(),
@@ -128,17 +136,17 @@ fn words(
         ),
         Constraint::Cpu => format!(
             "promise less than {} CPUs (at most {}); lower cpu",
-            wish.cpu.unwrap_or_default(),
+            candidate.cpu.unwrap_or_default(),
             offers.iter().map(|offer| offer.facts.cpu).max().unwrap_or_default()
         ),
         Constraint::Memory => format!(
             "promise less than {} of memory (at most {}); lower memory",
-            size(wish.memory),
+            size(candidate.memory),
             largest(|offer| offer.facts.memory)
         ),
         Constraint::Disk => format!(
             "have less than {} of disk (at most {}); lower disk",
-            size(wish.disk),
+            size(candidate.disk),
             largest(|offer| offer.facts.disk.unwrap_or_default())
         ),
         Constraint::Connected => {
@@ -160,7 +168,7 @@ fn words(
         .to_owned(),
         Constraint::Price => format!(
             "cost more than {} USD per hour (the cheapest {}); raise maxHourlyCost",
-            wish.max_hourly_cost.unwrap_or_default().normalize(),
+            candidate.max_hourly_cost.unwrap_or_default().normalize(),
             cheapest(offers)
         ),
         Constraint::Limit => {

@@ -1,8 +1,8 @@
 //! Which Offer to order next, on which market: the heart of what users pay. Pure.
 //!
-//! Every candidate of a Pool ([`wish`]) is matched against the Offers of its Provider
-//! ([`index`]). What fits is ranked by the Pool's `selection`; what was refused lately is
-//! left out until its time is over. When nothing is left, [`explain`] says which wish
+//! Every candidate of a Pool ([`candidate`]) is matched against the Offers of its Provider
+//! ([`OfferIndex`]). What fits is ranked by the Pool's `selection`; what was refused lately is
+//! left out until its time is over. When nothing is left, [`explain`] says which candidate
 //! removed how many Offers, and what would help.
 //!
 //! Price is what decides on a market too: with `SpotIfAvailable` an Offer is taken on
@@ -23,7 +23,7 @@ use skyward_api::{
 };
 use skyward_core::accelerator::has_memory;
 
-pub use crate::pool::choice::candidate::{ResolvedCandidate, wishes};
+pub use crate::pool::choice::candidate::{ResolvedCandidate, candidates};
 
 use crate::accounts::{
     offers::{IndexedOffer, OfferIndex},
@@ -72,7 +72,7 @@ pub enum Usable {
 #[derive(Clone, Debug)]
 pub struct Choice<'a> {
     /// The candidate it fulfils.
-    pub wish: &'a ResolvedCandidate,
+    pub candidate: &'a ResolvedCandidate,
     /// The Offer.
     pub offer: &'a IndexedOffer,
     /// On which market.
@@ -83,7 +83,7 @@ pub struct Choice<'a> {
     pub shortage: Option<String>,
 }
 
-/// A wish that an Offer does not fulfil, in the order in which they are looked at.
+/// A candidate that an Offer does not fulfil, in the order in which they are looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Constraint {
     /// Another type of machine.
@@ -130,44 +130,44 @@ pub enum Constraint {
 /// comes after everything else: where all that fits was refused, the best of it is the
 /// answer, with what was said.
 pub fn choose<'a>(
-    wishes: &'a [ResolvedCandidate],
+    candidates: &'a [ResolvedCandidate],
     offers: &'a Catalogue,
     request: &Request<'_>,
 ) -> Option<Choice<'a>> {
     let mut best: Option<(Rank, Choice<'a>)> = None;
-    for wish in wishes {
-        let Some(Usable::Yes(room)) = request.providers.get(&wish.provider) else {
+    for candidate in candidates {
+        let Some(Usable::Yes(room)) = request.providers.get(&candidate.provider) else {
             continue;
         };
-        let Some(index) = offers.get(&wish.provider) else {
+        let Some(index) = offers.get(&candidate.provider) else {
             continue;
         };
-        let wanted = Some(wish.accelerator_name.as_str()).filter(|name| !name.is_empty());
+        let wanted = Some(candidate.accelerator_name.as_str()).filter(|name| !name.is_empty());
         for offer in index.with_accelerator(wanted) {
             // Sorted by the lowest price; Offers that are sold nowhere come last.
             let Some(lowest) = offer.lowest() else { break };
-            if wish.max_hourly_cost.is_some_and(|most| lowest > most) {
+            if candidate.max_hourly_cost.is_some_and(|most| lowest > most) {
                 break;
             }
             if let Some((found, _)) = &best {
                 // Whatever follows, it cannot be better.
-                if *found < best_at(request.selection, wish, lowest) {
+                if *found < best_at(request.selection, candidate, lowest) {
                     break;
                 }
                 // This one cannot, which is known sooner than whether it would do.
-                if *found < rank(request.selection, wish, offer, lowest, false) {
+                if *found < rank(request.selection, candidate, offer, lowest, false) {
                     continue;
                 }
             }
-            let Ok(terms) = terms(request, wish, offer, *room) else {
+            let Ok(terms) = terms(request, candidate, offer, *room) else {
                 continue;
             };
             let Fit {
                 market,
                 price,
                 shortage,
-            } = soonest(request, wish, offer, terms);
-            let rank = rank(request.selection, wish, offer, price, shortage.is_some());
+            } = soonest(request, candidate, offer, terms);
+            let rank = rank(request.selection, candidate, offer, price, shortage.is_some());
             let wins = best.as_ref().is_none_or(|(other, choice)| {
                 let by_name = || offer.name().cmp(choice.offer.name());
                 rank.cmp(other).then_with(by_name).is_lt()
@@ -175,7 +175,7 @@ pub fn choose<'a>(
             if wins {
                 let shortage = shortage.map(str::to_owned);
                 let choice = Choice {
-                    wish,
+                    candidate,
                     offer,
                     market,
                     price,
@@ -195,34 +195,42 @@ type Rank = (bool, usize, Decimal, bool, bool, bool, usize);
 
 fn rank(
     selection: Selection,
-    wish: &ResolvedCandidate,
+    candidate: &ResolvedCandidate,
     offer: &IndexedOffer,
     price: Decimal,
     short: bool,
 ) -> Rank {
     let unsure = offer.facts.availability != Availability::Yes;
     let accelerated = !offer.accelerator.is_empty();
-    let order = order(selection, wish, unsure);
+    let order = order(selection, candidate, unsure);
     let unusual = offer.facts.architecture != Architecture::Amd64;
-    (short, order, price, accelerated, unsure, unusual, wish.candidate)
+    (
+        short,
+        order,
+        price,
+        accelerated,
+        unsure,
+        unusual,
+        candidate.position,
+    )
 }
 
 /// The best rank that an Offer of that price can have.
-fn best_at(selection: Selection, wish: &ResolvedCandidate, price: Decimal) -> Rank {
-    let order = order(selection, wish, false);
-    (false, order, price, false, false, false, wish.candidate)
+fn best_at(selection: Selection, candidate: &ResolvedCandidate, price: Decimal) -> Rank {
+    let order = order(selection, candidate, false);
+    (false, order, price, false, false, false, candidate.position)
 }
 
-fn order(selection: Selection, wish: &ResolvedCandidate, unsure: bool) -> usize {
+fn order(selection: Selection, candidate: &ResolvedCandidate, unsure: bool) -> usize {
     match selection {
         Selection::Cheapest => 0,
-        Selection::First => wish.candidate,
+        Selection::First => candidate.position,
         // An Offer that is surely available goes before one that may be.
-        Selection::Available => wish.candidate + if unsure { 1_000 } else { 0 },
+        Selection::Available => candidate.position + if unsure { 1_000 } else { 0 },
     }
 }
 
-/// How an Offer fulfils a wish.
+/// How an Offer fulfils a candidate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fit<'a> {
     /// On which market.
@@ -233,18 +241,23 @@ pub struct Fit<'a> {
     pub shortage: Option<&'a str>,
 }
 
-/// On which market and at which price an Offer fulfils a wish, or the first constraint
+/// On which market and at which price an Offer fulfils a candidate, or the first constraint
 /// that it does not meet.
 pub fn fits<'a>(
     request: &Request<'a>,
-    wish: &ResolvedCandidate,
+    candidate: &ResolvedCandidate,
     offer: &IndexedOffer,
 ) -> Result<Fit<'a>, Constraint> {
-    let room = match request.providers.get(&wish.provider) {
+    let room = match request.providers.get(&candidate.provider) {
         Some(Usable::Yes(room)) => *room,
         Some(Usable::No(_) | Usable::Full) | None => None,
     };
-    Ok(soonest(request, wish, offer, terms(request, wish, offer, room)?))
+    Ok(soonest(
+        request,
+        candidate,
+        offer,
+        terms(request, candidate, offer, room)?,
+    ))
 }
 
 /// A market, and the price there.
@@ -253,12 +266,12 @@ type Term = (Market, Decimal);
 /// The first of these terms that was not refused lately; else the first.
 fn soonest<'a>(
     request: &Request<'a>,
-    wish: &ResolvedCandidate,
+    candidate: &ResolvedCandidate,
     offer: &IndexedOffer,
     (first, second): (Term, Option<Term>),
 ) -> Fit<'a> {
     let refused = |(market, _): Term| {
-        let sought = offer.sought(request.pool, &wish.template, market);
+        let sought = offer.sought(request.pool, &candidate.template, market);
         let shortage = request.unavailable.of(&sought, request.now);
         shortage.map(|shortage| shortage.why.as_str())
     };
@@ -274,16 +287,16 @@ fn soonest<'a>(
     }
 }
 
-/// On which markets and at which prices an Offer fulfils a wish, in the order in which they
+/// On which markets and at which prices an Offer fulfils a candidate, in the order in which they
 /// are tried and whatever was refused, or the first constraint that it does not meet. `room`
 /// is what the limits of its Provider leave per hour.
 fn terms(
     request: &Request<'_>,
-    wish: &ResolvedCandidate,
+    candidate: &ResolvedCandidate,
     offer: &IndexedOffer,
     room: Option<Decimal>,
 ) -> Result<(Term, Option<Term>), Constraint> {
-    hardware(request, wish, offer)?;
+    hardware(request, candidate, offer)?;
     if request.connected && !offer.facts.connected {
         return Err(Constraint::Connected);
     }
@@ -297,11 +310,11 @@ fn terms(
         return Err(Constraint::SoldOut);
     }
     let (mut sold, mut affordable, mut barred) = (false, false, false);
-    let terms = markets(request, wish, offer).map(|market| {
+    let terms = markets(request, candidate, offer).map(|market| {
         let market = market?;
         let price = offer.price(market)?;
         sold = true;
-        if wish.max_hourly_cost.is_some_and(|most| price > most) {
+        if candidate.max_hourly_cost.is_some_and(|most| price > most) {
             return None;
         }
         affordable = true;
@@ -324,12 +337,16 @@ fn terms(
 }
 
 /// Markets in the order in which they are tried for one Offer.
-fn markets(request: &Request<'_>, wish: &ResolvedCandidate, offer: &IndexedOffer) -> [Option<Market>; 2] {
+fn markets(
+    request: &Request<'_>,
+    candidate: &ResolvedCandidate,
+    offer: &IndexedOffer,
+) -> [Option<Market>; 2] {
     use Market::{OnDemand, Spot};
     if request.market.is_some() {
         return [request.market, None];
     }
-    match wish.allocation {
+    match candidate.allocation {
         Allocation::OnDemand => [Some(OnDemand), None],
         Allocation::Spot => [Some(Spot), None],
         Allocation::Cheapest if matches!((offer.spot, offer.on_demand), (Some(spot), Some(on_demand)) if on_demand < spot) => {
@@ -340,7 +357,11 @@ fn markets(request: &Request<'_>, wish: &ResolvedCandidate, offer: &IndexedOffer
 }
 
 /// Whether the machine itself is what is asked for.
-fn hardware(request: &Request<'_>, wish: &ResolvedCandidate, offer: &IndexedOffer) -> Result<(), Constraint> {
+fn hardware(
+    request: &Request<'_>,
+    candidate: &ResolvedCandidate,
+    offer: &IndexedOffer,
+) -> Result<(), Constraint> {
     let facts = &offer.facts;
     let lacks_memory = |wanted: &Accelerator| {
         let asked = wanted.memory_gb();
@@ -351,31 +372,33 @@ fn hardware(request: &Request<'_>, wish: &ResolvedCandidate, offer: &IndexedOffe
         })
     };
     let other_machine = || {
-        wish.instance_type
+        candidate
+            .instance_type
             .as_ref()
             .is_some_and(|wanted| *wanted != offer.spec().instance_type)
     };
     let other_region = || {
-        wish.region
+        candidate
+            .region
             .as_ref()
             .is_some_and(|region| !in_region(region, &offer.spec().region))
     };
-    let wanted = wish.accelerator.as_ref();
+    let wanted = candidate.accelerator.as_ref();
     // In the order in which people think of them; the first counts.
     Err(if other_machine() {
         Constraint::Machine
     } else if other_region() {
         Constraint::Region
-    } else if wish
+    } else if candidate
         .architecture()
         .is_some_and(|wanted| wanted != facts.architecture)
     {
         Constraint::Architecture
     } else if !request.architectures.contains(&facts.architecture) {
         Constraint::Agent
-    } else if wanted.is_some() && offer.accelerator != wish.accelerator_name {
+    } else if wanted.is_some() && offer.accelerator != candidate.accelerator_name {
         Constraint::Accelerator
-    } else if wish.own_nodes && wanted.is_some_and(|wanted| wanted.number().fract() > 0.0) {
+    } else if candidate.own_nodes && wanted.is_some_and(|wanted| wanted.number().fract() > 0.0) {
         Constraint::AcceleratorPart
     } else if wanted.is_some_and(|wanted| facts.accelerators < wanted.number()) {
         Constraint::AcceleratorCount
@@ -386,13 +409,13 @@ fn hardware(request: &Request<'_>, wish: &ResolvedCandidate, offer: &IndexedOffe
         .is_some_and(|built| facts.form_factor != Some(built))
     {
         Constraint::FormFactor
-    } else if wish.cpu.is_some_and(|wanted| facts.cpu < wanted) {
+    } else if candidate.cpu.is_some_and(|wanted| facts.cpu < wanted) {
         Constraint::Cpu
-    } else if wish.memory.is_some_and(|wanted| facts.memory < wanted) {
+    } else if candidate.memory.is_some_and(|wanted| facts.memory < wanted) {
         Constraint::Memory
     } else if facts
         .disk
-        .zip(wish.disk)
+        .zip(candidate.disk)
         .is_some_and(|(offered, wanted)| offered < wanted)
     {
         // Where the offer does not fix the disk, any size can be ordered.

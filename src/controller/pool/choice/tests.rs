@@ -73,8 +73,8 @@ impl Exchange {
 
     /// Name, market and price of the choice.
     fn chosen(&self) -> Option<(String, Market, String)> {
-        let wishes = wishes(&self.pool);
-        choose(&wishes, &self.offers, &self.request()).map(|choice| {
+        let candidates = candidates(&self.pool);
+        choose(&candidates, &self.offers, &self.request()).map(|choice| {
             (
                 choice.offer.name().to_owned(),
                 choice.market,
@@ -88,7 +88,7 @@ impl Exchange {
     }
 
     fn why(&self) -> String {
-        explain(&wishes(&self.pool), &self.offers, &self.request())
+        explain(&candidates(&self.pool), &self.offers, &self.request())
     }
 
     fn refuse(&mut self, offer: &str, spot: bool) {
@@ -171,8 +171,8 @@ fn a_refusal_moves_on_to_the_next_and_what_was_refused_comes_last() {
     market.refuse("a", false);
     assert_eq!(market.name().as_deref(), Some("b"));
     market.refuse("b", false);
-    let wishes = wishes(&market.pool);
-    let last = choose(&wishes, &market.offers, &market.request()).unwrap();
+    let candidates = candidates(&market.pool);
+    let last = choose(&candidates, &market.offers, &market.request()).unwrap();
     assert_eq!(
         (last.offer.name(), last.shortage.as_deref()),
         ("a", Some("sold out"))
@@ -336,19 +336,19 @@ fn an_accelerator_brings_its_architecture_and_nodes_have_theirs() {
     let mut market = Exchange::new(json!({ "provider": "x" }), arm(json!({})));
     assert_eq!(market.name().as_deref(), Some("x86"), "images are made for it");
     market.offers = Exchange::new(json!({}), arm(json!({})).into_iter().take(1).collect()).offers;
-    let mut wishes = wishes(&market.pool);
-    assert!(choose(&wishes, &market.offers, &market.request()).is_none());
-    wishes[0].own_nodes = true;
-    assert!(choose(&wishes, &market.offers, &market.request()).is_some());
+    let mut candidates = candidates(&market.pool);
+    assert!(choose(&candidates, &market.offers, &market.request()).is_none());
+    candidates[0].own_nodes = true;
+    assert!(choose(&candidates, &market.offers, &market.request()).is_some());
     let request = Request {
         architectures: &[Architecture::Amd64],
         ..market.request()
     };
     assert!(
-        choose(&wishes, &market.offers, &request).is_none(),
+        choose(&candidates, &market.offers, &request).is_none(),
         "no agent could be put there"
     );
-    let why = explain(&wishes, &market.offers, &request);
+    let why = explain(&candidates, &market.offers, &request);
     assert!(why.contains("no agent"), "{why}");
 }
 
@@ -360,10 +360,10 @@ fn a_part_of_an_accelerator_is_had_where_one_is_sold_and_nodes_give_whole_ones()
         vec![("x", "g6f", l4("0.125", "0.2")), ("x", "g6", l4("1", "0.8"))],
     );
     assert_eq!(market.name().as_deref(), Some("g6f"));
-    let mut wishes = wishes(&market.pool);
-    wishes[0].own_nodes = true;
-    assert!(choose(&wishes, &market.offers, &market.request()).is_none());
-    let why = explain(&wishes, &market.offers, &market.request());
+    let mut candidates = candidates(&market.pool);
+    candidates[0].own_nodes = true;
+    assert!(choose(&candidates, &market.offers, &market.request()).is_none());
+    let why = explain(&candidates, &market.offers, &market.request());
     assert!(why.contains("set accelerator.count to a whole number"), "{why}");
     market.pool.accelerator.as_mut().unwrap().count = Some(Count::of(0.25));
     assert_eq!(market.name().as_deref(), Some("g6"));
@@ -415,7 +415,7 @@ fn a_name_that_says_something_else_than_a_field_is_told(
     #[case] expected: Option<&str>,
 ) {
     let accelerator: Accelerator = serde_json::from_value(asked).unwrap();
-    let said = wish::contradiction(&accelerator);
+    let said = candidate::contradiction(&accelerator);
     assert_eq!(said.is_some(), expected.is_some(), "{said:?}");
     let said = said.unwrap_or_default();
     assert!(said.contains(expected.unwrap_or_default()), "{said}");

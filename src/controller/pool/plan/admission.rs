@@ -82,12 +82,12 @@ fn namespace(seen: &Observed) -> Option<Block> {
 
 /// Settings that a candidate overrides although its Provider does not allow it.
 fn overrides(draft: &Draft<'_>) -> Option<Block> {
-    let refused = |wish: &ResolvedCandidate| {
-        let facts = draft.seen.providers.get(&wish.provider)?;
+    let refused = |candidate: &ResolvedCandidate| {
+        let facts = draft.seen.providers.get(&candidate.provider)?;
         if matches!(facts.account, AccountFacts::NotFound(_)) {
             return None;
         }
-        let names: Vec<&str> = wish
+        let names: Vec<&str> = candidate
             .settings
             .as_object()?
             .keys()
@@ -97,19 +97,22 @@ fn overrides(draft: &Draft<'_>) -> Option<Block> {
         (!names.is_empty()).then(|| {
             format!(
                 "candidates[{}] overrides {}, which Provider \"{}\" does not list in overridable. Remove it, or ask a platform engineer to list it.",
-                wish.candidate,
+                candidate.position,
                 names.join(", "),
-                wish.provider
+                candidate.provider
             )
         })
     };
-    let message = draft.wishes.iter().find_map(refused)?;
+    let message = draft.candidates.iter().find_map(refused)?;
     Some(stalled(reason::INVALID_SPEC, message))
 }
 
 /// An accelerator whose name says something else than its fields, or what they would not take.
 fn accelerators(draft: &Draft<'_>) -> Option<Block> {
-    let mut wanted = draft.wishes.iter().filter_map(|wish| wish.accelerator.as_ref());
+    let mut wanted = draft
+        .candidates
+        .iter()
+        .filter_map(|candidate| candidate.accelerator.as_ref());
     wanted
         .find_map(|wanted| contradiction(wanted).or_else(|| out_of_bounds(wanted)))
         .map(|message| stalled(reason::INVALID_SPEC, message))

@@ -134,7 +134,7 @@ pub struct Block {
 pub(crate) struct Draft<'a> {
     pub(crate) seen: &'a Observed,
     /// The Pool's candidates.
-    pub(crate) wishes: &'a [ResolvedCandidate],
+    pub(crate) candidates: &'a [ResolvedCandidate],
     pub(crate) now: Timestamp,
     pub(crate) status: PoolStatus,
     pub(crate) actions: Vec<Action>,
@@ -157,10 +157,10 @@ pub(crate) struct Draft<'a> {
 }
 
 impl<'a> Draft<'a> {
-    pub(super) fn new(seen: &'a Observed, wishes: &'a [ResolvedCandidate], now: Timestamp) -> Self {
+    pub(super) fn new(seen: &'a Observed, candidates: &'a [ResolvedCandidate], now: Timestamp) -> Self {
         Self {
             seen,
-            wishes,
+            candidates,
             now,
             status: seen.pool.status.clone(),
             actions: Vec::new(),

@@ -269,10 +269,10 @@ fn refusals(draft: &Draft<'_>) -> Vec<String> {
         let newest = index
             .entries()
             .iter()
-            .flat_map(|entry| draft.wishes.iter().map(move |wish| (entry, wish)))
-            .flat_map(|(entry, wish)| {
+            .flat_map(|entry| draft.candidates.iter().map(move |candidate| (entry, candidate)))
+            .flat_map(|(entry, candidate)| {
                 [Market::OnDemand, Market::Spot]
-                    .map(|market| entry.sought(&seen.pool.uid, &wish.template, market))
+                    .map(|market| entry.sought(&seen.pool.uid, &candidate.template, market))
             })
             .filter_map(|sought| seen.unavailable.of(&sought, draft.now))
             .max_by_key(|shortage| shortage.until);

@@ -119,7 +119,7 @@ fn tell_unread(draft: &mut Draft<'_>) {
     draft.block(Block {
         reason: reason::MACHINE_UNREADABLE,
         message: format!(
-            "Machine \"{}\" cannot be read by this version ({}), so its slot is kept: it may run, and nothing is ordered in its place. Upgrade the operator or mend the Machine. Where neither can be, delete it and take its finalizer off: then the sweep ends what it had.{others}",
+            "Machine \"{}\" cannot be read by this version ({}), so its slot is kept: it may run, and nothing is ordered in its place. Upgrade the operator or mend the Machine. Where neither can be, delete it and take its finalizer why_suspended: then the sweep ends what it had.{others}",
             first.name, first.error
         ),
         stalled: true,
@@ -195,7 +195,7 @@ fn grow(draft: &mut Draft<'_>, missing: u32, occupied: &BTreeSet<u32>) {
     draft.status.last_attempt = draft.status.last_attempt.max(known.unwrap_or(0));
     let spare = spare(draft, &orders);
     for (slot, choice) in orders {
-        let Some(provider) = seen.providers.get(&choice.wish.provider) else {
+        let Some(provider) = seen.providers.get(&choice.candidate.provider) else {
             continue;
         };
         draft.status.last_attempt = draft.status.last_attempt.saturating_add(1);
@@ -207,7 +207,7 @@ fn grow(draft: &mut Draft<'_>, missing: u32, occupied: &BTreeSet<u32>) {
             slot,
             attempt,
             &choice,
-            spare.get(&choice.wish.provider).copied(),
+            spare.get(&choice.candidate.provider).copied(),
             seen.nonce,
         ));
         let before = seen
@@ -249,7 +249,7 @@ fn grow(draft: &mut Draft<'_>, missing: u32, occupied: &BTreeSet<u32>) {
 fn spare(draft: &Draft<'_>, orders: &[(u32, Choice<'_>)]) -> BTreeMap<String, Decimal> {
     let mut taken: BTreeMap<&str, (u32, Decimal)> = BTreeMap::new();
     for (_, choice) in orders {
-        let of_provider = taken.entry(&choice.wish.provider).or_default();
+        let of_provider = taken.entry(&choice.candidate.provider).or_default();
         of_provider.0 += 1;
         of_provider.1 += choice.price;
     }
@@ -334,7 +334,7 @@ impl<'a> OrderPlan<'a> {
                 None => return self.next_on_demand(draft, market),
             },
         };
-        let taken = self.ordered.entry(choice.wish.provider.clone()).or_default();
+        let taken = self.ordered.entry(choice.candidate.provider.clone()).or_default();
         taken.0 += 1;
         taken.1 += choice.price;
         match choice.market {
@@ -343,7 +343,7 @@ impl<'a> OrderPlan<'a> {
         }
         if self.connected && self.pinned.is_none() {
             self.pinned = Some(Place {
-                provider: choice.wish.provider.clone(),
+                provider: choice.candidate.provider.clone(),
                 region: choice.offer.spec().region.clone(),
             });
         }
@@ -366,7 +366,7 @@ impl<'a> OrderPlan<'a> {
     fn has_room(&self, draft: &Draft<'_>, choice: &Choice<'_>) -> bool {
         let usable = admission::usable(draft.seen, &self.ordered);
         matches!(
-            usable.get(&choice.wish.provider),
+            usable.get(&choice.candidate.provider),
             Some(Usable::Yes(room)) if room.is_none_or(|room| choice.price <= room)
         )
     }
@@ -390,7 +390,7 @@ impl<'a> OrderPlan<'a> {
         let choose_of = |taken: &BTreeMap<String, (u32, Decimal)>| {
             let providers = admission::usable(draft.seen, taken);
             choose(
-                draft.wishes,
+                draft.candidates,
                 &draft.seen.offers,
                 &self.request(draft, &providers, market),
             )
@@ -487,7 +487,7 @@ fn nothing_fits(draft: &Draft<'_>, basket: &OrderPlan<'_>, short: u32) -> Block 
     let Some((_, first)) = bound.first() else {
         return Block {
             reason: reason::NO_AVAILABLE_PROVIDER,
-            message: explain(draft.wishes, &draft.seen.offers, &request),
+            message: explain(draft.candidates, &draft.seen.offers, &request),
             stalled: true,
         };
     };
@@ -518,10 +518,13 @@ fn nothing_fits(draft: &Draft<'_>, basket: &OrderPlan<'_>, short: u32) -> Block 
 fn bound<'a>(draft: &Draft<'a>, basket: &OrderPlan<'_>, unlimited: &Request<'_>) -> Vec<(&'a str, Binding)> {
     let bound = |(name, facts): (&'a String, &'a ProviderFacts)| {
         let index = draft.seen.offers.get(name)?;
-        let wishes = draft.wishes.iter().filter(|wish| wish.provider == *name);
-        let cheapest = wishes
-            .flat_map(|wish| index.entries().iter().map(move |offer| (wish, offer)))
-            .filter_map(|(wish, offer)| fits(unlimited, wish, offer).ok())
+        let candidates = draft
+            .candidates
+            .iter()
+            .filter(|candidate| candidate.provider == *name);
+        let cheapest = candidates
+            .flat_map(|candidate| index.entries().iter().map(move |offer| (candidate, offer)))
+            .filter_map(|(candidate, offer)| fits(unlimited, candidate, offer).ok())
             .map(|fit| fit.price)
             .min()?;
         let (machines, hourly) = basket.ordered.get(name).copied().unwrap_or_default();

@@ -217,7 +217,7 @@ fn write(draft: &mut Draft<'_>, counts: &Counts, conditions: &[Condition]) {
         old_phase,
         seen.pool.spec.suspend.unwrap_or(false),
     ));
-    (status.provider, status.accelerator) = sources(&seen.machines, draft.wishes);
+    (status.provider, status.accelerator) = sources(&seen.machines, draft.candidates);
     status.ready_summary = format!("{}/{}", counts.ready, seen.pool.spec.nodes.desired);
     status.reason = reason_in_words(
         conditions,
@@ -270,10 +270,12 @@ fn reason_in_words(conditions: &[Condition], failed: u32, allowed: u32) -> Strin
 
 /// Providers and accelerators of the machines, by their names; while there are no machines, those
 /// of the candidates.
-fn sources(machines: &[MachineFacts], wishes: &[ResolvedCandidate]) -> (String, String) {
+fn sources(machines: &[MachineFacts], candidates: &[ResolvedCandidate]) -> (String, String) {
     if machines.is_empty() {
-        let providers = wishes.iter().map(|wish| wish.provider.as_str());
-        let accelerators = wishes.iter().map(|wish| wish.accelerator_name.as_str());
+        let providers = candidates.iter().map(|candidate| candidate.provider.as_str());
+        let accelerators = candidates
+            .iter()
+            .map(|candidate| candidate.accelerator_name.as_str());
         return (listed(providers), listed(accelerators));
     }
     // In the order of their names: that of the slots changes with each machine that is replaced.

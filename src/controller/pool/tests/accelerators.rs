@@ -48,15 +48,15 @@ fn gpus(count: f64) -> Value {
 #[case::by_the_type_of_machine(json!({ "instanceType": "local-x" }), 8.0, Some(granted("L4", 8.0)))]
 #[case::a_part(json!({ "accelerator": { "name": "L4", "count": "0.125" } }), 0.25, Some(granted("L4", 0.25)))]
 fn a_rented_machine_has_what_its_offer_has(
-    #[case] wish: Value,
+    #[case] candidate: Value,
     #[case] offered: f64,
     #[case] expected: Option<OfferedAccelerator>,
 ) {
-    let mut pool = wish;
+    let mut pool = candidate;
     pool["provider"] = "local".into();
     let spec = record(&before(pool, gpus(offered)));
     assert_eq!(spec.granted_accelerator, expected);
-    assert_eq!(accelerator(&spec), expected);
+    assert_eq!(of_record(&spec), expected);
 }
 
 #[rstest]
@@ -64,16 +64,16 @@ fn a_rented_machine_has_what_its_offer_has(
 #[case::one(json!({ "accelerator": { "name": "L4" } }), Some(granted("L4", 1.0)))]
 #[case::none(json!({}), None)]
 fn a_pod_has_what_it_asks_for_whatever_its_node_has(
-    #[case] wish: Value,
+    #[case] candidate: Value,
     #[case] expected: Option<OfferedAccelerator>,
 ) {
-    let mut pool = wish;
+    let mut pool = candidate;
     pool["provider"] = "local".into();
     let mut seen = before(pool, gpus(8.0));
     of_local(&mut seen).own_nodes = true;
     let spec = record(&seen);
     assert_eq!(spec.granted_accelerator, expected);
-    assert_eq!(accelerator(&spec), expected);
+    assert_eq!(of_record(&spec), expected);
 }
 
 /// Otherwise every machine would be replaced when the operator is upgraded.

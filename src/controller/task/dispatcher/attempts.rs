@@ -15,7 +15,7 @@ use crate::{
     events,
     task::{
         message::{Collected, Effect},
-        model::{Entry, Place, RunId, Uid},
+        model::{Entry, RunId, SlotAttempt, Uid},
         status::{self, Counts, Rank, Why},
     },
 };
@@ -35,7 +35,7 @@ enum Outcome {
 
 impl Dispatcher {
     /// Keeps the places and puts the attempt on record; nothing is started before.
-    pub(super) fn begin_attempt(&mut self, uid: &Uid, places: Vec<Place>, now: Timestamp) {
+    pub(super) fn begin_attempt(&mut self, uid: &Uid, places: Vec<SlotAttempt>, now: Timestamp) {
         let Some(task) = self.tasks.get_mut(uid) else {
             return;
         };
@@ -315,7 +315,7 @@ impl Dispatcher {
             Some(Stage::Running(attempt)) => Some(attempt.started_at),
             _ => None,
         };
-        let parts: Vec<(Place, Arc<str>, Option<Box<Collected>>)> = ids
+        let parts: Vec<(SlotAttempt, Arc<str>, Option<Box<Collected>>)> = ids
             .iter()
             .filter_map(|id| self.runs.get(id))
             .map(|run| {
@@ -389,7 +389,7 @@ fn outcome(
             Outcome::Later("it was suspended; another attempt starts when it is resumed")
         }
         Some(StopWhy::PoolOff) => {
-            Outcome::Later("its Pool was turned off; another attempt starts when it is on")
+            Outcome::Later("its Pool was turned why_suspended; another attempt starts when it is on")
         }
         // With nobody's reason too: else work that stops itself would begin for ever.
         Some(StopWhy::Drained | StopWhy::Interrupted) | None => {

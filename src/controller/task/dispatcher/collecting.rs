@@ -9,7 +9,7 @@ use super::{
 };
 use crate::task::{
     message::{CollectError, CollectOrder, Collected, Effect},
-    model::{Place, RunId},
+    model::{RunId, SlotAttempt},
 };
 
 impl Dispatcher {
@@ -135,7 +135,8 @@ impl Dispatcher {
 
     /// Ended runs that nobody needs, one message for each machine.
     pub(super) fn forget_runs(&mut self, now: Timestamp) {
-        let mut by_machine: std::collections::BTreeMap<Place, Vec<RunId>> = std::collections::BTreeMap::new();
+        let mut by_machine: std::collections::BTreeMap<SlotAttempt, Vec<RunId>> =
+            std::collections::BTreeMap::new();
         let over = |run: &Run| {
             let due = run.not_before.is_none_or(|at| at <= now);
             // A Start under way would begin it anew if it were forgotten before.

@@ -19,8 +19,8 @@ use super::{
     state::{Collect, Run, RunStage, has_result_left},
 };
 use crate::task::{
-    message::{Effect, Memory},
-    model::{GRACE, Place, RunId},
+    message::{ClusterMemory, Effect},
+    model::{GRACE, RunId, SlotAttempt},
 };
 
 impl Dispatcher {
@@ -39,13 +39,13 @@ impl Dispatcher {
         }
     }
 
-    pub(super) fn on_machines_listed(&mut self, result: Result<Vec<Place>, String>, now: Timestamp) {
+    pub(super) fn on_machines_listed(&mut self, result: Result<Vec<SlotAttempt>, String>, now: Timestamp) {
         self.listing = false;
         let Ok(there) = result else { return };
         if self.is_held() {
             return;
         }
-        let there: BTreeSet<Place> = there.into_iter().collect();
+        let there: BTreeSet<SlotAttempt> = there.into_iter().collect();
         let gone = |run: &Run| {
             run.needs_machine() && !self.machines.contains_key(&run.place) && !there.contains(&run.place)
         };
@@ -95,11 +95,11 @@ impl Dispatcher {
     /// the budget for facts then, since their machine may never answer; so of one machine there
     /// are [`MOST_DISCARDED`] at most, and what it told beyond them waits its turn.
     pub(super) fn drop_unclaimed(&mut self, now: Timestamp) {
-        if !self.synced || !self.viewed || self.memory != Memory::Whole {
+        if !self.synced || !self.viewed || self.memory != ClusterMemory::Whole {
             return;
         }
-        let gone = |place: &Place| !self.machines.contains_key(place);
-        let mut discarded: BTreeMap<Place, usize> = BTreeMap::new();
+        let gone = |place: &SlotAttempt| !self.machines.contains_key(place);
+        let mut discarded: BTreeMap<SlotAttempt, usize> = BTreeMap::new();
         if !self.unclaimed.is_empty() {
             for run in self.runs.values().filter(|run| run.discard) {
                 *discarded.entry(run.place).or_default() += 1;

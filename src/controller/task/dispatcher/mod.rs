@@ -50,8 +50,8 @@ use crate::{
     base::key::Key,
     hints::{live::LiveRun, pool_load::PoolLoad},
     task::{
-        message::{Effect, Event, Memory},
-        model::{MachineView, Place, PoolView, RunId, Uid},
+        message::{ClusterMemory, Effect, Event},
+        model::{MachineView, PoolView, RunId, SlotAttempt, Uid},
     },
 };
 
@@ -110,13 +110,13 @@ pub(crate) struct Dispatcher {
     /// Whether the operator was installed for this namespace, too.
     served: bool,
     pool: Option<Arc<PoolView>>,
-    machines: BTreeMap<Place, MachineView>,
+    machines: BTreeMap<SlotAttempt, MachineView>,
     /// Pool and machines were seen at least once.
     viewed: bool,
     /// All Tasks were seen at least once.
     synced: bool,
     /// What is known of this cluster's own memory.
-    memory: Memory,
+    memory: ClusterMemory,
     tasks: BTreeMap<Uid, TaskState>,
     queue: BTreeSet<QueueKey>,
     runs: BTreeMap<RunId, Run>,
@@ -126,12 +126,12 @@ pub(crate) struct Dispatcher {
     deleted: BTreeSet<Uid>,
     /// Tasks that we let go before the watch did: what it still shows of them is old.
     departed: BTreeSet<Uid>,
-    following: BTreeMap<Place, u64>,
+    following: BTreeMap<SlotAttempt, u64>,
     /// Connections over which the agent has told all that it had. Before that its machine has
     /// no room: it may run what nobody here knows, such as runs of deleted Tasks.
-    replayed: BTreeMap<Place, u64>,
+    replayed: BTreeMap<SlotAttempt, u64>,
     listing: bool,
-    last: Option<Place>,
+    last: Option<SlotAttempt>,
     writes: u64,
     resolving: usize,
     /// Tasks about which the store is being asked.
@@ -159,7 +159,7 @@ impl Dispatcher {
             machines: BTreeMap::new(),
             viewed: false,
             synced: false,
-            memory: Memory::Whole,
+            memory: ClusterMemory::Whole,
             tasks: BTreeMap::new(),
             queue: BTreeSet::new(),
             runs: BTreeMap::new(),
@@ -269,7 +269,7 @@ impl Dispatcher {
 
     /// Whether nothing may be started, stopped, forgotten or given up.
     fn is_held(&self) -> bool {
-        self.memory == Memory::Held
+        self.memory == ClusterMemory::Held
     }
 
     /// What the Pool and its Machines may know; `None` = nothing yet.

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::task::{
     message::Effect,
-    model::{Place, PoolView, RunId},
+    model::{PoolView, RunId, SlotAttempt},
     placement::{Planner, Room, Wait},
     status::Why,
 };
@@ -23,7 +23,7 @@ impl Dispatcher {
             return;
         }
         let Some(pool) = self.pool.clone() else { return };
-        if pool.off.is_some() || pool.deleted_at.is_some() {
+        if pool.why_suspended.is_some() || pool.deleted_at.is_some() {
             return;
         }
         let used = self.used();
@@ -125,8 +125,8 @@ impl Dispatcher {
     }
 
     /// Places of each machine that are taken.
-    fn used(&self) -> BTreeMap<Place, u32> {
-        let mut used: BTreeMap<Place, u32> = BTreeMap::new();
+    fn used(&self) -> BTreeMap<SlotAttempt, u32> {
+        let mut used: BTreeMap<SlotAttempt, u32> = BTreeMap::new();
         let occupies =
             |(id, run): &(&RunId, &Run)| run.is_active() || (run.unstarted && self.is_recorded(id));
         for (_, run) in self.runs.iter().filter(occupies) {

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::task::{
     message::{CollectError, Collected, Effect, Remembered},
-    model::{Place, RunId, Uid},
+    model::{RunId, SlotAttempt, Uid},
     status::{Rank, Why},
 };
 
@@ -161,7 +161,7 @@ impl Dispatcher {
             .iter()
             .filter(|(id, run)| self.machines.contains_key(&run.place) && may_be(id));
         // Sorted by attempt: of several the newest is left.
-        let newest: BTreeMap<Uid, (RunId, Place)> = found
+        let newest: BTreeMap<Uid, (RunId, SlotAttempt)> = found
             .map(|(id, run)| (id.uid.clone(), (id.clone(), run.place)))
             .collect();
         for (uid, (id, place)) in newest {

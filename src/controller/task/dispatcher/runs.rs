@@ -18,7 +18,7 @@ use super::{
 };
 use crate::task::{
     message::{Effect, StartError, StartOrder},
-    model::{MachineView, Place, RunId, Uid},
+    model::{MachineView, RunId, SlotAttempt, Uid},
     status::Why,
     told::Told,
 };
@@ -306,7 +306,7 @@ impl Dispatcher {
         }
     }
 
-    pub(super) fn on_fact(&mut self, place: Place, told: Told<Fact>, now: Timestamp) {
+    pub(super) fn on_fact(&mut self, place: SlotAttempt, told: Told<Fact>, now: Timestamp) {
         let Told { what: fact, room } = told;
         let Some(id) = RunId::parse(&fact.run_id) else {
             return;

@@ -9,7 +9,7 @@ use skyward_remote::{budget::Charge, protocol::Finished};
 use super::{LASTING, REFUSED_AGAIN, REFUSED_LONGEST, WRITE_AGAIN};
 use crate::task::{
     message::{Collected, Resolved},
-    model::{Entry, Place, Uid},
+    model::{Entry, SlotAttempt, Uid},
     status::{Counts, Why},
 };
 
@@ -138,7 +138,7 @@ pub(super) enum References {
 #[derive(Debug)]
 pub(super) struct Attempt {
     pub(super) number: u32,
-    pub(super) places: Vec<Place>,
+    pub(super) places: Vec<SlotAttempt>,
     pub(super) started_at: Timestamp,
     /// UID of the Pool that it was placed in; `None` when an earlier leader placed it.
     pub(super) pool: Option<String>,
@@ -179,7 +179,7 @@ impl StopWhy {
 
 #[derive(Debug)]
 pub(super) struct Run {
-    pub(super) place: Place,
+    pub(super) place: SlotAttempt,
     /// Name of its Machine; empty while an adopted run's machine was not seen yet.
     pub(super) machine: Arc<str>,
     pub(super) stage: RunStage,
@@ -270,7 +270,7 @@ pub(super) enum Collect {
 
 #[derive(Debug)]
 pub(super) struct Unclaimed {
-    pub(super) place: Place,
+    pub(super) place: SlotAttempt,
     pub(super) since: Timestamp,
     pub(super) finished: Option<Arc<Finished>>,
     /// What it takes of the budget for what machines say: its machine names as many as it likes.
@@ -278,7 +278,7 @@ pub(super) struct Unclaimed {
 }
 
 impl Run {
-    pub(super) fn new(place: Place, machine: Arc<str>, stage: RunStage) -> Self {
+    pub(super) fn new(place: SlotAttempt, machine: Arc<str>, stage: RunStage) -> Self {
         Self {
             place,
             machine,

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::task::{
     message::Effect,
-    model::{Entry, Place, RunId, Uid},
+    model::{Entry, RunId, SlotAttempt, Uid},
     status::{self, Counts},
 };
 
@@ -46,7 +46,13 @@ impl Dispatcher {
             attempt: entry.status.attempt,
             interruptions: entry.status.interruptions,
         };
-        let places: Vec<Place> = entry.status.placed.iter().copied().map(Place::from).collect();
+        let places: Vec<SlotAttempt> = entry
+            .status
+            .placed
+            .iter()
+            .copied()
+            .map(SlotAttempt::from)
+            .collect();
         let running = entry.phase() == TaskPhase::Running && counts.attempt > 0 && !places.is_empty();
         let stage = if running {
             Stage::Running(self.recorded_attempt(&entry, counts.attempt, places, now))
@@ -88,7 +94,7 @@ impl Dispatcher {
         &mut self,
         entry: &Entry,
         number: u32,
-        places: Vec<Place>,
+        places: Vec<SlotAttempt>,
         now: Timestamp,
     ) -> Attempt {
         for (rank, place) in places.iter().enumerate() {
@@ -148,7 +154,13 @@ impl Dispatcher {
                 }
                 if theirs && state.write.is_none() {
                     // Another leader's placement, written before this one led: it counts.
-                    let places: Vec<Place> = entry.status.placed.iter().copied().map(Place::from).collect();
+                    let places: Vec<SlotAttempt> = entry
+                        .status
+                        .placed
+                        .iter()
+                        .copied()
+                        .map(SlotAttempt::from)
+                        .collect();
                     if !places.is_empty() {
                         state.counts = Counts {
                             attempt: entry.status.attempt,

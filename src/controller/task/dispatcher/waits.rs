@@ -150,7 +150,7 @@ impl Dispatcher {
                         Some(StopWhy::PoolDeleted)
                     }
                     Some(_) if task.entry.suspend => Some(StopWhy::Suspended),
-                    Some(pool) if pool.off.is_some() => Some(StopWhy::PoolOff),
+                    Some(pool) if pool.why_suspended.is_some() => Some(StopWhy::PoolOff),
                     Some(_) if self.loses_machine(uid, attempt.number) => Some(StopWhy::Drained),
                     Some(_) => None,
                 };
@@ -179,7 +179,7 @@ impl Dispatcher {
                 .is_some_and(|machine| machine.ending)
     }
 
-    /// Does the work that was put off until now.
+    /// Does the work that was put why_suspended until now.
     pub(super) fn retry_task(&mut self, uid: &Uid, now: Timestamp) {
         let Some(task) = self.tasks.get_mut(uid) else {
             return;
@@ -243,8 +243,11 @@ impl Dispatcher {
                 ),
             );
         }
-        if let Some(off) = pool.off {
-            return Why::new(reason::POOL_OFF, format!("Pool \"{name}\" is off: {off}"));
+        if let Some(why_suspended) = pool.why_suspended {
+            return Why::new(
+                reason::POOL_OFF,
+                format!("Pool \"{name}\" is why_suspended: {why_suspended}"),
+            );
         }
         let hindrance = waiting.obstacle.as_ref().filter(|why| {
             why.reason != reason::WAITING_FOR_MACHINE || self.machines.values().any(MachineView::takes_runs)
@@ -362,8 +365,12 @@ impl Dispatcher {
             return false;
         };
         let stopped = task.entry.phase() == TaskPhase::Running;
-        let at_once =
-            task.entry.suspend || (stopped && self.pool.as_deref().is_some_and(|pool| pool.off.is_some()));
+        let at_once = task.entry.suspend
+            || (stopped
+                && self
+                    .pool
+                    .as_deref()
+                    .is_some_and(|pool| pool.why_suspended.is_some()));
         let hold = task.write.is_some()
             || task.read != Read::Not
             || !self.viewed

@@ -18,8 +18,8 @@ fn time(second: i64) -> Timestamp {
     Timestamp::from_second(second).unwrap()
 }
 
-fn place(slot: u32) -> Place {
-    Place { slot, attempt: 1 }
+fn place(slot: u32) -> SlotAttempt {
+    SlotAttempt { slot, attempt: 1 }
 }
 
 fn failed(text: &str) -> Collected {
@@ -72,7 +72,7 @@ fn the_worst_broadcast_stays_below_the_limit() {
         let collected = failed(text);
         let ranks: Vec<Rank<'_>> = (0..500)
             .map(|slot| Rank {
-                place: Some(Place {
+                place: Some(SlotAttempt {
                     slot: 4_000_000_000 + slot,
                     attempt: 4_000_000_000,
                 }),

@@ -24,16 +24,16 @@ pub(super) struct Machine {
 }
 
 /// The place of a machine of the Pool "p", from its name.
-fn place_in(name: &str) -> Option<Place> {
+fn place_in(name: &str) -> Option<SlotAttempt> {
     let (slot, attempt) = name.strip_prefix("p-")?.split_once('.')?;
-    Some(Place {
+    Some(SlotAttempt {
         slot: slot.parse().ok()?,
         attempt: attempt.parse().ok()?,
     })
 }
 
 impl World {
-    fn machine_named(&mut self, name: &str) -> Option<(Place, &mut Machine)> {
+    fn machine_named(&mut self, name: &str) -> Option<(SlotAttempt, &mut Machine)> {
         let place = place_in(name)?;
         Some((place, self.machines.get_mut(&place)?))
     }
@@ -349,7 +349,7 @@ impl World {
     }
 }
 
-pub(super) fn fact_of(place: Place, id: &RunId, finished: Option<Finished>) -> Event {
+pub(super) fn fact_of(place: SlotAttempt, id: &RunId, finished: Option<Finished>) -> Event {
     let fact = finished.map_or_else(|| fact::Fact::Started(Default::default()), fact::Fact::Finished);
     Event::Fact(
         place,

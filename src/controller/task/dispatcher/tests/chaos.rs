@@ -42,7 +42,7 @@ impl Chaos {
                 world.tell(Event::Tick);
             }
             90 => {
-                let places: Vec<Place> = world.machines.keys().copied().collect();
+                let places: Vec<SlotAttempt> = world.machines.keys().copied().collect();
                 let place = places[self.rng.random_range(0..places.len())];
                 if !world.machines[&place].ending && self.rng.random_bool(0.3) {
                     return world.take_back(place);
@@ -54,7 +54,7 @@ impl Chaos {
                 }
             }
             91..93 => {
-                let places: Vec<Place> = world.machines.keys().copied().collect();
+                let places: Vec<SlotAttempt> = world.machines.keys().copied().collect();
                 let place = places[self.rng.random_range(0..places.len())];
                 let back = self.rng.random_bool(0.7);
                 world.flap(place, back);
@@ -104,7 +104,7 @@ pub(super) fn history(seed: u64, steps: u32) {
         chaos.step(&mut world);
     }
     // Everything comes back, and nobody holds a Task any more.
-    let places: Vec<Place> = world.machines.keys().copied().collect();
+    let places: Vec<SlotAttempt> = world.machines.keys().copied().collect();
     for place in places {
         world.flap(place, true);
         if world.machines[&place].ending {

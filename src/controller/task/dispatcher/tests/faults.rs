@@ -2,7 +2,7 @@
 
 use super::{agents::fact_of, world::World, *};
 
-pub(super) fn run_of(world: &World, uid: &Uid, rank: u32) -> (Place, RunId) {
+pub(super) fn run_of(world: &World, uid: &Uid, rank: u32) -> (SlotAttempt, RunId) {
     let active = world.active();
     let found = active.iter().find(|(_, run)| run.uid == *uid && run.rank == rank);
     found
@@ -245,7 +245,7 @@ fn runs_of_a_machine_that_is_taken_back_are_asked_to_end_and_go_on_elsewhere() {
     let (place, run) = run_of(&world, &uid, 0);
     world.take_back(place);
     world.quiet();
-    let stopping = |world: &World, place: &Place, run: &RunId| world.machines[place].runs[run].stopping;
+    let stopping = |world: &World, place: &SlotAttempt, run: &RunId| world.machines[place].runs[run].stopping;
     assert!(stopping(&world, &place, &run));
     let (stays, at_work) = run_of(&world, &other, 0);
     assert!(!stopping(&world, &stays, &at_work));

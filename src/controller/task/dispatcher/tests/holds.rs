@@ -10,7 +10,7 @@ use super::{
 };
 
 /// One Task whose value has no room in the store.
-fn held() -> (World, Uid, Place, RunId) {
+fn held() -> (World, Uid, SlotAttempt, RunId) {
     let mut world = World::new(1, 1);
     world.quiet();
     let uid = world.create("t", json!("One"));
@@ -107,7 +107,7 @@ fn a_hold_ends_although_nothing_can_be_written_down_about_it() {
 }
 
 /// One Task that has ended on a machine that does not give what it left.
-fn withheld() -> (World, Uid, Place, RunId) {
+fn withheld() -> (World, Uid, SlotAttempt, RunId) {
     let mut world = World::new(1, 1);
     world.quiet();
     let uid = world.create("t", json!("One"));

@@ -5,7 +5,7 @@ use skyward_api::task::Placed;
 use super::{world::World, *};
 
 /// The Task runs, and the cluster is restored to before it was placed.
-fn restored_before_placement(world: &mut World) -> (Uid, Place, RunId) {
+fn restored_before_placement(world: &mut World) -> (Uid, SlotAttempt, RunId) {
     world.quiet();
     let uid = world.create("t", json!("One"));
     let before = world.objects[&uid].clone();
@@ -27,7 +27,7 @@ fn while_it_is_held_nothing_is_started_stopped_forgotten_or_given_up() {
     let before = world.active();
     world.objects.remove(&gone);
     world.restart();
-    world.tell(Event::Memory(Memory::Held));
+    world.tell(Event::Memory(ClusterMemory::Held));
     world.create("new", json!("One"));
     let place = before.iter().find(|(_, run)| run.uid == lost).unwrap().0;
     let machine = world.machines.remove(&place).unwrap();
@@ -49,7 +49,7 @@ fn while_it_is_held_nothing_is_started_stopped_forgotten_or_given_up() {
     assert_eq!(world.status(&lost).interruptions, 0, "it is not given up");
     world.machines.insert(place, machine);
     world.show_views();
-    world.tell(Event::Memory(Memory::Whole));
+    world.tell(Event::Memory(ClusterMemory::Whole));
     world.calm();
     assert!(world.dispatcher.is_empty());
     assert_eq!(world.status(&lost).phase, Some(TaskPhase::Succeeded));
@@ -63,11 +63,11 @@ fn a_run_that_no_task_claims_is_left_alone_until_proof_of_a_restore_would_be_kno
     world.quiet();
     world.objects.remove(&uid);
     world.restart();
-    world.tell(Event::Memory(Memory::Unproved));
+    world.tell(Event::Memory(ClusterMemory::Unproved));
     world.quiet();
     world.pass(60);
     assert_eq!(world.active().len(), 1);
-    world.tell(Event::Memory(Memory::Whole));
+    world.tell(Event::Memory(ClusterMemory::Whole));
     world.pass(60);
     world.calm();
     assert!(world.active().is_empty(), "then it is stopped as ever");
@@ -81,10 +81,10 @@ fn a_task_whose_placement_was_forgotten_takes_its_run_up_again_and_runs_once() {
         if ended {
             world.finish(place, &run, 0);
         }
-        world.tell(Event::Memory(Memory::Held));
+        world.tell(Event::Memory(ClusterMemory::Held));
         world.quiet();
         world.pass(20);
-        world.tell(Event::Memory(Memory::Whole));
+        world.tell(Event::Memory(ClusterMemory::Whole));
         world.pass(1);
         let status = world.status(&uid);
         assert!(status.placed == [Placed::from(place)] || ended, "{status:?}");

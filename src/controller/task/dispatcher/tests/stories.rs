@@ -2,7 +2,7 @@
 
 use super::{world::World, *};
 
-fn only_run(world: &World) -> (Place, RunId) {
+fn only_run(world: &World) -> (SlotAttempt, RunId) {
     let active = world.active();
     assert_eq!(active.len(), 1, "{active:?}");
     active[0].clone()
@@ -377,7 +377,7 @@ fn a_pool_turned_off_puts_its_tasks_back_without_counting() {
     world.quiet();
     let uid = world.create("t", json!("One"));
     world.quiet();
-    world.pool.as_mut().unwrap().off = Some("nodes.desired of the Pool is 0");
+    world.pool.as_mut().unwrap().why_suspended = Some("nodes.desired of the Pool is 0");
     world.show_views();
     world.quiet();
     let (place, run) = only_run(&world);
@@ -388,7 +388,7 @@ fn a_pool_turned_off_puts_its_tasks_back_without_counting() {
         (status.phase, status.reason.as_str(), status.interruptions),
         (Some(TaskPhase::Pending), "PoolOff", 0)
     );
-    world.pool.as_mut().unwrap().off = None;
+    world.pool.as_mut().unwrap().why_suspended = None;
     world.show_views();
     world.calm();
     assert_eq!(

@@ -9,7 +9,7 @@ use super::{
 pub(super) struct World {
     pub(super) now: Timestamp,
     pub(super) pool: Option<PoolView>,
-    pub(super) machines: BTreeMap<Place, Machine>,
+    pub(super) machines: BTreeMap<SlotAttempt, Machine>,
     pub(super) objects: BTreeMap<Uid, Task>,
     pub(super) version: u64,
     connections: u64,
@@ -53,7 +53,7 @@ pub(super) fn view(concurrency: u32, desired: u32) -> PoolView {
         uid: "pool-uid".into(),
         created: Timestamp::from_second(1).unwrap(),
         deleted_at: None,
-        off: None,
+        why_suspended: None,
         desired,
         min: desired,
         concurrency,
@@ -104,9 +104,9 @@ impl World {
         world
     }
 
-    pub(super) fn add_machine(&mut self, slot: u32) -> Place {
+    pub(super) fn add_machine(&mut self, slot: u32) -> SlotAttempt {
         self.attempts += 1;
-        let place = Place {
+        let place = SlotAttempt {
             slot,
             attempt: self.attempts,
         };
@@ -263,7 +263,7 @@ impl World {
     }
 
     /// Somebody on the machine asks a run to end.
-    pub(super) fn stop_run(&mut self, place: Place, id: &RunId) {
+    pub(super) fn stop_run(&mut self, place: SlotAttempt, id: &RunId) {
         self.machines
             .get_mut(&place)
             .unwrap()
@@ -274,7 +274,7 @@ impl World {
     }
 
     /// A run ends by itself, or because it was asked to.
-    pub(super) fn finish(&mut self, place: Place, id: &RunId, code: i32) {
+    pub(super) fn finish(&mut self, place: SlotAttempt, id: &RunId, code: i32) {
         let now = self.now.as_millisecond() as u64;
         let machine = self.machines.get_mut(&place).unwrap();
         let run = machine.runs.get_mut(id).unwrap();
@@ -299,8 +299,8 @@ impl World {
         }
     }
 
-    pub(super) fn active(&self) -> Vec<(Place, RunId)> {
-        let of = |(place, machine): (&Place, &Machine)| {
+    pub(super) fn active(&self) -> Vec<(SlotAttempt, RunId)> {
+        let of = |(place, machine): (&SlotAttempt, &Machine)| {
             let runs = machine.runs.iter().filter(|(_, run)| run.finished.is_none());
             runs.map(|(id, _)| (*place, id.clone())).collect::<Vec<_>>()
         };
@@ -359,7 +359,7 @@ impl World {
         }
     }
 
-    pub(super) fn lose_machine(&mut self, place: Place) {
+    pub(super) fn lose_machine(&mut self, place: SlotAttempt) {
         self.machines.remove(&place);
         self.answers
             .retain(|event| !matches!(event, Event::Fact(at, _) if *at == place));
@@ -367,7 +367,7 @@ impl World {
     }
 
     /// The kernel kills all of it.
-    pub(super) fn starve(&mut self, place: Place) {
+    pub(super) fn starve(&mut self, place: SlotAttempt) {
         if let Some(machine) = self.machines.get_mut(&place) {
             machine.out_of_memory = Some("give the Pool more memory".into());
             machine.ready = false;
@@ -376,14 +376,14 @@ impl World {
     }
 
     /// It is given up, and does not wait for its runs.
-    pub(super) fn take_back(&mut self, place: Place) {
+    pub(super) fn take_back(&mut self, place: SlotAttempt) {
         if let Some(machine) = self.machines.get_mut(&place) {
             (machine.deleting, machine.ending) = (true, true);
         }
         self.show_views();
     }
 
-    pub(super) fn flap(&mut self, place: Place, back: bool) {
+    pub(super) fn flap(&mut self, place: SlotAttempt, back: bool) {
         let Some(machine) = self.machines.get_mut(&place) else {
             return;
         };

@@ -35,7 +35,7 @@ use crate::{
             CollectError, CollectOrder, Collected, Effect, Event, Resolved, StartError, StartOrder,
             WriteError,
         },
-        model::{Place, RunId},
+        model::{RunId, SlotAttempt},
         reclaim::Reclaim,
         status,
         told::{Told, answered, weighed},
@@ -59,7 +59,7 @@ const EACH: usize = 6;
 const WAITING: &str = "the Task";
 
 /// The state that all dispatchers share to carry effects out.
-pub(crate) struct Hands {
+pub(crate) struct EffectRunner {
     pub(crate) context: Context,
     expiry: Expiry,
     reclaim: Reclaim,
@@ -68,7 +68,7 @@ pub(crate) struct Hands {
     copies: Arc<Turns>,
 }
 
-impl Hands {
+impl EffectRunner {
     pub(crate) fn new(context: Context, expiry: Expiry) -> Arc<Self> {
         Arc::new(Self {
             context,
@@ -297,7 +297,7 @@ impl Hands {
     }
 
     /// A fresh list, without any cache: an object that is not in it is gone.
-    async fn list_machines(&self, pool: &Key) -> Result<Vec<Place>, String> {
+    async fn list_machines(&self, pool: &Key) -> Result<Vec<SlotAttempt>, String> {
         let api: Api<Machine> = Api::namespaced(self.context.client.clone(), &pool.namespace);
         let params = ListParams::default().fields(&format!("spec.pool={}", pool.name));
         match timeout(DEADLINE, api.list(&params)).await {
@@ -305,7 +305,7 @@ impl Hands {
                 .items
                 .iter()
                 .filter(|machine| self.context.is_ours(&machine.spec))
-                .map(|machine| Place {
+                .map(|machine| SlotAttempt {
                     slot: machine.spec.slot,
                     attempt: machine.spec.attempt,
                 })
@@ -318,7 +318,7 @@ impl Hands {
     async fn follow(
         &self,
         pool: &Key,
-        place: Place,
+        place: SlotAttempt,
         machine: &str,
         connection: u64,
         event_tx: &mpsc::Sender<Event>,

@@ -41,7 +41,7 @@ pub(crate) enum Left {
 
 /// The plan for a Provider that is deleted and has no machines.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Departure {
+pub(crate) struct DeletionPlan {
     /// Whether it goes now.
     pub(crate) goes: bool,
     /// Shared things that are returned first.
@@ -140,14 +140,14 @@ pub(crate) fn left(
     }
 }
 
-pub(crate) fn plan(provider: &Provider, left: &Left, now: Timestamp) -> Departure {
+pub(crate) fn plan(provider: &Provider, left: &Left, now: Timestamp) -> DeletionPlan {
     let since = provider.metadata.deletion_timestamp.as_ref();
     let waited = since.map_or(Duration::ZERO, |since| elapsed(since.0, now));
-    let goes = Departure {
+    let goes = DeletionPlan {
         goes: true,
-        ..Departure::default()
+        ..DeletionPlan::default()
     };
-    let gives_up = |what: String| Departure {
+    let gives_up = |what: String| DeletionPlan {
         event: Some(EventSpec::warning(events::reason::LEFT_BEHIND, "Delete", what)),
         ..goes.clone()
     };
@@ -161,37 +161,37 @@ pub(crate) fn plan(provider: &Provider, left: &Left, now: Timestamp) -> Departur
         Left::Known { orphans: 0, .. } if waited >= PATIENCE => gives_up(
             "The account did not take back all keys, groups or scripts that Pools shared there; they cost nothing and carry the mark of this installation".to_owned(),
         ),
-        Left::Known { orphans: 0, shared } => Departure {
+        Left::Known { orphans: 0, shared } => DeletionPlan {
             release: shared.clone(),
             waits_for: Some((
                 reason::MACHINES_REMAIN,
                 "What Pools shared at the account is being returned".to_owned(),
             )),
-            ..Departure::default()
+            ..DeletionPlan::default()
         },
-        Left::Known { orphans, .. } => Departure {
+        Left::Known { orphans, .. } => DeletionPlan {
             waits_for: Some((
                 reason::MACHINES_REMAIN,
                 format!("{orphans} of our machines at the account have no record any more; they are being ended"),
             )),
-            ..Departure::default()
+            ..DeletionPlan::default()
         },
         Left::Unknown(why) if waited >= PATIENCE => gives_up(format!(
             "The account could not be asked whether anything is left there ({why}); look for what carries the mark of this installation"
         )),
-        Left::Unknown(why) => Departure {
+        Left::Unknown(why) => DeletionPlan {
             waits_for: Some((
                 reason::PROVIDER_UNAVAILABLE,
                 format!("Whether anything of ours is left at the account is not known yet: {why}"),
             )),
-            ..Departure::default()
+            ..DeletionPlan::default()
         },
-        Left::NotAsked => Departure {
+        Left::NotAsked => DeletionPlan {
             waits_for: Some((
                 reason::PROVIDER_UNAVAILABLE,
                 "The account is asked whether anything of ours is left there".to_owned(),
             )),
-            ..Departure::default()
+            ..DeletionPlan::default()
         },
     }
 }
