@@ -2,9 +2,9 @@
 //!
 //! `cargo xtask generate` writes what is made from the code (CRDs, the chart's copy,
 //! the reference, settings in the providers' pages, the agent protocol); `cargo xtask check`
-//! fails when one of them is stale, when a crate uses what it must not (`layers`), when
-//! tests would compile again what programs compiled (`features`) or when documentation says
-//! what it must not (`words`). Neither needs a network, a cluster or Helm.
+//! fails when one of them is stale, when a crate or a room of the controller uses what it must
+//! not (`layers`, `rooms`), when tests would compile again what programs compiled (`features`) or
+//! when documentation says what it must not (`words`). Neither needs a network, a cluster or Helm.
 
 #![expect(
     clippy::print_stdout,
@@ -18,6 +18,7 @@ mod output;
 mod pages;
 mod protocol;
 mod reference;
+mod rooms;
 mod sizes;
 mod words;
 
@@ -59,6 +60,7 @@ fn main() -> Result<()> {
     let mut problems = output.finish();
     if check {
         problems.extend(layers::problems(&root())?);
+        problems.extend(rooms::problems(&root())?);
         problems.extend(features::problems(&root())?);
         problems.extend(sizes::problems(&root())?);
         problems.extend(words::problems(&root())?);
