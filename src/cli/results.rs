@@ -432,7 +432,10 @@ mod tests {
     fn what_the_status_shows_in_other_words_is_asked_for() {
         let shown = |value: Value, bytes: usize| {
             let result = json!({ "rank": 0, "machine": "m", "attempt": 1, "reason": "Succeeded", "value": value, "valueBytes": bytes });
-            let task = task("one", json!({ "placed": [{ "slot": 0, "attempt": 1 }], "results": [result] }));
+            let task = task(
+                "one",
+                json!({ "placed": [{ "slot": 0, "attempt": 1 }], "results": [result] }),
+            );
             is_incomplete(task.status.as_ref().unwrap(), None)
         };
         assert!(!shown(json!({ "a": [1, 2] }), 11));

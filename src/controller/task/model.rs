@@ -425,7 +425,10 @@ mod tests {
         assert!((part.peer().accelerators - 0.125).abs() < 1e-9, "{part:?}");
         let old = has(json!({ "accelerator": { "name": "H100:8", "memory": "80G" } }));
         let old = old.accelerator.unwrap();
-        assert_eq!((old.name.as_str(), old.memory.clone()), ("H100", Some(Size("80Gi".into()))));
+        assert_eq!(
+            (old.name.as_str(), old.memory.clone()),
+            ("H100", Some(Size("80Gi".into())))
+        );
         assert!((old.count.number() - 8.0).abs() < 1e-9, "{old:?}");
         let none = has(json!({}));
         assert_eq!((none.peer(), none.accelerator), (Peer::default(), None));
@@ -515,6 +518,9 @@ mod tests {
         let place = Place { slot: 7, attempt: 41 };
         let recorded = serde_json::to_value(Placed::from(place)).unwrap();
         assert_eq!(recorded, json!({ "slot": 7, "attempt": 41 }));
-        assert_eq!(Place::from(serde_json::from_value::<Placed>(recorded).unwrap()), place);
+        assert_eq!(
+            Place::from(serde_json::from_value::<Placed>(recorded).unwrap()),
+            place
+        );
     }
 }

@@ -3,7 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rust_decimal::Decimal;
-use skyward_api::{machine::Market, shared::{FormFactor, Size}};
+use skyward_api::{
+    machine::Market,
+    shared::{FormFactor, Size},
+};
 
 use super::{Catalogue, Constraint, Request, Usable, Wish, fits};
 use crate::provider::offers::Entry;
@@ -107,7 +110,7 @@ fn words(constraint: Constraint, request: &Request<'_>, wish: &Wish, offers: &[&
         ),
         Constraint::AcceleratorMemory => format!(
             "have accelerators with less than {} (at most {})",
-            Size::of_card_gb(accelerator.memory_gb().unwrap_or_default()),
+            Size::of_card_gb(wish.accelerator_memory_gb.unwrap_or_default()),
             Size::of_card_gb(most(|offer| offer.facts.accelerator_memory_gb.unwrap_or_default()))
         ),
         Constraint::FormFactor => format!(

@@ -19,7 +19,6 @@ use skyward_api::{
     machine::Market,
     offer::{Architecture, Availability},
     pool::{Allocation, Place, Selection},
-    shared::Accelerator,
 };
 use skyward_core::accelerator::has_memory;
 
@@ -328,13 +327,10 @@ fn markets(request: &Request<'_>, wish: &Wish, offer: &Entry) -> [Option<Market>
 /// Whether the machine itself is what is asked for.
 fn hardware(request: &Request<'_>, wish: &Wish, offer: &Entry) -> Result<(), Constraint> {
     let facts = &offer.facts;
-    let lacks_memory = |wanted: &Accelerator| {
-        let asked = wanted.memory_gb();
-        asked.is_some_and(|asked| {
-            facts
-                .accelerator_memory_gb
-                .is_none_or(|offered| !has_memory(offered, asked))
-        })
+    let lacks_memory = |asked: f64| {
+        facts
+            .accelerator_memory_gb
+            .is_none_or(|offered| !has_memory(offered, asked))
     };
     let other_machine = || {
         wish.instance_type
@@ -365,7 +361,7 @@ fn hardware(request: &Request<'_>, wish: &Wish, offer: &Entry) -> Result<(), Con
         Constraint::AcceleratorPart
     } else if wanted.is_some_and(|wanted| facts.accelerators < wanted.number()) {
         Constraint::AcceleratorCount
-    } else if wanted.is_some_and(lacks_memory) {
+    } else if wish.accelerator_memory_gb.is_some_and(lacks_memory) {
         Constraint::AcceleratorMemory
     } else if wanted
         .and_then(|wanted| wanted.form_factor)
@@ -376,7 +372,11 @@ fn hardware(request: &Request<'_>, wish: &Wish, offer: &Entry) -> Result<(), Con
         Constraint::Cpu
     } else if wish.memory.is_some_and(|wanted| facts.memory < wanted) {
         Constraint::Memory
-    } else if facts.disk.zip(wish.disk).is_some_and(|(offered, wanted)| offered < wanted) {
+    } else if facts
+        .disk
+        .zip(wish.disk)
+        .is_some_and(|(offered, wanted)| offered < wanted)
+    {
         // Where the offer does not fix the disk, any size can be ordered.
         Constraint::Disk
     } else {

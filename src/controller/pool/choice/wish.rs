@@ -24,6 +24,8 @@ pub struct Wish {
     pub accelerator: Option<Accelerator>,
     /// Canonical name of the accelerator; `""` without one.
     pub accelerator_name: String,
+    /// Least memory of each accelerator in GB, as [`Size::card_gb`] reads it.
+    pub accelerator_memory_gb: Option<f64>,
     /// Least CPUs.
     pub cpu: Option<Cpu>,
     /// Least memory in bytes.
@@ -60,6 +62,7 @@ impl Wish {
 pub fn wishes(pool: &PoolSpec) -> Vec<Wish> {
     let mut wishes = merged(pool);
     for wish in &mut wishes {
+        wish.accelerator_memory_gb = wish.accelerator.as_ref().and_then(Accelerator::memory_gb);
         wish.template = template_hash(pool, wish);
     }
     wishes
@@ -72,6 +75,7 @@ fn merged(pool: &PoolSpec) -> Vec<Wish> {
         instance_type: pool.instance_type.clone(),
         accelerator_name: canonical(pool.accelerator.as_ref()),
         accelerator: pool.accelerator.as_ref().map(filled),
+        accelerator_memory_gb: None,
         cpu: pool.cpu,
         memory: bytes(pool.memory.as_ref()),
         disk: bytes(pool.disk.as_ref()),
@@ -97,6 +101,7 @@ fn merged(pool: &PoolSpec) -> Vec<Wish> {
                 instance_type: own.instance_type.clone().or_else(|| whole.instance_type.clone()),
                 accelerator_name: canonical(accelerator.as_ref()),
                 accelerator,
+                accelerator_memory_gb: None,
                 cpu: own.cpu.or(whole.cpu),
                 memory: bytes(own.memory.as_ref()).or(whole.memory),
                 disk: bytes(own.disk.as_ref()).or(whole.disk),
@@ -173,8 +178,12 @@ pub fn contradiction(wanted: &Accelerator) -> Option<String> {
 /// [`filled`] one: the record of a machine has the same bounds.
 pub fn out_of_bounds(wanted: &Accelerator) -> Option<String> {
     let name = &wanted.name;
-    let count = wanted.count.filter(|count| !(0.125..=16.0).contains(&count.number()));
-    let memory = wanted.memory_gb().filter(|size| !(0.0625..=1024.0).contains(size));
+    let count = wanted
+        .count
+        .filter(|count| !(0.125..=16.0).contains(&count.number()));
+    let memory = wanted
+        .memory_gb()
+        .filter(|size| !(0.0625..=1024.0).contains(size));
     let (field, said, bounds) = match (count, memory) {
         (Some(count), _) => ("count", count.to_string(), "from 0.125 to 16"),
         (None, Some(size)) => ("memory", Size::of_card_gb(size).to_string(), "from 64Mi to 1Ti"),

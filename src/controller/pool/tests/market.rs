@@ -152,7 +152,10 @@ fn the_record_of_a_machine_says_what_was_chosen_and_what_it_costs() {
     assert_eq!((order.market, order.hourly_price.as_str()), (Market::Spot, "0.5"));
     assert_eq!(order.on_demand_price.as_deref(), Some("2"));
     assert_eq!(order.max_hourly_cost.as_deref(), Some("2"));
-    assert_eq!((order.disk.clone(), order.billing_step.clone()), (Some(Size("77G".into())), Some(Duration::of_seconds(60))));
+    assert_eq!(
+        (order.disk.clone(), order.billing_step.clone()),
+        (Some(Size("77G".into())), Some(Duration::of_seconds(60)))
+    );
     assert_eq!(order.settings.as_ref().unwrap()["tier"], "x");
     assert_eq!(
         plan.status.places,
@@ -559,7 +562,8 @@ fn what_is_refused_where_the_others_work_is_a_failed_try_whatever_can_be_had_els
 
 #[test]
 fn no_order_may_cost_more_than_the_limits_of_its_provider_leave() {
-    let pool = json!({ "provider": "a", "allocation": "OnDemand", "maxHourlyCost": "9", "nodes": { "desired": 2 } });
+    let pool =
+        json!({ "provider": "a", "allocation": "OnDemand", "maxHourlyCost": "9", "nodes": { "desired": 2 } });
     let mut seen = market(pool, &[("a", "a-1", price("3"))]);
     let facts = seen.providers.get_mut("a").unwrap();
     facts.marketplace = true;

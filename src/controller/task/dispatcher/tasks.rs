@@ -148,8 +148,7 @@ impl Dispatcher {
                 }
                 if theirs && state.write.is_none() {
                     // Another leader's placement, written before this one led: it counts.
-                    let places: Vec<Place> =
-                        entry.status.placed.iter().copied().map(Place::from).collect();
+                    let places: Vec<Place> = entry.status.placed.iter().copied().map(Place::from).collect();
                     if !places.is_empty() {
                         state.counts = Counts {
                             attempt: entry.status.attempt,

@@ -177,9 +177,7 @@ impl World {
                 let run = order.run.clone();
                 let complete = is_complete(&order.finished);
                 assert!(
-                    !order.gone
-                        || place_in(&name)
-                            .is_none_or(|place| !self.machines.contains_key(&place)),
+                    !order.gone || place_in(&name).is_none_or(|place| !self.machines.contains_key(&place)),
                     "{run} is given up although its machine is there"
                 );
                 let is_full = matches!(
