@@ -405,8 +405,9 @@ mod tests {
             [(5, "1".to_owned()), (6, "2".to_owned())]
         );
         let status = |placed: Value| task("all", json!({ "placed": placed })).status.unwrap();
-        assert!(!is_array(&status(json!(["0.1"]))));
-        assert!(is_array(&status(json!(["0.1", "1.1"]))));
+        let on = |slot: u32| json!({ "slot": slot, "attempt": 1 });
+        assert!(!is_array(&status(json!([on(0)]))));
+        assert!(is_array(&status(json!([on(0), on(1)]))));
     }
 
     #[test]
