@@ -21,11 +21,7 @@ use crate::shared::{Count, Cpu, FormFactor, Size};
     printcolumn(name = "Provider", type_ = "string", json_path = ".spec.provider"),
     printcolumn(name = "Accelerator", type_ = "string", json_path = ".spec.accelerator.name"),
     printcolumn(name = "Count", type_ = "string", json_path = ".spec.accelerator.count"),
-    printcolumn(
-        name = "GPU-Memory",
-        type_ = "string",
-        json_path = ".spec.accelerator.memory"
-    ),
+    printcolumn(name = "GPU-Memory", type_ = "string", json_path = ".spec.accelerator.memory"),
     printcolumn(name = "CPU", type_ = "string", json_path = ".spec.cpu"),
     printcolumn(name = "Memory", type_ = "string", json_path = ".spec.memory"),
     printcolumn(name = "On-Demand", type_ = "string", json_path = ".spec.onDemandPrice"),

@@ -130,20 +130,22 @@ const UNITS: [(&str, u64); 8] = [
 ];
 
 impl Size {
-    /// That many bytes, in the largest unit that they are a whole number of. What is no whole
-    /// number of any is rounded down to megabytes.
+    /// That many bytes, in the largest unit that they are a whole number of.
     pub fn of(bytes: u64) -> Self {
         let exact = |(_, factor): &&(&str, u64)| bytes >= *factor && bytes.is_multiple_of(*factor);
         Self(match UNITS.iter().find(exact) {
             Some((unit, factor)) => format!("{}{unit}", bytes / factor),
-            None if bytes >= 1_000_000 => format!("{}M", bytes / 1_000_000),
             None => bytes.to_string(),
         })
     }
 
-    /// That many GB (10^9 bytes).
+    /// That many GB (10^9 bytes), as clouds count what they offer: what is no whole number of Mi is
+    /// rounded down to M.
     pub fn of_gb(gigabytes: f64) -> Self {
-        Self::of((gigabytes * 1e9).round().max(0.0) as u64)
+        let bytes = (gigabytes * 1e9).round().max(0.0) as u64;
+        let mega = 1_000_000;
+        let is_exact = bytes.is_multiple_of(1 << 20) || bytes < mega;
+        Self::of(if is_exact { bytes } else { bytes / mega * mega })
     }
 
     /// The memory of an accelerator that is sold with that many GB.
@@ -256,7 +258,9 @@ impl<const OR_NONE: bool> TryFrom<Written> for Disk<OR_NONE> {
         match size.bytes() {
             Some(0) if OR_NONE => Ok(Self(size)),
             Some(bytes) if bytes >= LEAST_DISK => Ok(Self(size)),
-            _ => Err(format!("\"{size}\" is not the size of a disk; write 100Gi, not 100")),
+            _ => Err(format!(
+                "\"{size}\" is not the size of a disk; write 100Gi, not 100"
+            )),
         }
     }
 }
@@ -594,12 +598,19 @@ mod tests {
             (64_000_000_000, "64G"),
             (64_300_000_000, "64300M"),
             (3 << 29, "1536Mi"),
-            (64_300_000_123, "64300M"),
+            (64_300_000_123, "64300000123"),
             (999_999, "999999"),
         ] {
             assert_eq!(Size::of(bytes).0, expected);
+            assert_eq!(Size::of(bytes).bytes(), Some(bytes));
         }
-        assert_eq!(Size::of_gb(549.755_813_888).0, "512Gi");
+        for (gigabytes, expected) in [
+            (549.755_813_888, "512Gi"),
+            (64.3, "64300M"),
+            (64.300_000_9, "64300M"),
+        ] {
+            assert_eq!(Size::of_gb(gigabytes).0, expected);
+        }
     }
 
     /// The unit makes no difference for accelerators.

@@ -405,8 +405,9 @@ mod tests {
             [(5, "1".to_owned()), (6, "2".to_owned())]
         );
         let status = |placed: Value| task("all", json!({ "placed": placed })).status.unwrap();
-        assert!(!is_array(&status(json!(["0.1"]))));
-        assert!(is_array(&status(json!(["0.1", "1.1"]))));
+        let on = |slot: u32| json!({ "slot": slot, "attempt": 1 });
+        assert!(!is_array(&status(json!([on(0)]))));
+        assert!(is_array(&status(json!([on(0), on(1)]))));
     }
 
     #[test]
@@ -432,7 +433,10 @@ mod tests {
     fn what_the_status_shows_in_other_words_is_asked_for() {
         let shown = |value: Value, bytes: usize| {
             let result = json!({ "rank": 0, "machine": "m", "attempt": 1, "reason": "Succeeded", "value": value, "valueBytes": bytes });
-            let task = task("one", json!({ "placed": [{ "slot": 0, "attempt": 1 }], "results": [result] }));
+            let task = task(
+                "one",
+                json!({ "placed": [{ "slot": 0, "attempt": 1 }], "results": [result] }),
+            );
             is_incomplete(task.status.as_ref().unwrap(), None)
         };
         assert!(!shown(json!({ "a": [1, 2] }), 11));

@@ -252,11 +252,17 @@ fn connect(
         cluster: options.cluster.clone(),
         provider: object.metadata.name.clone().unwrap_or_default(),
         settings,
-        request_timeout: Lasting::or(object.spec.request_timeout.as_ref(), REQUEST_TIMEOUT),
+        request_timeout: request_timeout(&object.spec),
         credentials: credentials.clone(),
         endpoints: options.endpoints.clone(),
         fence: options.fence.clone(),
     })
+}
+
+/// Longest wait for one answer; an object from before a stricter rule has no longer one either.
+fn request_timeout(spec: &ProviderSpec) -> Duration {
+    Lasting::or(spec.request_timeout.as_ref(), REQUEST_TIMEOUT)
+        .clamp(Duration::from_secs(1), Duration::from_mins(5))
 }
 
 fn unknown(spec: &ProviderSpec) -> ProviderError {
@@ -274,4 +280,36 @@ fn unknown(spec: &ProviderSpec) -> ProviderError {
             kinds().collect::<Vec<_>>().join(", ")
         ),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn waits_are_of_the_provider_and_of_no_kind() {
+        for (said, expected) in [
+            (None, Duration::from_secs(30)),
+            (Some("44s"), Duration::from_secs(44)),
+            (Some("1ms"), Duration::from_secs(1)),
+            (Some("1h"), Duration::from_mins(5)),
+        ] {
+            let spec = json!({ "verda": {}, "allowedNamespaces": {}, "requestTimeout": said });
+            let spec: ProviderSpec = serde_json::from_value(spec).unwrap();
+            assert_eq!(request_timeout(&spec), expected, "{said:?}");
+        }
+        for kind in account_kinds() {
+            for wait in ["requestTimeout", "instanceTimeout"] {
+                assert_eq!(
+                    kind.schema["properties"][wait],
+                    serde_json::Value::Null,
+                    "{}",
+                    kind.name
+                );
+                assert!(!kind.fixed.contains(&wait), "{}", kind.name);
+            }
+        }
+    }
 }

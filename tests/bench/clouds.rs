@@ -62,9 +62,7 @@ async fn after_a_refusal(customer: &Customer<'_>) -> anyhow::Result<()> {
         let pool = format!("refused-{number}");
         sim.forget();
         sim.fault(Rule::once("create", Fault::NoCapacity));
-        customer
-            .pool(&pool, 1, json!({"allocation": "OnDemand"}))
-            .await?;
+        customer.pool(&pool, 1, json!({"allocation": "OnDemand"})).await?;
         let refused = customer.asked("an order that is refused", |entry| entry.fault.is_some());
         let refused = refused.await?.at;
         let ordered = customer.asked("the next order", |entry| entry.effect).await?.at;

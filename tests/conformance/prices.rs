@@ -98,13 +98,21 @@ fn a_card_fits_the_size_that_it_is_sold_with_in_either_unit() {
             let offered = Size::of_card_gb(memory).card_gb().unwrap();
             let model = accelerator::model(&card.name);
             let sizes = model.map_or(&[][..], |model| model.memory_gb);
-            let sold = sizes.iter().find(|size| (**size - memory).abs() < 1.0 + *size / 50.0);
+            let sold = sizes
+                .iter()
+                .find(|size| (**size - memory).abs() < 1.0 + *size / 50.0);
             // A part of a card has a part of its memory.
             let sold = sold.copied().unwrap_or(memory.floor());
             for unit in ["G", "Gi"] {
                 let asked = Size(format!("{sold}{unit}")).card_gb().unwrap();
-                assert!(accelerator::has_memory(offered, asked), "{kind}: {offer:?} for {asked}");
-                assert!(!accelerator::has_memory(offered, asked * 1.2), "{kind}: {offer:?}");
+                assert!(
+                    accelerator::has_memory(offered, asked),
+                    "{kind}: {offer:?} for {asked}"
+                );
+                assert!(
+                    !accelerator::has_memory(offered, memory * 1.2),
+                    "{kind}: {offer:?}"
+                );
             }
             cards += 1;
         }

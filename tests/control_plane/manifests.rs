@@ -695,7 +695,10 @@ pub(crate) const GOOD: &[(&str, &str)] = &[
     ("Pool", "{provider: x, nodes: {desired: 0, min: 2}}"),
     ("Pool", "{provider: x, nodes: {desired: 500, min: 1}}"),
     ("Pool", "{provider: x, accelerator: {name: L4, count: '0.125'}}"),
-    ("Pool", "{provider: x, accelerator: {name: L4, count: '2'}, cpu: 64, memory: 64Mi, disk: 64Ti}"),
+    (
+        "Pool",
+        "{provider: x, accelerator: {name: L4, count: '2'}, cpu: 64, memory: 64Mi, disk: 64Ti}",
+    ),
     (
         "Pool",
         "{candidates: [{provider: x, instanceType: t, cpu: '0.5', memory: 1T, disk: 200G, architecture: amd64, \
@@ -774,7 +777,10 @@ pub(crate) const GOOD: &[(&str, &str)] = &[
         "Provider",
         "{runpod: {containerDisk: 100Gi, volume: '0'}, requestTimeout: 1s, instanceTimeout: 60s, allowedNamespaces: {}}",
     ),
-    ("Provider", "{verda: {disk: 1Ti}, requestTimeout: 5m, allowedNamespaces: {}}"),
+    (
+        "Provider",
+        "{verda: {disk: 1Ti}, requestTimeout: 5m, allowedNamespaces: {}}",
+    ),
     ("Provider", "{vastai: {disk: 32G}, allowedNamespaces: {}}"),
     ("Machine", MACHINE),
     (

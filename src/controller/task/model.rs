@@ -500,6 +500,22 @@ mod tests {
     }
 
     #[test]
+    fn tasks_run_again_as_often_as_their_pool_says_and_three_times_where_it_does_not() {
+        let retries = |retries: Value| {
+            let pool: Pool = serde_json::from_value(json!({
+                "apiVersion": "skyward.dev/v1alpha1", "kind": "Pool",
+                "metadata": { "name": "p", "uid": "pu", "creationTimestamp": "2026-01-01T00:00:00Z" },
+                "spec": { "provider": "c", "retries": retries },
+            }))
+            .unwrap();
+            PoolView::of(&pool).unwrap().retries
+        };
+        assert_eq!(retries(json!({ "onInterruption": 7 })), 7);
+        assert_eq!(retries(json!({})), 3);
+        assert_eq!(retries(Value::Null), 3);
+    }
+
+    #[test]
     fn a_place_is_read_back() {
         let place = SlotAttempt { slot: 7, attempt: 41 };
         let recorded = serde_json::to_value(Placed::from(place)).unwrap();

@@ -237,7 +237,11 @@ fn a_card_has_the_memory_that_it_is_sold_with_and_no_other_one_of_its_kind_has()
         for sold in model.memory_gb {
             assert!(has_memory(*sold, *sold), "{} {sold}", model.name);
             for smaller in model.memory_gb.iter().filter(|size| **size < sold * 0.9) {
-                assert!(!has_memory(*smaller, *sold), "{} {smaller} is no {sold}", model.name);
+                assert!(
+                    !has_memory(*smaller, *sold),
+                    "{} {smaller} is no {sold}",
+                    model.name
+                );
             }
         }
     }

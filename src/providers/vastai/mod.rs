@@ -64,12 +64,8 @@ impl Kind for VastAiKind {
     const CAPABILITIES: &'static Capabilities = &CAPABILITIES;
     // Each look at a machine asks whether a relay will do and whether it is in its network, and
     // knows no order.
-    const FIXED: &'static [&'static str] = &[
-        "geolocation",
-        "requireDirectPort",
-        "useOverlay",
-        "overlayTimeout",
-    ];
+    const FIXED: &'static [&'static str] =
+        &["geolocation", "requireDirectPort", "useOverlay", "overlayTimeout"];
     type Settings = Settings;
 
     fn connect(account: Account<Settings>) -> Connected {

@@ -23,6 +23,8 @@ pub struct ResolvedCandidate {
     pub accelerator: Option<Accelerator>,
     /// Canonical name of the accelerator; `""` without one.
     pub accelerator_name: String,
+    /// Least memory of each accelerator in GB, as [`Size::card_gb`] reads it.
+    pub accelerator_memory_gb: Option<f64>,
     /// Least CPUs.
     pub cpu: Option<Cpu>,
     /// Least memory in bytes.
@@ -59,6 +61,7 @@ impl ResolvedCandidate {
 pub fn candidates(pool: &PoolSpec) -> Vec<ResolvedCandidate> {
     let mut candidates = merged(pool);
     for candidate in &mut candidates {
+        candidate.accelerator_memory_gb = candidate.accelerator.as_ref().and_then(Accelerator::memory_gb);
         candidate.template = template_hash(pool, candidate);
     }
     candidates
@@ -101,6 +104,7 @@ fn merged(pool: &PoolSpec) -> Vec<ResolvedCandidate> {
         instance_type: pool.instance_type.clone(),
         accelerator_name: canonical(pool.accelerator.as_ref()),
         accelerator: pool.accelerator.as_ref().map(filled),
+        accelerator_memory_gb: None,
         cpu: pool.cpu,
         memory: bytes(pool.memory.as_ref()),
         disk: bytes(pool.disk.as_ref()),
@@ -126,6 +130,7 @@ fn merged(pool: &PoolSpec) -> Vec<ResolvedCandidate> {
                 instance_type: own.instance_type.clone().or_else(|| whole.instance_type.clone()),
                 accelerator_name: canonical(accelerator.as_ref()),
                 accelerator,
+                accelerator_memory_gb: None,
                 cpu: own.cpu.or(whole.cpu),
                 memory: bytes(own.memory.as_ref()).or(whole.memory),
                 disk: bytes(own.disk.as_ref()).or(whole.disk),

@@ -123,7 +123,7 @@ fn words(
         ),
         Constraint::AcceleratorMemory => format!(
             "have accelerators with less than {} (at most {})",
-            Size::of_card_gb(accelerator.memory_gb().unwrap_or_default()),
+            Size::of_card_gb(candidate.accelerator_memory_gb.unwrap_or_default()),
             Size::of_card_gb(most(|offer| offer.facts.accelerator_memory_gb.unwrap_or_default()))
         ),
         Constraint::FormFactor => format!(

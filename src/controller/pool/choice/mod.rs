@@ -19,7 +19,6 @@ use skyward_api::{
     machine::Market,
     offer::{Architecture, Availability},
     pool::{Allocation, Place, Selection},
-    shared::Accelerator,
 };
 use skyward_core::accelerator::has_memory;
 
@@ -363,13 +362,10 @@ fn hardware(
     offer: &IndexedOffer,
 ) -> Result<(), Constraint> {
     let facts = &offer.facts;
-    let lacks_memory = |wanted: &Accelerator| {
-        let asked = wanted.memory_gb();
-        asked.is_some_and(|asked| {
-            facts
-                .accelerator_memory_gb
-                .is_none_or(|offered| !has_memory(offered, asked))
-        })
+    let lacks_memory = |asked: f64| {
+        facts
+            .accelerator_memory_gb
+            .is_none_or(|offered| !has_memory(offered, asked))
     };
     let other_machine = || {
         candidate
@@ -402,7 +398,7 @@ fn hardware(
         Constraint::AcceleratorPart
     } else if wanted.is_some_and(|wanted| facts.accelerators < wanted.number()) {
         Constraint::AcceleratorCount
-    } else if wanted.is_some_and(lacks_memory) {
+    } else if candidate.accelerator_memory_gb.is_some_and(lacks_memory) {
         Constraint::AcceleratorMemory
     } else if wanted
         .and_then(|wanted| wanted.form_factor)

@@ -115,7 +115,8 @@ fn dev_shm_has_the_size_asked_for() {
 #[test]
 fn what_the_pool_asks_for_wins_over_the_providers_defaults() {
     let mut order = order();
-    (order.vcpus, order.memory_bytes, order.disk_bytes) = (Some(1.5), Some(4_000_000_000), Some(20_000_000_000));
+    (order.vcpus, order.memory_bytes, order.disk_bytes) =
+        (Some(1.5), Some(4_000_000_000), Some(20_000_000_000));
     let small = Amounts {
         cpu: Some(Cpu::of(0.5)),
         memory: Some(Size("1Gi".into())),

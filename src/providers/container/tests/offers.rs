@@ -169,7 +169,13 @@ fn a_group_survives_its_text() {
     ] {
         assert_eq!(Group::parse(text).unwrap().to_string(), text);
     }
-    for text in ["", "amd64", "amd64/xcpu/1Gi", "amd64/1cpu/1Gi/GPU", "amd64/1cpu/1GB"] {
+    for text in [
+        "",
+        "amd64",
+        "amd64/xcpu/1Gi",
+        "amd64/1cpu/1Gi/GPU",
+        "amd64/1cpu/1GB",
+    ] {
         assert_eq!(Group::parse(text), None, "{text}");
     }
 }
@@ -178,7 +184,7 @@ fn a_group_survives_its_text() {
 fn cards_of_labelled_nodes_fit_the_size_that_they_are_sold_with() {
     let labelled = |product: &str, mebibytes: &str| {
         let labels = format!(", nvidia.com/gpu.product: {product}, nvidia.com/gpu.memory: '{mebibytes}'");
-        node("", &labels, "cpu: 8, memory: 33554432Ki, nvidia.com/gpu: '1'")
+        node(&labels, "", "cpu: '8', memory: 33554432Ki, nvidia.com/gpu: '1'")
     };
     let nodes = [
         labelled("NVIDIA-A100-SXM4-80GB", "81920"),
@@ -187,6 +193,12 @@ fn cards_of_labelled_nodes_fit_the_size_that_they_are_sold_with() {
         labelled("Tesla-T4", "15360"),
         labelled("NVIDIA-L40S", "46068"),
     ];
-    let sold = [("A100", 80.0), ("H100", 80.0), ("L4", 24.0), ("T4", 16.0), ("L40S", 48.0)];
+    let sold = [
+        ("A100", 80.0),
+        ("H100", 80.0),
+        ("L4", 24.0),
+        ("T4", 16.0),
+        ("L40S", 48.0),
+    ];
     crate::fixtures::check_memory(&found(&nodes), &sold);
 }
