@@ -1,0 +1,340 @@
+//! The watches: one for each kind fills its cache and tells what it saw. One malformed object is
+//! skipped and counted; it never blinds a watch.
+
+use std::{collections::HashSet, fmt::Debug, sync::Arc};
+
+use futures::{StreamExt, pin_mut};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{
+    Api, Client, Resource, ResourceExt,
+    core::PartialObjectMeta,
+    runtime::{
+        WatchStreamExt,
+        reflector::{ObjectRef, Store as Cache, store, store::Writer},
+        watcher::{self, Event},
+    },
+};
+use serde::de::DeserializeOwned;
+use skyward_api::{Machine, Offer, Pool, Provider as ProviderObject};
+use tokio::task::JoinSet;
+
+use super::key_of;
+use crate::{
+    board::Key,
+    context::Caches,
+    guard::{Guarded, Unreadable},
+    metrics::Metrics,
+    panics::{Panics, caught},
+    pool::fleet::Fleet,
+    provider::offers::Offers,
+    wake::{Changed, Feed},
+};
+
+/// Objects of one page of a first list. Users write them or their content: one object may have
+/// more than a MiB, and a page is in memory twice while it is read.
+const PAGE: u32 = 50;
+/// Offers are small and many, and ours.
+const PAGE_OF_OFFERS: u32 = 500;
+
+pub(super) fn watch_all(
+    client: &Client,
+    feed: &Feed,
+    fleet: &Arc<Fleet>,
+    shelves: &Arc<Offers>,
+    namespaces: Cache<PartialObjectMeta<Namespace>>,
+    metrics: &Arc<Metrics>,
+    panics: &Arc<Panics>,
+) -> (Caches, JoinSet<()>) {
+    let mut watches = JoinSet::new();
+    let unreadable = Arc::<Unreadable>::default();
+    let (pools, pools_writer) = store::<Pool>();
+    let (machines, machines_writer) = store::<Machine>();
+    let (providers, providers_writer) = store::<ProviderObject>();
+    let (offers, offers_writer) = store::<Offer>();
+    let told = feed.clone();
+    let pools_watch = watch(
+        client,
+        pools_writer,
+        (metrics, panics),
+        PAGE,
+        Arc::default(),
+        move |seen: Seen<'_, Pool>| {
+            seen.each(|pool| told.tell(&Changed::Pool(key_of(pool))));
+        },
+    );
+    let (told, known) = (feed.clone(), fleet.clone());
+    let machines_watch = watch(
+        client,
+        machines_writer,
+        (metrics, panics),
+        PAGE,
+        unreadable.clone(),
+        move |seen: Seen<'_, Machine>| {
+            match &seen {
+                Seen::Applied(machine) => known.apply(machine),
+                Seen::Deleted(machine) => known.remove(machine),
+                Seen::Listed { now, .. } => known.replace(now),
+            }
+            seen.each(|machine| {
+                let machine_key = key_of(machine);
+                let pool = Key::new(machine_key.namespace.clone(), machine.spec.pool.clone());
+                told.tell(&Changed::Machine {
+                    machine: machine_key,
+                    pool,
+                });
+            });
+        },
+    );
+    let told = feed.clone();
+    let providers_watch = watch(
+        client,
+        providers_writer,
+        (metrics, panics),
+        PAGE,
+        Arc::default(),
+        move |seen: Seen<'_, ProviderObject>| {
+            seen.each(|provider| told.tell(&Changed::Provider(provider.name_any())));
+        },
+    );
+    let (told, known) = (feed.clone(), shelves.clone());
+    let offers_watch = watch(
+        client,
+        offers_writer,
+        (metrics, panics),
+        PAGE_OF_OFFERS,
+        Arc::default(),
+        move |seen: Seen<'_, Offer>| {
+            match &seen {
+                Seen::Applied(offer) => known.apply(offer),
+                Seen::Deleted(offer) => known.remove(offer),
+                Seen::Listed { now, .. } => known.replace(now),
+            }
+            seen.each(|offer| told.tell(&Changed::Offers(offer.spec.provider.clone())));
+        },
+    );
+    watches.spawn(pools_watch);
+    watches.spawn(machines_watch);
+    watches.spawn(providers_watch);
+    watches.spawn(offers_watch);
+    (
+        Caches {
+            pools,
+            machines,
+            providers,
+            offers,
+            namespaces,
+            unreadable,
+        },
+        watches,
+    )
+}
+
+/// What a watch saw, after the cache has it.
+enum Seen<'a, K> {
+    Applied(&'a Arc<K>),
+    Deleted(&'a K),
+    /// A complete list, and what was known before and is not in it.
+    Listed {
+        now: &'a [Arc<K>],
+        gone: &'a [Arc<K>],
+    },
+}
+
+impl<K> Seen<'_, K> {
+    fn each(&self, mut tell: impl FnMut(&K)) {
+        match self {
+            Self::Applied(object) => tell(object),
+            Self::Deleted(object) => tell(object),
+            Self::Listed { now, gone } => now.iter().chain(*gone).for_each(|object| tell(object)),
+        }
+    }
+}
+
+/// One watch for each kind fills its cache and tells what it saw. One that panics lists anew.
+fn watch<K>(
+    client: &Client,
+    mut writer: Writer<K>,
+    (metrics, panics): (&Arc<Metrics>, &Arc<Panics>),
+    page: u32,
+    unreadable: Arc<Unreadable>,
+    tell: impl Fn(Seen<'_, K>) + Send + Sync + 'static,
+) -> impl Future<Output = ()> + Send + 'static
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
+{
+    let api: Api<Guarded<K>> = Api::all(client.clone());
+    let (metrics, panics) = (metrics.clone(), panics.clone());
+    async move {
+        let config = watcher::Config::default().page_size(page);
+        loop {
+            let once = async {
+                let stream = watcher::watcher(api.clone(), config.clone()).default_backoff();
+                pin_mut!(stream);
+                while let Some(event) = stream.next().await {
+                    show(event, &mut writer, &metrics, &unreadable, &tell);
+                }
+            };
+            match caught(once).await {
+                Ok(()) => return,
+                Err(panicked) => panics.before_anew("watch", &panicked).await,
+            }
+        }
+    }
+}
+
+/// Puts what a watch saw into its cache, and tells it.
+fn show<K>(
+    event: watcher::Result<Event<Guarded<K>>>,
+    writer: &mut Writer<K>,
+    metrics: &Metrics,
+    unreadable: &Unreadable,
+    tell: &impl Fn(Seen<'_, K>),
+) where
+    K: Resource<DynamicType = ()> + Clone + 'static,
+{
+    let kind = K::kind(&());
+    let event = match event {
+        Ok(event) => event,
+        Err(error) => {
+            tracing::warn!(%kind, %error, "a watch broke; it begins again");
+            return;
+        }
+    };
+    unreadable.note(&event);
+    let Some(event) = readable(event, &kind, metrics) else {
+        return;
+    };
+    let cache: Cache<K> = writer.as_reader();
+    let before = if matches!(event, Event::InitDone) {
+        cache.state()
+    } else {
+        Vec::new()
+    };
+    writer.apply_watcher_event(&event);
+    match &event {
+        Event::Apply(object) => {
+            // The cache has an Arc of it: share that one.
+            let reference = ObjectRef::from_obj(object);
+            let shared = cache.get(&reference).unwrap_or_else(|| Arc::new(object.clone()));
+            tell(Seen::Applied(&shared));
+        }
+        Event::Delete(object) => tell(Seen::Deleted(object)),
+        Event::InitDone => {
+            let now = cache.state();
+            let present: HashSet<Key> = now.iter().map(|object| key_of(object.as_ref())).collect();
+            let gone: Vec<_> = before
+                .into_iter()
+                .filter(|object| !present.contains(&key_of(object.as_ref())))
+                .collect();
+            tell(Seen::Listed {
+                now: &now,
+                gone: &gone,
+            });
+        }
+        Event::Init | Event::InitApply(_) => {}
+    }
+}
+
+/// Takes the guard off, and removes fields that nobody reads; a malformed object is skipped and
+/// counted.
+fn readable<K: Resource<DynamicType = ()>>(
+    event: Event<Guarded<K>>,
+    kind: &str,
+    metrics: &Metrics,
+) -> Option<Event<K>> {
+    let read = |guard: Guarded<K>| match guard.0 {
+        Ok(mut object) => {
+            let meta = object.meta_mut();
+            meta.managed_fields = None;
+            if let Some(annotations) = meta.annotations.as_mut() {
+                annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
+            }
+            Some(object)
+        }
+        Err(invalid) => {
+            metrics.invalid_object(kind);
+            tracing::warn!(
+                kind,
+                namespace = invalid.metadata.namespace,
+                name = invalid.metadata.name,
+                error = invalid.error,
+                "an object cannot be understood and is left alone; correct or delete it"
+            );
+            None
+        }
+    };
+    match event {
+        Event::Apply(guard) => read(guard).map(Event::Apply),
+        Event::Delete(guard) => read(guard).map(Event::Delete),
+        Event::InitApply(guard) => read(guard).map(Event::InitApply),
+        Event::Init => Some(Event::Init),
+        Event::InitDone => Some(Event::InitDone),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{convert::Infallible, future::pending};
+
+    use axum::http::{Request, Response};
+    use kube::client::Body;
+    use tokio::sync::mpsc;
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+    use crate::events::Events;
+
+    #[tokio::test]
+    async fn what_users_write_is_listed_in_small_pages() {
+        let (asked_tx, mut asked_rx) = mpsc::channel(1);
+        let server = tower::service_fn(move |request: Request<Body>| {
+            let (asked_tx, address) = (asked_tx.clone(), request.uri().to_string());
+            async move {
+                let _ = asked_tx.send(address).await;
+                pending::<Result<Response<Body>, Infallible>>().await
+            }
+        });
+        let (client, metrics) = (Client::new(server, "n"), Arc::<Metrics>::default());
+        let events = Events::silent(metrics.clone());
+        let panics = Arc::new(Panics::new(metrics.clone(), events, CancellationToken::new()));
+        let (_pools, writer) = store::<Pool>();
+        let watched = watch(
+            &client,
+            writer,
+            (&metrics, &panics),
+            PAGE,
+            Arc::default(),
+            |_: Seen<'_, Pool>| {},
+        );
+        tokio::select! {
+            () = watched => panic!("a watch does not end"),
+            asked = asked_rx.recv() => {
+                let asked = asked.unwrap();
+                assert!(asked.contains("/pools?") && asked.ends_with("limit=50"), "{asked}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_malformed_object_is_skipped_and_the_next_is_read() {
+        let metrics = Metrics::default();
+        let read = |json: serde_json::Value| {
+            let guard: Guarded<Pool> = serde_json::from_str(&json.to_string()).unwrap();
+            readable(Event::Apply(guard), "Pool", &metrics)
+        };
+        let meta = serde_json::json!({ "name": "a", "namespace": "b" });
+        let bad = serde_json::json!({
+            "apiVersion": "skyward.dev/v1alpha1", "kind": "Pool", "metadata": meta, "spec": { "provider": 7 }
+        });
+        let good = serde_json::json!({
+            "apiVersion": "skyward.dev/v1alpha1", "kind": "Pool", "metadata": meta, "spec": { "provider": "local" }
+        });
+        assert!(read(bad).is_none());
+        assert!(read(good).is_some());
+        assert!(
+            metrics
+                .render()
+                .contains(r#"skyward_invalid_objects_total{kind="Pool"} 1"#)
+        );
+    }
+}
