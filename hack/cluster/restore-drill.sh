@@ -62,7 +62,7 @@ spec: {container: {}, allowedNamespaces: {}}
 apiVersion: skyward.dev/v1alpha1
 kind: Pool
 metadata: {name: drill, namespace: $NAME}
-spec: {provider: $NAME, nodes: {desired: 1}, vcpus: 0.2, memoryGB: 0.3}
+spec: {provider: $NAME, nodes: {desired: 1}, cpu: 200m, memory: 300M}
 YAML
 until_true 300 "the Pool is ready" pool_ready
 "$HERE/cluster.sh" snapshot "$COPY"

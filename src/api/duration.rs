@@ -44,6 +44,11 @@ impl Duration {
         std::time::Duration::try_from_secs_f64(total).ok()
     }
 
+    /// So many seconds.
+    pub fn of_seconds(seconds: u32) -> Self {
+        Self(format!("{seconds}s"))
+    }
+
     /// The value, or `default` when absent or malformed.
     pub fn or(value: Option<&Self>, default: std::time::Duration) -> std::time::Duration {
         value.and_then(Self::parse).unwrap_or(default)

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     duration::Duration,
     offer::{Architecture, OfferedAccelerator},
-    shared::Accelerator,
+    shared::{Accelerator, Cpu, Size},
 };
 
 /// One machine of a Pool. Written by the controller before the machine is ordered, so
@@ -20,7 +20,7 @@ use crate::{
     kind = "Machine",
     plural = "machines",
     namespaced,
-    shortname = "skm",
+    shortname = "skmach",
     category = "skyward",
     status = "MachineStatus",
     doc = "One machine of a Pool: the durable record of intent, price and identity. Written by the controller.",
@@ -99,18 +99,18 @@ pub struct MachineSpec {
     /// bid is raised to it: it only bounds the bids.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32))]
-    pub price_ceiling: Option<String>,
+    pub max_hourly_cost: Option<String>,
     /// The Offer's price on demand when it was ordered; what the machine would have cost
     /// without the spot market.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32))]
     pub on_demand_price: Option<String>,
-    /// Smallest unit of time that the provider bills, in seconds.
+    /// Smallest unit of time that the provider bills, such as `60s`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub billing_step_seconds: Option<u32>,
-    /// Least time that the provider bills, in seconds.
+    pub billing_step: Option<Duration>,
+    /// Least time that the provider bills, such as `3600s`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub billing_minimum_seconds: Option<u32>,
+    pub billing_minimum: Option<Duration>,
     /// What the Pool asked for: accelerator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accelerator: Option<Accelerator>,
@@ -119,15 +119,15 @@ pub struct MachineSpec {
     /// in a record of an older version that has no such field, those in `accelerator`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub granted_accelerator: Option<OfferedAccelerator>,
-    /// What the Pool asked for: vCPUs.
+    /// What the Pool asked for: CPUs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub vcpus: Option<f64>,
-    /// What the Pool asked for: memory in GB.
-    #[serde(default, rename = "memoryGB", skip_serializing_if = "Option::is_none")]
-    pub memory_gb: Option<f64>,
-    /// What the Pool asked for: disk in GB.
-    #[serde(default, rename = "diskGB", skip_serializing_if = "Option::is_none")]
-    pub disk_gb: Option<u32>,
+    pub cpu: Option<Cpu>,
+    /// What the Pool asked for: memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<Size>,
+    /// What the Pool asked for: disk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk: Option<Size>,
     /// Architecture of the Offer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub architecture: Option<Architecture>,

@@ -4,7 +4,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::shared::FormFactor;
+use crate::shared::{Count, Cpu, FormFactor, Size};
 
 /// One kind of machine that a Provider offers. Written by the controller; when it was
 /// last read stands in the Provider's status.
@@ -14,16 +14,16 @@ use crate::shared::FormFactor;
     version = "v1alpha1",
     kind = "Offer",
     plural = "offers",
-    shortname = "sko",
+    shortname = "skoffer",
     category = "skyward",
     doc = "One kind of machine that a Provider offers. Written by the controller.",
     selectable = ".spec.provider",
     printcolumn(name = "Provider", type_ = "string", json_path = ".spec.provider"),
     printcolumn(name = "Accelerator", type_ = "string", json_path = ".spec.accelerator.name"),
-    printcolumn(name = "Count", type_ = "number", json_path = ".spec.accelerator.count"),
-    printcolumn(name = "GPU-GB", type_ = "number", json_path = ".spec.accelerator.memoryGB"),
-    printcolumn(name = "vCPUs", type_ = "number", json_path = ".spec.vcpus"),
-    printcolumn(name = "Memory-GB", type_ = "number", json_path = ".spec.memoryGB"),
+    printcolumn(name = "Count", type_ = "string", json_path = ".spec.accelerator.count"),
+    printcolumn(name = "GPU-Memory", type_ = "string", json_path = ".spec.accelerator.memory"),
+    printcolumn(name = "CPU", type_ = "string", json_path = ".spec.cpu"),
+    printcolumn(name = "Memory", type_ = "string", json_path = ".spec.memory"),
     printcolumn(name = "On-Demand", type_ = "string", json_path = ".spec.onDemandPrice"),
     printcolumn(name = "Spot", type_ = "string", json_path = ".spec.spotPrice"),
     printcolumn(name = "Available", type_ = "string", json_path = ".spec.availability"),
@@ -63,16 +63,15 @@ pub struct OfferSpec {
     /// Accelerators of one machine; none when left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accelerator: Option<OfferedAccelerator>,
-    /// vCPUs of one machine. For `container`: the most one Pod can get.
-    pub vcpus: f64,
-    /// Memory of one machine in GB (10^9 bytes). For `container`: the most one Pod can get.
-    #[serde(rename = "memoryGB")]
-    pub memory_gb: f64,
-    /// Disk of one machine in GB (10^9 bytes), where the offer fixes it; the most that it can
-    /// have where the offer bounds it.
-    #[serde(default, rename = "diskGB", skip_serializing_if = "Option::is_none")]
-    pub disk_gb: Option<f64>,
-    /// `x86_64` or `arm64`.
+    /// CPUs of one machine. For `container`: the most one Pod can get.
+    pub cpu: Cpu,
+    /// Memory of one machine. For `container`: the most one Pod can get.
+    pub memory: Size,
+    /// Disk of one machine, where the offer fixes it; the most that it can have where the offer
+    /// bounds it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk: Option<Size>,
+    /// `amd64` or `arm64`.
     pub architecture: Architecture,
     /// Price of one machine in USD per hour, on demand, as a decimal. `0` for `container`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -101,11 +100,11 @@ pub struct OfferedAccelerator {
     /// Canonical name, such as `H100`.
     #[schemars(length(max = 64))]
     pub name: String,
-    /// How many one machine has; may be a fraction.
-    pub count: f64,
-    /// Memory of each in GB (10^9 bytes).
-    #[serde(default, rename = "memoryGB", skip_serializing_if = "Option::is_none")]
-    pub memory_gb: Option<f64>,
+    /// How many one machine has; a part of one as text.
+    pub count: Count,
+    /// Memory of each: `80Gi` of one that is sold as 80 GB.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<Size>,
     /// How each is built in, where the provider says it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub form_factor: Option<FormFactor>,
@@ -116,11 +115,21 @@ pub struct OfferedAccelerator {
 #[schemars(transform = crate::crd::explain_variants)]
 pub enum Architecture {
     /// AMD64.
-    #[serde(rename = "x86_64")]
-    X86_64,
+    #[serde(rename = "amd64")]
+    Amd64,
     /// AArch64.
     #[serde(rename = "arm64")]
     Arm64,
+}
+
+impl Architecture {
+    /// As in the API, and as Kubernetes writes it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Amd64 => "amd64",
+            Self::Arm64 => "arm64",
+        }
+    }
 }
 
 /// Whether an Offer is available.

@@ -11,7 +11,8 @@ use crate::{
     duration::Duration,
     machine::BootstrapFailure,
     offer::Architecture,
-    shared::{Accelerator, Amount, EnvFrom, EnvVar, LocalRef, Size},
+    shared::{Accelerator, Amount, Cpu, EnvFrom, EnvVar, LocalRef, Size},
+    task::Retries,
 };
 
 /// Machines wanted, and what they are. Tasks of the same namespace run on them.
@@ -70,18 +71,18 @@ pub struct PoolSpec {
     pub provider: Option<String>,
     /// Alternatives, of which the best that can be ordered is taken. Each overrides the fields of
     /// the Pool that it sets, such as
-    /// `[{provider: verda, region: FIN-01}, {provider: aws, machine: p5.48xlarge, maxHourlyCost: "60"}]`.
+    /// `[{provider: verda, region: FIN-01}, {provider: aws, instanceType: p5.48xlarge, maxHourlyCost: "60"}]`.
     /// Without any, the Pool itself is the only one. A change replaces machines when idle.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     pub candidates: Vec<Candidate>,
-    /// How candidates are ranked: `cheapest` (default) takes the lowest price of all, `first`
-    /// the first that can be ordered, `available` the first whose provider says that it has some.
+    /// How candidates are ranked: `Cheapest` (default) takes the lowest price of all, `First`
+    /// the first that can be ordered, `Available` the first whose provider says that it has some.
     /// A refusal moves on to the next. May be changed at any time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selection: Option<Selection>,
-    /// On which market: `spot-if-available` (default) takes an offer on the spot market where
-    /// it has one, else on demand; `spot`, `on-demand`; `cheapest` takes whichever costs
+    /// On which market: `SpotIfAvailable` (default) takes an offer on the spot market where
+    /// it has one, else on demand; `Spot`, `OnDemand`; `Cheapest` takes whichever costs
     /// less. Machines of the spot market may be taken back at any time. May be changed at
     /// any time; machines that exist stay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -96,7 +97,7 @@ pub struct PoolSpec {
     /// A change replaces machines when idle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 256))]
-    pub machine: Option<String>,
+    pub instance_type: Option<String>,
     /// Only machines of this region, such as `eu-central-1`, or of a zone of it. A change replaces
     /// machines when idle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -107,11 +108,11 @@ pub struct PoolSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = crate::rule::amount("maxHourlyCost", "2.50"))]
     pub max_hourly_cost: Option<Amount>,
-    /// Whether machines must reach each other: then all of them come from one provider and
-    /// region, and a refusal moves all of them. Default true. False: machines stand alone
+    /// Whether machines must reach each other. `Connected` (default): all of them come from one
+    /// provider and region, and a refusal moves all of them. `Independent`: machines stand alone
     /// and may come from different clouds. A change replaces machines when idle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cluster: Option<bool>,
+    pub topology: Option<Topology>,
     /// Most that the Pool may spend, such as `{maxTotalCost: "100", period: 24h}`; then it returns
     /// its machines. May be changed at any time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -124,24 +125,20 @@ pub struct PoolSpec {
     /// replaces machines when idle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accelerator: Option<Accelerator>,
-    /// Least vCPUs of each machine, such as `8` or `0.5`. A change replaces machines when idle.
+    /// Least CPUs of each machine, such as `64` or `500m`. A change replaces machines when idle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(max = 1024.0))]
-    #[x_kube(validation = Rule::new("self >= 0.1").message("vcpus must be at least 0.1"))]
-    pub vcpus: Option<f64>,
-    /// Least memory of each machine in GB (10^9 bytes), a number such as `64`. A change replaces
-    /// machines when idle.
-    #[serde(default, rename = "memoryGB", skip_serializing_if = "Option::is_none")]
-    #[schemars(range(max = 32768.0))]
-    #[x_kube(validation = Rule::new("self >= 0.1").message("memoryGB must be at least 0.1"))]
-    pub memory_gb: Option<f64>,
-    /// Disk of each machine in GB (10^9 bytes), a number such as `200`. A change replaces machines
-    /// when idle.
-    #[serde(default, rename = "diskGB", skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1, max = 65536))]
-    pub disk_gb: Option<u32>,
-    /// Architecture of the CPU: `x86_64` or `arm64`. When left out, whatever `machine` or
-    /// `accelerator` has, or the nodes of a `container` Provider; else `x86_64`. A change
+    #[x_kube(validation = crate::rule::cpu_between("cpu", "100m", "4096"))]
+    pub cpu: Option<Cpu>,
+    /// Least memory of each machine, such as `512Gi`. A change replaces machines when idle.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = crate::rule::size_with_unit("memory", "64Ti"))]
+    pub memory: Option<Size>,
+    /// Disk of each machine, such as `1Ti`. A change replaces machines when idle.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = crate::rule::size_with_unit("disk", "64Ti"))]
+    pub disk: Option<Size>,
+    /// Architecture of the CPU: `amd64` or `arm64`. When left out, whatever `instanceType` or
+    /// `accelerator` has, or the nodes of a `container` Provider; else `amd64`. A change
     /// replaces machines when idle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub architecture: Option<Architecture>,
@@ -154,6 +151,7 @@ pub struct PoolSpec {
     /// Size of `/dev/shm`, such as `16Gi`. Default `1Gi`, or half of the machine's memory if that is known
     /// and less. A change replaces machines when idle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = crate::rule::size_with_unit("shmSize", "64Ti"))]
     pub shm_size: Option<Size>,
     /// What is kept of the output of runs. May be changed at any time, for runs that start
     /// afterwards.
@@ -180,11 +178,10 @@ pub struct PoolSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = crate::rule::between("sshRetryInterval", "100ms", "10m"))]
     pub ssh_retry_interval: Option<Duration>,
-    /// How often a Task may start again because its machine was lost, unless the Task says
-    /// otherwise. Default 3. May be changed at any time.
+    /// When its Tasks start again, such as `{onInterruption: 3}`; a Task that sets a field of its own
+    /// `retries` overrides that field. May be changed at any time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 0, max = 1000))]
-    pub retry_on_interruption: Option<u32>,
+    pub retries: Option<Retries>,
     /// A machine whose controller is gone stops itself after this long although it still runs
     /// something or holds a result that is not collected. Default `24h`. May be changed at any
     /// time.
@@ -212,21 +209,19 @@ pub struct Candidate {
     /// Exactly this type of machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 256))]
-    pub machine: Option<String>,
-    /// Least vCPUs of each machine.
+    pub instance_type: Option<String>,
+    /// Least CPUs of each machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(max = 1024.0))]
-    #[x_kube(validation = Rule::new("self >= 0.1").message("vcpus must be at least 0.1"))]
-    pub vcpus: Option<f64>,
-    /// Least memory of each machine in GB (10^9 bytes).
-    #[serde(default, rename = "memoryGB", skip_serializing_if = "Option::is_none")]
-    #[schemars(range(max = 32768.0))]
-    #[x_kube(validation = Rule::new("self >= 0.1").message("memoryGB must be at least 0.1"))]
-    pub memory_gb: Option<f64>,
-    /// Disk of each machine in GB (10^9 bytes).
-    #[serde(default, rename = "diskGB", skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1, max = 65536))]
-    pub disk_gb: Option<u32>,
+    #[x_kube(validation = crate::rule::cpu_between("cpu", "100m", "4096"))]
+    pub cpu: Option<Cpu>,
+    /// Least memory of each machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = crate::rule::size_with_unit("memory", "64Ti"))]
+    pub memory: Option<Size>,
+    /// Disk of each machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = crate::rule::size_with_unit("disk", "64Ti"))]
+    pub disk: Option<Size>,
     /// Architecture of the CPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub architecture: Option<Architecture>,
@@ -250,7 +245,6 @@ pub struct Candidate {
 
 /// How candidates are ranked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
 #[schemars(transform = crate::crd::explain_variants)]
 pub enum Selection {
     /// The lowest price of all.
@@ -264,7 +258,6 @@ pub enum Selection {
 
 /// On which market machines are rented.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
 #[schemars(transform = crate::crd::explain_variants)]
 pub enum Allocation {
     /// Only the spot market.
@@ -276,6 +269,17 @@ pub enum Allocation {
     SpotIfAvailable,
     /// Whichever costs less.
     Cheapest,
+}
+
+/// Whether machines of a Pool must reach each other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(transform = crate::crd::explain_variants)]
+pub enum Topology {
+    /// They must.
+    #[default]
+    Connected,
+    /// Each stands alone.
+    Independent,
 }
 
 /// Most that a Pool may spend.
@@ -665,6 +669,11 @@ pub struct Place {
 }
 
 impl PoolSpec {
+    /// Whether its machines must reach each other.
+    pub fn is_connected(&self) -> bool {
+        self.topology.unwrap_or_default() == Topology::Connected
+    }
+
     /// Room for the log of one run, in bytes.
     pub fn log_limit(&self) -> u64 {
         let limit = self.logs.as_ref().and_then(|logs| logs.limit.as_ref());

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     duration::Duration,
     machine::Market,
-    shared::{Amount, LocalRef, Size},
+    shared::{Amount, Cpu, LocalRef, Size},
 };
 
 /// Where machines may come from: one account at one cloud, or the cluster itself
@@ -22,7 +22,7 @@ use crate::{
     version = "v1alpha1",
     kind = "Provider",
     plural = "providers",
-    shortname = "skp",
+    shortname = "skprov",
     category = "skyward",
     status = "ProviderStatus",
     doc = "Where machines may come from: one account at one cloud, or this cluster (container).",
@@ -50,6 +50,7 @@ use crate::{
 )]
 #[kube(derive = "PartialEq")]
 #[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("!has(self.container) || !has(self.requestTimeout)").message("a Provider of kind container asks no cloud: leave requestTimeout out").field_path(".requestTimeout"))]
 #[x_kube(validation = Rule::new("!has(self.container) || !has(self.overridable) || self.overridable.size() == 0").message("a Provider of kind container has no settings that a Pool may override; leave overridable out, and write another Provider with other settings").field_path(".overridable"))]
 pub struct ProviderSpec {
     /// Machines are Pods of this cluster, in the namespace of their Pool.
@@ -90,6 +91,16 @@ pub struct ProviderSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = crate::rule::at_least("refreshInterval", "10s"))]
     pub refresh_interval: Option<Duration>,
+    /// Longest wait for one answer of the cloud, from `1s` to `5m`; at AWS its retries are included.
+    /// Default `30s`. `container` has no such wait: it asks the API server alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = crate::rule::between("requestTimeout", "1s", "5m"))]
+    pub request_timeout: Option<Duration>,
+    /// A machine that runs nothing and whose controller is gone stops itself after this long; the
+    /// page of the kind says whether that ends its bill. Default `300s`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = crate::rule::at_least("instanceTimeout", "60s").message("instanceTimeout must be at least 60s, or a restart of the controller would cost machines"))]
+    pub instance_timeout: Option<Duration>,
 }
 
 impl ProviderSpec {
@@ -108,13 +119,6 @@ impl ProviderSpec {
                 .map(|(name, settings)| (name.as_str(), settings.clone())),
         );
         kinds.next().filter(|_| kinds.next().is_none())
-    }
-
-    /// How long a machine whose controller is gone and that runs nothing waits before it
-    /// stops itself; every kind has this setting.
-    pub fn instance_timeout(&self) -> Option<Duration> {
-        let (_, settings) = self.account()?;
-        serde_json::from_value(settings.get("instanceTimeout")?.clone()).ok()
     }
 }
 
@@ -239,14 +243,9 @@ pub struct ContainerSettings {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub runtime_class_name: Option<String>,
-    /// What a Pod asks for where its Pool does not say (`vcpus`, `memoryGB`, `diskGB`).
+    /// What a Pod asks for where its Pool does not say (`cpu`, `memory`, `disk`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<ContainerResources>,
-    /// A machine whose controller is gone stops itself after this long when it runs
-    /// nothing. Default `300s`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[x_kube(validation = crate::rule::at_least("instanceTimeout", "60s").message("instanceTimeout must be at least 60s, or a restart of the controller would cost machines"))]
-    pub instance_timeout: Option<Duration>,
 }
 
 /// When an image is pulled.
@@ -301,8 +300,7 @@ pub struct ContainerResources {
 pub struct Amounts {
     /// CPUs, such as `500m` or `4`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[x_kube(validation = crate::rule::text_or_whole(r"^[0-9]{1,7}(\.[0-9]{1,3}|m)?$", "write an amount of CPUs such as 500m or 4"))]
-    pub cpu: Option<Amount>,
+    pub cpu: Option<Cpu>,
     /// Memory, such as `512Mi`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<Size>,

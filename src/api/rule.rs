@@ -2,7 +2,7 @@
 
 use kube::core::Rule;
 
-use crate::duration;
+use crate::{duration, shared};
 
 /// The text matches; `remedy` says what to write.
 pub(crate) fn matches(pattern: &str, remedy: &str) -> Rule {
@@ -68,6 +68,36 @@ pub(crate) fn size_between(field: &str, least: &str, most: &str) -> Rule {
          >= 0 && quantity(self).compareTo(quantity('{most}')) <= 0)"
     ))
     .message(format!("{field} must be from {least} to {most}").as_str())
+}
+
+/// A size from 64Mi: nobody means less, but who forgets the unit writes it. What is no amount at all
+/// has its own message.
+pub(crate) fn size_with_unit(field: &str, most: &str) -> Rule {
+    quantity_between(SIZE_PATTERN, "64Mi", most)
+        .message(format!("{field} must be from 64Mi to {most}: write 16Gi, not 16").as_str())
+}
+
+/// An amount of CPUs from `least` to `most`.
+pub(crate) fn cpu_between(field: &str, least: &str, most: &str) -> Rule {
+    quantity_between(shared::CPU_PATTERN, least, most)
+        .message(format!("{field} must be from {least} to {most} CPUs, such as 500m or 4").as_str())
+}
+
+/// A number of accelerators from `least` to `most`.
+pub(crate) fn count_between(field: &str, least: &str, most: &str) -> Rule {
+    quantity_between(shared::COUNT_PATTERN, least, most)
+        .message(format!("{field} must be from {least} to {most}, such as 8 or \"0.5\"").as_str())
+}
+
+/// Pattern of a [`crate::shared::Size`].
+const SIZE_PATTERN: &str = "^[0-9]{1,12}(Ki|Mi|Gi|Ti|k|M|G|T)?$";
+
+/// A number or text that matches is a quantity from `least` to `most`.
+fn quantity_between(pattern: &str, least: &str, most: &str) -> Rule {
+    Rule::new(format!(
+        "!string(self).matches(r'{pattern}') || (quantity(string(self)).compareTo(quantity('{least}')) >= 0 \
+         && quantity(string(self)).compareTo(quantity('{most}')) <= 0)"
+    ))
 }
 
 /// What is not a duration at all has its own message, once.

@@ -76,11 +76,11 @@ pub struct TaskSpec {
     /// A Python function; its return value, as JSON, becomes the result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub function: Option<Function>,
-    /// Where it runs: `one` (default: the machine with the most free places), `all` (once on each
-    /// machine), `head` (the machine of rank 0), or the number of a rank.
+    /// Where it runs: `One` (default: the machine with the most free places), `All` (once on each
+    /// machine), `Head` (the machine of rank 0), or the number of a rank.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("maxLength" = 64))]
-    #[x_kube(validation = Rule::new("type(self) == int ? (self >= 0 && self < 500) : string(self).matches('^(one|all|head|[0-4]?[0-9]?[0-9])$')").message("placement must be one, all, head, or the number of a rank from 0 to 499"))]
+    #[x_kube(validation = Rule::new("type(self) == int ? (self >= 0 && self < 500) : string(self).matches('^(One|All|Head|[0-4]?[0-9]?[0-9])$')").message("placement must be One, All, Head, or the number of a rank from 0 to 499"))]
     pub placement: Option<IntOrString>,
     /// Longest time of one attempt; then the whole process group gets SIGTERM and, after
     /// `terminationGracePeriod`, SIGKILL. None when left out.
@@ -179,8 +179,8 @@ pub struct Function {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Retries {
-    /// How often it may start again because a machine was lost. Default: the Pool's
-    /// `retryOnInterruption`. With `placement: all` every rank starts again together.
+    /// How often it may start again because a machine was lost. Default of a Task: what
+    /// its Pool says in `retries`; of a Pool: 3. With `placement: All` every rank starts again together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 1000))]
     pub on_interruption: Option<u32>,
@@ -233,7 +233,7 @@ pub struct TaskStatus {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 64))]
     pub reason: String,
-    /// What runs and where, such as `command/one` or `function/all`.
+    /// What runs and where, such as `command/One` or `function/All`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 32))]
     pub mode: String,
@@ -250,10 +250,10 @@ pub struct TaskStatus {
     /// Attempts that ended because a machine was lost.
     #[serde(default)]
     pub interruptions: u32,
-    /// Where each rank of this attempt runs: `slot.attempt` of its Machine, in order of rank.
+    /// Where each rank of this attempt runs, in order of rank.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 512), inner(length(max = 24)))]
-    pub placed: Vec<String>,
+    #[schemars(length(max = 512))]
+    pub placed: Vec<Placed>,
     /// When this attempt was placed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<Time>,
@@ -283,6 +283,16 @@ pub struct TaskStatus {
     /// Generation of the spec that this status is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
+}
+
+/// The Machine that a rank runs on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Placed {
+    /// Number of its place in the Pool.
+    pub slot: u32,
+    /// Which try to fill that place.
+    pub attempt: u32,
 }
 
 /// What became of one run: one rank of one attempt.
@@ -353,9 +363,9 @@ impl TaskSpec {
             None => Some(Placement::One),
             Some(IntOrString::Int(rank)) => u32::try_from(*rank).ok().map(Placement::Rank),
             Some(IntOrString::String(text)) => match text.as_str() {
-                "one" => Some(Placement::One),
-                "all" => Some(Placement::All),
-                "head" => Some(Placement::Rank(0)),
+                "One" => Some(Placement::One),
+                "All" => Some(Placement::All),
+                "Head" => Some(Placement::Rank(0)),
                 number => number.parse().ok().map(Placement::Rank),
             },
         }
@@ -371,10 +381,10 @@ impl TaskSpec {
             "function"
         };
         match self.parsed_placement() {
-            Some(Placement::All) => format!("{what}/all"),
-            Some(Placement::Rank(0)) => format!("{what}/head"),
+            Some(Placement::All) => format!("{what}/All"),
+            Some(Placement::Rank(0)) => format!("{what}/Head"),
             Some(Placement::Rank(rank)) => format!("{what}/{rank}"),
-            Some(Placement::One) | None => format!("{what}/one"),
+            Some(Placement::One) | None => format!("{what}/One"),
         }
     }
 }

@@ -382,7 +382,7 @@ mod tests {
             .collect();
         let task = task(
             "all",
-            json!({ "phase": "Succeeded", "placed": ["0.1", "1.1", "2.1", "3.1"], "succeededRanks": "0-3", "results": results }),
+            json!({ "phase": "Succeeded", "placed": [{ "slot": 0, "attempt": 1 }, { "slot": 1, "attempt": 1 }, { "slot": 2, "attempt": 1 }, { "slot": 3, "attempt": 1 }], "succeededRanks": "0-3", "results": results }),
         );
         assert!(is_incomplete(task.status.as_ref().unwrap(), None));
         let mut rows = rows_of(&task);
@@ -432,7 +432,10 @@ mod tests {
     fn what_the_status_shows_in_other_words_is_asked_for() {
         let shown = |value: Value, bytes: usize| {
             let result = json!({ "rank": 0, "machine": "m", "attempt": 1, "reason": "Succeeded", "value": value, "valueBytes": bytes });
-            let task = task("one", json!({ "placed": ["0.1"], "results": [result] }));
+            let task = task(
+                "one",
+                json!({ "placed": [{ "slot": 0, "attempt": 1 }], "results": [result] }),
+            );
             is_incomplete(task.status.as_ref().unwrap(), None)
         };
         assert!(!shown(json!({ "a": [1, 2] }), 11));
@@ -445,7 +448,7 @@ mod tests {
             name: "t".into(),
             rows: rows_of(&task(
                 placement,
-                json!({ "phase": "Succeeded", "placed": ["0.1"], "results": results }),
+                json!({ "phase": "Succeeded", "placed": [{ "slot": 0, "attempt": 1 }], "results": results }),
             ))
             .into_values()
             .collect(),

@@ -207,7 +207,7 @@ pub(crate) mod tests {
         let task = task(
             "all",
             json!({
-                "phase": "Failed", "placed": ["0.1", "1.1"], "succeededRanks": "0", "failedRanks": "1",
+                "phase": "Failed", "placed": [{ "slot": 0, "attempt": 1 }, { "slot": 1, "attempt": 1 }], "succeededRanks": "0", "failedRanks": "1",
                 "results": [
                     { "rank": 1, "machine": "m-1", "attempt": 1, "reason": "KilledBySignal", "signal": "SIGKILL", "message": "killed" },
                     { "rank": 0, "machine": "m-0", "attempt": 1, "reason": "Succeeded", "exitCode": 0, "value": { "loss": 0.5 },
@@ -230,7 +230,7 @@ pub(crate) mod tests {
             let result = json!({ "rank": 0, "machine": "m", "attempt": 1, "reason": "Succeeded", "valueBytes": bytes });
             rows_of(&task(
                 "one",
-                json!({ "phase": "Succeeded", "placed": ["4.1"], "succeededRanks": "0", "results": [result] }),
+                json!({ "phase": "Succeeded", "placed": [{ "slot": 4, "attempt": 1 }], "succeededRanks": "0", "results": [result] }),
             ))
         };
         assert!(result(99)[&0].wants_value());
@@ -242,7 +242,7 @@ pub(crate) mod tests {
     fn all_that_is_known_is_json() {
         let task = task(
             "one",
-            json!({ "phase": "Succeeded", "placed": ["4.1"], "succeededRanks": "0",
+            json!({ "phase": "Succeeded", "placed": [{ "slot": 4, "attempt": 1 }], "succeededRanks": "0",
                 "results": [{ "rank": 0, "machine": "m", "attempt": 1, "reason": "Succeeded", "value": { "a": "\"" } }] }),
         );
         let row: Value = serde_json::from_str(&rows_of(&task)[&0].json()).unwrap();

@@ -31,7 +31,7 @@ pub(crate) fn target(text: &str) -> Result<Target, String> {
         return Ok(Target::Task(text.to_owned()));
     }
     let task = name_of(text, &["task", "tasks", "sktask"]).map(Target::Task);
-    let machine = || name_of(text, &["machine", "machines", "skm"]).map(Target::Machine);
+    let machine = || name_of(text, &["machine", "machines", "skmach"]).map(Target::Machine);
     task.or_else(machine).ok_or_else(|| {
         format!("{text:?} is neither a Task nor a Machine; say its name, task/NAME or machine/NAME")
     })
@@ -101,7 +101,7 @@ mod tests {
             ("tasks.skyward.dev/train", task("train")),
             ("machine/train-5b9d2-0-1", machine("train-5b9d2-0-1")),
             ("Machines/m", machine("m")),
-            ("skm/m", machine("m")),
+            ("skmach/m", machine("m")),
             ("machine.skyward.dev/m", machine("m")),
             ("machines.v1alpha1.skyward.dev/m", machine("m")),
         ] {

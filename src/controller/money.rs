@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use rust_decimal::Decimal;
-use skyward_api::{Machine, machine::Market};
+use skyward_api::{Duration as Lasting, Machine, machine::Market};
 
 /// Seconds of an hour.
 const HOUR: i64 = 3600;
@@ -48,8 +48,8 @@ impl Tariff {
                 Market::Spot => spec.on_demand_price.as_deref().map_or(listed, decimal),
             },
             market: spec.market,
-            step: Duration::from_secs(u64::from(spec.billing_step_seconds.unwrap_or(1))),
-            minimum: Duration::from_secs(u64::from(spec.billing_minimum_seconds.unwrap_or(0))),
+            step: Lasting::or(spec.billing_step.as_ref(), Duration::from_secs(1)),
+            minimum: Lasting::or(spec.billing_minimum.as_ref(), Duration::ZERO),
         }
     }
 

@@ -198,7 +198,7 @@ async fn control(parts: Parts, health: Arc<Health>, epoch: u64) -> Result<(), Er
         PodNetwork::Direct => None,
         PodNetwork::PortForward => Some(Arc::new(machine::connector::PortForward::new(client.clone()))),
     };
-    let architectures = [("x86_64", Architecture::X86_64), ("aarch64", Architecture::Arm64)]
+    let architectures = [("x86_64", Architecture::Amd64), ("aarch64", Architecture::Arm64)]
         .into_iter()
         .filter(|(name, _)| agents.get(name).is_some())
         .map(|(_, architecture)| architecture)

@@ -108,6 +108,17 @@ pub fn nominal_memory_gb(name: &str, mebibytes: f64) -> f64 {
         .unwrap_or_else(|| (mebibytes / 1024.0 * 10.0).round() / 10.0)
 }
 
+/// The part of its memory that a card may lack of what is asked for: clouds name what is on the box,
+/// or what its driver leaves of it, which is up to a sixteenth less.
+const LACKING: f64 = 1.0 / 15.0;
+
+/// Whether an accelerator that a cloud offers with so many GB has what is asked for. The unit of
+/// either makes no difference: what is sold as 80 GB are 80 GiB at most clouds, and nobody means
+/// another card by the one than by the other.
+pub fn has_memory(offered_gb: f64, asked_gb: f64) -> bool {
+    offered_gb >= asked_gb * (1.0 - LACKING)
+}
+
 /// Reads what a cloud writes about the accelerators of a machine.
 pub fn parse(text: &str) -> Parsed {
     let words = tokens(text);

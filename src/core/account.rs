@@ -1,6 +1,6 @@
 //! What the client of an account is made from: settings, credentials, addresses.
 
-use std::{collections::BTreeMap, fmt};
+use std::{collections::BTreeMap, fmt, time::Duration};
 
 use crate::{
     error::{ErrorKind, ProviderError},
@@ -17,6 +17,8 @@ pub struct Account<S> {
     pub provider: String,
     /// The settings of the Provider object, as they are written.
     pub settings: S,
+    /// Longest wait for one answer of the cloud.
+    pub request_timeout: Duration,
     /// The Secret that it names.
     pub credentials: Credentials,
     /// Where the APIs are.

@@ -81,15 +81,15 @@ pub struct Order {
     pub market: Market,
     /// Highest price in USD per hour. Where a bid is what is paid it only bounds the bid,
     /// which is made from the market's price at the time of the order.
-    pub price_ceiling: Option<Decimal>,
+    pub max_hourly_cost: Option<Decimal>,
     /// Accelerators: canonical name and count, which may be a part of one.
     pub accelerator: Option<(String, f64)>,
     /// vCPUs asked for, where the provider sells them freely.
     pub vcpus: Option<f64>,
-    /// Memory in GB asked for, where the provider sells it freely.
-    pub memory_gb: Option<f64>,
-    /// Disk in GB asked for.
-    pub disk_gb: Option<u32>,
+    /// Memory in bytes asked for, where the provider sells it freely.
+    pub memory_bytes: Option<u64>,
+    /// Disk in bytes asked for.
+    pub disk_bytes: Option<u64>,
     /// Size of /dev/shm in bytes, where the provider can set it.
     pub shm_bytes: Option<u64>,
     /// The one public key that may log in, in OpenSSH form.

@@ -3,7 +3,8 @@
 
 use serde::Deserialize;
 use serde_json::Value;
-use skyward_core::{Mark, Order, ProviderError};
+use skyward_api::shared::Size;
+use skyward_core::{Mark, Order, ProviderError, accelerator, offer::Offer};
 
 use crate::http::{Answer, Effect};
 
@@ -61,4 +62,33 @@ struct Recorded {
     body: Value,
     kind: String,
     says: String,
+}
+
+/// Asserts that the accelerators of recorded offers fit what people ask for: a card that is sold as
+/// so many GB, with a decimal or a binary unit, and no larger one. `sold` has every recorded name.
+pub(crate) fn check_memory(offers: &[Offer], sold: &[(&str, f64)]) {
+    let mut seen = 0;
+    for offer in offers {
+        let Some(card) = &offer.accelerators else { continue };
+        let sizes = sold.iter().filter(|(name, _)| *name == card.name);
+        let sizes: Vec<f64> = sizes.map(|(_, size)| *size).collect();
+        assert!(!sizes.is_empty(), "{} has no size in this test", card.name);
+        // As the Offer object says it.
+        let memory = card.memory_gb.map(Size::of_card_gb);
+        let offered = memory.as_ref().and_then(Size::card_gb).unwrap();
+        let fits = |size: f64, unit: &str| {
+            let asked = Size(format!("{}{unit}", size.round())).card_gb().unwrap();
+            accelerator::has_memory(offered, asked)
+        };
+        assert!(
+            sizes.iter().any(|size| {
+                let larger = size * 1.1 + 1.0;
+                fits(*size, "G") && fits(*size, "Gi") && !fits(larger, "G") && !fits(larger, "Gi")
+            }),
+            "{}: {offered} GB is none of {sizes:?}",
+            offer.id
+        );
+        seen += 1;
+    }
+    assert!(seen > 0, "no offer has an accelerator");
 }

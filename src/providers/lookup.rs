@@ -282,7 +282,7 @@ impl<S: Service> Provider for LookUp<S> {
 
 /// A refusal of an order whose price rose above what was recorded since the offer was read.
 pub fn affordable(price: Option<Decimal>, order: &Order) -> Result<(), ProviderError> {
-    match (price, order.price_ceiling) {
+    match (price, order.max_hourly_cost) {
         (Some(price), Some(ceiling)) if price > ceiling => Err(no_capacity(format!(
             "its price is {price} USD/h now, above the {ceiling} that was recorded"
         ))),

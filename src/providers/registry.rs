@@ -1,11 +1,11 @@
 //! The single list of kinds of provider. If adding one means touching another place
 //! than this list and its own folder, this list is missing something.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
-use skyward_api::{crd::AccountKind, provider::ProviderSpec};
+use skyward_api::{Duration as Lasting, crd::AccountKind, provider::ProviderSpec};
 use skyward_core::{
     Account, Capabilities, CredentialKey, Credentials, Endpoints, ErrorKind, Fence, Provider, ProviderError,
 };
@@ -15,6 +15,9 @@ use crate::{
     instrumented::{CallSink, Instrumented},
     lambda, runpod, vastai, verda,
 };
+
+/// Default of `requestTimeout` of every kind.
+pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What every kind of provider may need besides its Provider object.
 #[derive(Clone)]
@@ -92,6 +95,7 @@ const fn cloud<K: Kind>() -> Cloud {
                 cluster,
                 provider,
                 settings,
+                request_timeout,
                 credentials,
                 endpoints,
                 fence,
@@ -101,6 +105,7 @@ const fn cloud<K: Kind>() -> Cloud {
                 cluster,
                 provider,
                 settings,
+                request_timeout,
                 credentials,
                 endpoints,
                 fence,
@@ -119,13 +124,7 @@ impl Kind for Aws {
     const CREDENTIALS: &'static [CredentialKey] = skyward_provider_aws::CREDENTIALS;
     const ENDPOINTS: &'static [(&'static str, &'static str)] = skyward_provider_aws::ENDPOINTS;
     const CAPABILITIES: &'static Capabilities = &skyward_provider_aws::CAPABILITIES;
-    const FIXED: &'static [&'static str] = &[
-        "region",
-        "regions",
-        "excludeBurstable",
-        "instanceTimeout",
-        "requestTimeout",
-    ];
+    const FIXED: &'static [&'static str] = &["region", "regions", "excludeBurstable"];
     type Settings = skyward_provider_aws::Settings;
 
     fn connect(account: Account<Self::Settings>) -> Connected {
@@ -253,10 +252,17 @@ fn connect(
         cluster: options.cluster.clone(),
         provider: object.metadata.name.clone().unwrap_or_default(),
         settings,
+        request_timeout: request_timeout(&object.spec),
         credentials: credentials.clone(),
         endpoints: options.endpoints.clone(),
         fence: options.fence.clone(),
     })
+}
+
+/// Longest wait for one answer; an object from before a stricter rule has no longer one either.
+fn request_timeout(spec: &ProviderSpec) -> Duration {
+    Lasting::or(spec.request_timeout.as_ref(), REQUEST_TIMEOUT)
+        .clamp(Duration::from_secs(1), Duration::from_mins(5))
 }
 
 fn unknown(spec: &ProviderSpec) -> ProviderError {
@@ -274,4 +280,31 @@ fn unknown(spec: &ProviderSpec) -> ProviderError {
             kinds().collect::<Vec<_>>().join(", ")
         ),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn waits_are_of_the_provider_and_of_no_kind() {
+        for (said, expected) in [
+            (None, Duration::from_secs(30)),
+            (Some("44s"), Duration::from_secs(44)),
+            (Some("1ms"), Duration::from_secs(1)),
+            (Some("1h"), Duration::from_mins(5)),
+        ] {
+            let spec = json!({ "verda": {}, "allowedNamespaces": {}, "requestTimeout": said });
+            let spec: ProviderSpec = serde_json::from_value(spec).unwrap();
+            assert_eq!(request_timeout(&spec), expected, "{said:?}");
+        }
+        for kind in account_kinds() {
+            for wait in ["requestTimeout", "instanceTimeout"] {
+                assert_eq!(kind.schema["properties"][wait], serde_json::Value::Null, "{}", kind.name);
+                assert!(!kind.fixed.contains(&wait), "{}", kind.name);
+            }
+        }
+    }
 }

@@ -45,7 +45,7 @@ async fn a_log_goes_on_behind_a_gap_and_says_once_how_much_is_missing() {
 
 #[tokio::test]
 async fn each_rank_says_what_is_missing_of_it() {
-    let status = json!({ "phase": "Succeeded", "attempt": 1, "placed": ["0.1", "1.1"] });
+    let status = json!({ "phase": "Succeeded", "attempt": 1, "placed": [{ "slot": 0, "attempt": 1 }, { "slot": 1, "attempt": 1 }] });
     let world = World::with("t", status)
         .log(1, 0, &["1 o F zero"])
         .log(1, 1, &["1 o F one", "2 o F two"])
@@ -89,8 +89,8 @@ async fn the_end_of_a_long_log_is_found_without_reading_all_of_it() {
 
 #[tokio::test]
 async fn the_tail_is_that_of_the_attempt_that_ran_when_it_was_asked_for() {
-    let running = |attempt: u32| json!({ "phase": "Running", "attempt": attempt, "placed": ["0.1"] });
-    let done = json!({ "phase": "Succeeded", "attempt": 2, "placed": ["0.2"] });
+    let running = |attempt: u32| json!({ "phase": "Running", "attempt": attempt, "placed": [{ "slot": 0, "attempt": 1 }] });
+    let done = json!({ "phase": "Succeeded", "attempt": 2, "placed": [{ "slot": 0, "attempt": 2 }] });
     let world = || {
         World::with("t", running(1))
             .log(1, 0, &["1 o F a", "2 o F b"])

@@ -382,7 +382,7 @@ impl Server {
 const BASE: &str = "/apis/subresources.skyward.dev/v1alpha1/namespaces/n";
 
 fn ended() -> Value {
-    json!({ "phase": "Succeeded", "attempt": 1, "placed": ["0.1"] })
+    json!({ "phase": "Succeeded", "attempt": 1, "placed": [{ "slot": 0, "attempt": 1 }] })
 }
 
 #[tokio::test]
@@ -577,7 +577,7 @@ async fn a_controller_that_stays_away_is_said() {
 
 #[tokio::test]
 async fn ranks_are_told_apart_and_can_be_chosen() {
-    let status = json!({ "phase": "Succeeded", "attempt": 1, "placed": ["0.1", "1.1"] });
+    let status = json!({ "phase": "Succeeded", "attempt": 1, "placed": [{ "slot": 0, "attempt": 1 }, { "slot": 1, "attempt": 1 }] });
     let world = World::with("t", status)
         .log(1, 0, &["1 o F zero"])
         .log(1, 1, &["1 o F one"]);
@@ -591,8 +591,8 @@ async fn ranks_are_told_apart_and_can_be_chosen() {
 
 #[tokio::test]
 async fn following_goes_on_with_the_next_attempt() {
-    let running = |attempt: u32| json!({ "phase": "Running", "attempt": attempt, "placed": ["0.1"] });
-    let done = json!({ "phase": "Succeeded", "attempt": 2, "placed": ["0.2"] });
+    let running = |attempt: u32| json!({ "phase": "Running", "attempt": attempt, "placed": [{ "slot": 0, "attempt": 1 }] });
+    let done = json!({ "phase": "Succeeded", "attempt": 2, "placed": [{ "slot": 0, "attempt": 2 }] });
     let world = World::with("t", running(1))
         .log(1, 0, &["1 o F first", "2 o P cut o"])
         .log(2, 0, &["3 o F second"])
@@ -609,7 +609,7 @@ async fn following_goes_on_with_the_next_attempt() {
 async fn an_attempt_with_more_ranks_than_can_be_followed_ends_the_log_with_what_to_do() {
     let many: Vec<String> = (0..129).map(|slot| format!("{slot}.1")).collect();
     let many = json!({ "phase": "Running", "attempt": 2, "placed": many });
-    let one = json!({ "phase": "Running", "attempt": 1, "placed": ["0.1"] });
+    let one = json!({ "phase": "Running", "attempt": 1, "placed": [{ "slot": 0, "attempt": 1 }] });
     let world = World::with("t", one)
         .log(1, 0, &["1 o F first"])
         .answers(&[Answer::AllThen(many)]);
@@ -624,7 +624,7 @@ async fn an_attempt_with_more_ranks_than_can_be_followed_ends_the_log_with_what_
 
 #[tokio::test]
 async fn results_come_from_the_status_or_the_store() {
-    let one = json!({ "phase": "Succeeded", "attempt": 1, "placed": ["0.1"],
+    let one = json!({ "phase": "Succeeded", "attempt": 1, "placed": [{ "slot": 0, "attempt": 1 }],
         "results": [{ "rank": 0, "machine": "m", "attempt": 1, "reason": "Succeeded", "value": { "a": 1 } }] });
     let server = Server::start(World::with("t", one)).await;
     assert_eq!(
@@ -632,7 +632,7 @@ async fn results_come_from_the_status_or_the_store() {
         (StatusCode::OK, r#"{"a":1}"#.to_owned())
     );
 
-    let all = json!({ "phase": "Succeeded", "attempt": 1, "placed": ["0.1", "1.1", "2.1"],
+    let all = json!({ "phase": "Succeeded", "attempt": 1, "placed": [{ "slot": 0, "attempt": 1 }, { "slot": 1, "attempt": 1 }, { "slot": 2, "attempt": 1 }],
         "results": [{ "rank": 1, "machine": "m", "attempt": 1, "reason": "Succeeded", "value": "small" }] });
     let server = Server::start(World::with("t", all).result(2, "[3]")).await;
     let (_, body) = server.get("t/result").await;
@@ -659,12 +659,12 @@ async fn results_come_from_the_status_or_the_store() {
     assert_eq!(status, StatusCode::NOT_FOUND, "{body}");
 
     // Kubernetes shows it in other words: the function's own are those of the store.
-    let shown = json!({ "phase": "Succeeded", "attempt": 1, "placed": ["0.1"],
+    let shown = json!({ "phase": "Succeeded", "attempt": 1, "placed": [{ "slot": 0, "attempt": 1 }],
         "results": [{ "rank": 0, "machine": "m", "attempt": 1, "reason": "Succeeded", "value": 1, "valueBytes": 3 }] });
     let server = Server::start(World::with("t", shown).result(0, "1.0")).await;
     assert_eq!(server.get("t/result").await.1, "1.0");
 
-    let failed = json!({ "phase": "Failed", "reason": "FunctionRaised", "attempt": 1, "placed": ["0.1"],
+    let failed = json!({ "phase": "Failed", "reason": "FunctionRaised", "attempt": 1, "placed": [{ "slot": 0, "attempt": 1 }],
         "results": [{ "rank": 0, "machine": "m", "attempt": 1, "reason": "FunctionRaised", "message": "ValueError: no" }] });
     let server = Server::start(World::with("t", failed)).await;
     let (status, body) = server.get("t/result").await;

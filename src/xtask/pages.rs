@@ -2,7 +2,7 @@
 //! of the page say where it stands and which settings the Python library does not have:
 //!
 //! ```text
-//! <!-- settings of verda; not in the Python library: image, diskGB -->
+//! <!-- settings of verda; not in the Python library: image, disk -->
 //! <!-- end of settings -->
 //! ```
 
@@ -179,7 +179,7 @@ fn without_default(text: &str) -> String {
     one_line(format!("{}{after}", before.trim_end()).trim())
 }
 
-/// `containerDiskGB` as the Python library writes it.
+/// `imageFamily` as the Python library writes it.
 fn snake_case(name: &str) -> String {
     let mut out = String::with_capacity(name.len() + 4);
     let mut upper = false;
@@ -201,7 +201,7 @@ mod tests {
 
     fn schema() -> Value {
         json!({ "properties": {
-            "diskGB": { "type": "integer", "minimum": 50, "maximum": 100, "description": "Size of the disk. Default 100. Grows never." },
+            "diskSize": { "type": "integer", "minimum": 50, "maximum": 100, "description": "Size of the disk. Default 100. Grows never." },
             "kind": { "type": "string", "enum": ["a", "b"], "description": "Which." },
             "inner": { "type": "object", "properties": { "one": { "type": "string", "description": "A part." } } },
         } })
@@ -217,7 +217,7 @@ mod tests {
         assert!(otherwise.contains("A part. | – |"), "{otherwise}");
         assert!(
             written.contains(
-                "| `diskGB` | integer, 50 to 100 | 100 | Size of the disk. Grows never. | `disk_gb` |\n"
+                "| `diskSize` | integer, 50 to 100 | 100 | Size of the disk. Grows never. | `disk_size` |\n"
             ),
             "{written}"
         );

@@ -39,7 +39,7 @@ async fn begin(bench: &Bench, namespace: &str) -> anyhow::Result<()> {
     let pools: Api<Pool> = Api::namespaced(bench.client.clone(), namespace);
     pools.create(&PostParams::default(), &pool).await?;
     let script = json!({"interpreter": "python", "source": impostor::drips()});
-    let task = Bench::task("liar", "liars", json!({"script": script, "placement": "all"}))?;
+    let task = Bench::task("liar", "liars", json!({"script": script, "placement": "All"}))?;
     let tasks: Api<Task> = Api::namespaced(bench.client.clone(), namespace);
     tasks.create(&PostParams::default(), &task).await?;
     let deadline = Instant::now() + Duration::from_mins(3);

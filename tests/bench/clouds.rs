@@ -62,9 +62,7 @@ async fn after_a_refusal(customer: &Customer<'_>) -> anyhow::Result<()> {
         let pool = format!("refused-{number}");
         sim.forget();
         sim.fault(Rule::once("create", Fault::NoCapacity));
-        customer
-            .pool(&pool, 1, json!({"allocation": "on-demand"}))
-            .await?;
+        customer.pool(&pool, 1, json!({"allocation": "OnDemand"})).await?;
         let refused = customer.asked("an order that is refused", |entry| entry.fault.is_some());
         let refused = refused.await?.at;
         let ordered = customer.asked("the next order", |entry| entry.effect).await?.at;
@@ -92,7 +90,7 @@ async fn many_at_once(customer: &Customer<'_>) -> anyhow::Result<()> {
     let bare = bare_text(customer.bench, MANY).await?;
     sim.forget();
     customer
-        .pool("many", MANY, json!({"allocation": "on-demand"}))
+        .pool("many", MANY, json!({"allocation": "OnDemand"}))
         .await?;
     let begun = sim.clock().now();
     let ordered = customer.orders(MANY).await?;
@@ -125,7 +123,7 @@ async fn after_a_reclaim(customer: &Customer<'_>) -> anyhow::Result<()> {
         let pool = format!("reclaimed-{number}");
         sim.forget();
         let accelerator = json!({"name": "H100", "count": 1});
-        let spec = json!({"allocation": "spot", "accelerator": accelerator});
+        let spec = json!({"allocation": "Spot", "accelerator": accelerator});
         customer.pool(&pool, 1, spec).await?;
         let order = customer.asked("the first order", |entry| entry.effect).await?;
         let machine = order.subject.context("the simulator knows what was ordered")?;
@@ -284,7 +282,7 @@ impl<'a> Customer<'a> {
     }
 
     async fn pool(&self, name: &str, nodes: usize, more: Value) -> anyhow::Result<()> {
-        let mut spec = json!({"provider": self.name, "nodes": {"desired": nodes}, "cluster": false});
+        let mut spec = json!({"provider": self.name, "nodes": {"desired": nodes}, "topology": "Independent"});
         for (key, value) in more.as_object().into_iter().flatten() {
             spec[key] = value.clone();
         }

@@ -64,11 +64,11 @@ pub(crate) fn run() -> anyhow::Result<()> {
     // might be better.
     let unsure = Arc::new(Book::of(self::offers(|_| "Unknown")?));
     let unsure: Catalogue = [(PROVIDER.to_owned(), unsure)].into();
-    let all = json!({"provider": PROVIDER, "selection": "available", "allocation": "cheapest"});
+    let all = json!({"provider": PROVIDER, "selection": "Available", "allocation": "Cheapest"});
     one("matching_100000_offers", &unsure, all, true, &raw)?;
     // As most Pools ask.
-    let usual = json!({"provider": PROVIDER, "accelerator": {"name": "rtx-4090", "count": 2}, "vcpus": 8,
-        "memoryGB": 64, "region": "region-7", "maxHourlyCost": "20"});
+    let usual = json!({"provider": PROVIDER, "accelerator": {"name": "rtx-4090", "count": 2}, "cpu": 8,
+        "memory": "64G", "region": "region-7", "maxHourlyCost": "20"});
     one(
         "matching_100000_offers_by_accelerator",
         &catalogue,
@@ -77,7 +77,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
         &raw,
     )?;
     // Every one is looked at in vain.
-    let none = json!({"provider": PROVIDER, "vcpus": 100_000, "allocation": "cheapest"});
+    let none = json!({"provider": PROVIDER, "cpu": 4000, "allocation": "Cheapest"});
     one("matching_100000_offers_in_vain", &catalogue, none, false, &raw)?;
     figure(
         "sorting_100000_offers",
@@ -101,7 +101,7 @@ fn one(name: &str, catalogue: &Catalogue, pool: Value, fits: bool, raw: &str) ->
         connected: false,
         pinned: None,
         shortages: &shortages,
-        architectures: &[Architecture::X86_64],
+        architectures: &[Architecture::Amd64],
         now: Timestamp::UNIX_EPOCH,
         market: None,
     };
@@ -156,7 +156,7 @@ fn offers(availability: fn(&mut dyn FnMut(u64) -> u64) -> &'static str) -> anyho
             let cents = 10 + next(4_000) * count;
             let accelerator = (next(5) > 0).then(|| {
                 let (name, memory) = ACCELERATORS[next(ACCELERATORS.len() as u64) as usize];
-                json!({"name": name, "count": count, "memoryGB": memory})
+                json!({"name": name, "count": count, "memory": format!("{memory}Gi")})
             });
             let money = |cents: u64| format!("{}.{:02}", cents / 100, cents % 100);
             let spec = serde_json::from_value(json!({
@@ -165,9 +165,9 @@ fn offers(availability: fn(&mut dyn FnMut(u64) -> u64) -> &'static str) -> anyho
                 "instanceType": format!("type-{}", next(900)),
                 "region": format!("region-{}", next(30)),
                 "accelerator": accelerator,
-                "vcpus": 4 * count,
-                "memoryGB": 32 * count,
-                "architecture": "x86_64",
+                "cpu": 4 * count,
+                "memory": format!("{}G", 32 * count),
+                "architecture": "amd64",
                 "onDemandPrice": money(cents),
                 "spotPrice": (next(2) == 0).then(|| money(cents / 2 + 1)),
                 "availability": availability(&mut next),

@@ -78,7 +78,7 @@ pub(crate) async fn with_everything(bench: &Bench) -> anyhow::Result<()> {
         let task = Bench::task(&name, &pool_name(number % POOLS), json!({"command": ["true"]}))?;
         tasks.create(&PostParams::default(), &task).await?;
         let patch = json!({"status": {"phase": "Succeeded", "attempt": 1, "restarts": 0,
-            "interruptions": 0, "mode": "command/one", "done": "1/1", "reason": "Succeeded"}});
+            "interruptions": 0, "mode": "command/One", "done": "1/1", "reason": "Succeeded"}});
         tasks
             .patch_status(&name, &PatchParams::default(), &Patch::Merge(&patch))
             .await?;

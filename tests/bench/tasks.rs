@@ -86,7 +86,7 @@ pub(crate) async fn broadcast(bench: &Bench) -> anyhow::Result<()> {
         let task = Bench::task(
             &format!("broadcast-{i}"),
             POOL,
-            json!({"command": ["true"], "placement": "all"}),
+            json!({"command": ["true"], "placement": "All"}),
         )?;
         samples.push(bench.run_task(&task).await?.0);
     }

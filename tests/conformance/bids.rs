@@ -21,7 +21,9 @@ fn machines_of_one_account_do_not_take_their_gpu_from_each_other() {
         let (running, _) = bench.bring_up(&first).await;
         for (slot, market) in [(1, Market::OnDemand), (2, Market::Spot)] {
             let mut second = order(only, market, slot);
-            second.price_ceiling = second.price_ceiling.map(|most| most * rust_decimal::Decimal::TEN);
+            second.max_hourly_cost = second
+                .max_hourly_cost
+                .map(|most| most * rust_decimal::Decimal::TEN);
             let refused = bench.provider.create(&second).await.unwrap_err();
             assert_eq!(refused.kind, ErrorKind::NoCapacity, "{refused}");
         }

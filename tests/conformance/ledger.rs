@@ -276,9 +276,9 @@ fn spec(bench: &Bench, offer: &Offer, market: Market) -> Value {
         "instanceType": offer.instance_type, "region": offer.region,
         "market": if spot { "Spot" } else { "OnDemand" },
         "hourlyPrice": price(offer, market), "onDemandPrice": offer.on_demand,
-        "priceCeiling": offer.on_demand.filter(|_| spot).max(price(offer, market)),
-        "billingStepSeconds": capabilities.billing_step.as_secs().max(1),
-        "billingMinimumSeconds": capabilities.billing_minimum.as_secs(),
+        "maxHourlyCost": offer.on_demand.filter(|_| spot).max(price(offer, market)),
+        "billingStep": format!("{}s", capabilities.billing_step.as_secs().max(1)),
+        "billingMinimum": format!("{}s", capabilities.billing_minimum.as_secs()),
         "token": mark.machine_uid, "templateHash": "h",
     })
 }
@@ -327,7 +327,7 @@ fn a_price_that_rose_before_the_order_is_billed_as_it_was_at_launch() {
         let mut record = Record::new(&bench, Market::OnDemand).await;
         // What was read and recorded is not what the cloud says at launch.
         record.machine.spec.hourly_price = "0.01".into();
-        record.machine.spec.price_ceiling = Some("1000".into());
+        record.machine.spec.max_hourly_cost = Some("1000".into());
         record.until("it does not run", Record::is_ready).await;
         let status = record.machine.status.clone().unwrap_or_default();
         // A cloud that tells no price of its machines has but one price.
@@ -350,7 +350,7 @@ fn a_machine_that_is_dearer_than_recorded_is_ended_once_and_its_offer_barred() {
         in_virtual_time(async || {
             let bench = Bench::start(kind, None).await;
             let mut record = Record::new(&bench, Market::OnDemand).await;
-            let most = record.machine.spec.price_ceiling.clone().unwrap_or_default();
+            let most = record.machine.spec.max_hourly_cost.clone().unwrap_or_default();
             reprice(&bench, |price| price * Decimal::TWO);
             record.until("nobody notices", Record::has_failed).await;
             let status = record.machine.status.clone().unwrap_or_default();

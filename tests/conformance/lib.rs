@@ -371,6 +371,7 @@ fn connect_behind(
             cluster: CLUSTER.to_owned(),
             provider: kind.to_owned(),
             settings,
+            request_timeout: registry::REQUEST_TIMEOUT,
             credentials: Credentials::new(secrets),
             endpoints: Endpoints::new(addresses),
             fence: fence.clone(),
@@ -422,7 +423,7 @@ pub fn order(offer: &Offer, market: Market, slot: u32) -> Order {
         instance_type: offer.instance_type.clone(),
         region: offer.region.clone(),
         market,
-        price_ceiling: price(offer, market),
+        max_hourly_cost: price(offer, market),
         authorized_key: KEY.to_owned(),
         boot_script: countdown(Duration::from_mins(15), "shutdown -h now"),
         pool: PoolShape {

@@ -133,7 +133,7 @@ fn p1_to_p7_a_machine_is_ordered_once_found_by_its_mark_and_gone_when_the_cloud_
             assert!(running.rental.hourly_price.is_some(), "{kind}");
             // What is charged is what was recorded, or less.
             assert!(
-                running.rental.hourly_price <= order.price_ceiling,
+                running.rental.hourly_price <= order.max_hourly_cost,
                 "{kind} {market:?}: {:?}",
                 running.rental
             );

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use rust_decimal::Decimal;
+use skyward_api::shared::Size;
 use skyward_conformance::{Bench, order};
-use skyward_core::{ErrorKind, Market, Order};
+use skyward_core::{ErrorKind, Market, Order, accelerator};
 
 use crate::in_virtual_time;
 
@@ -33,12 +34,12 @@ fn an_order_is_compared_with_no_older_price_than_that_of_its_offer() {
         reprice(&bench, |price| price / Decimal::TWO);
         bench.pass(Duration::from_mins(1)).await;
         let cheap = again(&bench, &dear, 1).await;
-        assert!(cheap.price_ceiling < dear.price_ceiling, "{cheap:?}");
+        assert!(cheap.max_hourly_cost < dear.max_hourly_cost, "{cheap:?}");
         bench.provider.create(&cheap).await.unwrap();
         // What rose again is not paid for the price before.
         reprice(&bench, |price| price * Decimal::TWO);
         let late = Order {
-            price_ceiling: cheap.price_ceiling,
+            max_hourly_cost: cheap.max_hourly_cost,
             ..again(&bench, &dear, 2).await
         };
         let refused = bench.provider.create(&late).await.unwrap_err();
@@ -82,5 +83,39 @@ fn what_left_the_spot_market_since_its_offer_was_made_is_not_ordered_there() {
         assert!(refused.message.contains("any more"), "{refused}");
         assert_eq!(bench.machines(), 0);
         bench.judge("a spot price that is gone");
+    });
+}
+
+/// Every offer of every simulated cloud, as the Pool's choice compares it.
+#[test]
+fn a_card_fits_the_size_that_it_is_sold_with_in_either_unit() {
+    crate::for_each(async |kind| {
+        let bench = Bench::start(kind, None).await;
+        let mut cards = 0;
+        for offer in bench.provider.offers().await.unwrap() {
+            let Some(card) = &offer.accelerators else { continue };
+            let Some(memory) = card.memory_gb else { continue };
+            let offered = Size::of_card_gb(memory).card_gb().unwrap();
+            let model = accelerator::model(&card.name);
+            let sizes = model.map_or(&[][..], |model| model.memory_gb);
+            let sold = sizes
+                .iter()
+                .find(|size| (**size - memory).abs() < 1.0 + *size / 50.0);
+            // A part of a card has a part of its memory.
+            let sold = sold.copied().unwrap_or(memory.floor());
+            for unit in ["G", "Gi"] {
+                let asked = Size(format!("{sold}{unit}")).card_gb().unwrap();
+                assert!(
+                    accelerator::has_memory(offered, asked),
+                    "{kind}: {offer:?} for {asked}"
+                );
+                assert!(
+                    !accelerator::has_memory(offered, asked * 1.2),
+                    "{kind}: {offer:?}"
+                );
+            }
+            cards += 1;
+        }
+        assert!(cards > 0, "{kind} has no accelerators");
     });
 }

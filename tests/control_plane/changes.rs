@@ -89,7 +89,7 @@ async fn a_task_changes_only_where_that_means_something() -> Result<()> {
             json!({ "command": null, "script": { "source": "a" } }),
             "script",
         ),
-        ("command", json!({ "placement": "all" }), "placement"),
+        ("command", json!({ "placement": "All" }), "placement"),
         ("command", json!({ "placement": null }), "placement"),
         ("command", json!({ "timeout": "1h" }), "timeout"),
         (

@@ -1,10 +1,14 @@
 //! Large things: names, specs, statuses.
 
-use anyhow::Result;
-use kube::api::PostParams;
-use serde_json::json;
-use skyward_api::{TaskStatus, condition, task::RunResult};
-use skyward_control_plane_tests::{api, cluster, object, refusal};
+use anyhow::{Context as _, Result};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::{Api, api::PostParams};
+use serde_json::{Map, Value, json};
+use skyward_api::{
+    TaskStatus, condition,
+    task::{Placed, RunResult},
+};
+use skyward_control_plane_tests::{api, cluster, object, path, refusal};
 
 #[tokio::test]
 async fn names_of_253_characters_work() -> Result<()> {
@@ -86,7 +90,12 @@ async fn the_largest_status_is_taken() -> Result<()> {
         &long,
     )];
     let status = TaskStatus {
-        placed: (0..500).map(|rank| format!("{rank}.{}", u32::MAX)).collect(),
+        placed: (0..500)
+            .map(|slot| Placed {
+                slot,
+                attempt: u32::MAX,
+            })
+            .collect(),
         results: (0..8)
             .map(|rank| RunResult {
                 rank,
@@ -121,4 +130,72 @@ async fn the_largest_status_is_taken() -> Result<()> {
         Some(500)
     );
     space.finish().await
+}
+
+/// One rule that takes nearly a tenth of what the API server allows the rules of a whole CRD to cost.
+fn tenth() -> Value {
+    json!({
+        "type": "array",
+        "maxItems": 1170,
+        "items": { "type": "integer" },
+        "x-kubernetes-validations": [{ "rule": "self.all(a, self.all(b, a + b != 0))", "message": "filler" }],
+    })
+}
+
+/// What the API server says of one CRD with these fields and so many tenths; `None` when it would
+/// take it.
+async fn refused_with(
+    definitions: &Api<CustomResourceDefinition>,
+    mut fields: Map<String, Value>,
+    tenths: usize,
+) -> Result<Option<String>> {
+    fields.extend((0..tenths).map(|number| (format!("filler{number}"), tenth())));
+    let definition: CustomResourceDefinition = serde_json::from_value(json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": { "name": "budgets.budget.skyward.dev" },
+        "spec": {
+            "group": "budget.skyward.dev",
+            "names": { "kind": "Budget", "listKind": "BudgetList", "plural": "budgets", "singular": "budget" },
+            "scope": "Namespaced",
+            "versions": [{
+                "name": "v1", "served": true, "storage": true,
+                "schema": { "openAPIV3Schema": { "type": "object", "properties": fields } },
+            }],
+        },
+    }))?;
+    let try_only = PostParams {
+        dry_run: true,
+        ..PostParams::default()
+    };
+    match definitions.create(&try_only, &definition).await {
+        Ok(_) => Ok(None),
+        Err(kube::Error::Api(status)) => Ok(Some(status.message.clone())),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The API server bounds what the rules of one CRD may cost. Ours leave it 30 % even together, so that
+/// rules can be added, and a version that estimates them higher still takes them.
+#[tokio::test]
+async fn all_kinds_together_leave_a_third_of_the_budget_for_rules() -> Result<()> {
+    let cluster = cluster().await?;
+    let definitions: Api<CustomResourceDefinition> = Api::all(cluster.client.clone());
+    let mut all = Map::new();
+    for kind in ["providers", "offers", "pools", "machines", "tasks"] {
+        let yaml = std::fs::read_to_string(path(&format!("crds/{kind}.yaml")))?;
+        let definition: Value = serde_yaml::from_str(&yaml)?;
+        let mut schema = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"].clone();
+        if let Some(fields) = schema["properties"].as_object_mut() {
+            fields.retain(|name, _| ["spec", "status"].contains(&name.as_str()));
+        }
+        all.insert(kind.to_owned(), schema);
+    }
+    // Eleven are too much, so each is more than an eleventh, and four of them more than 36 %.
+    let eleven = refused_with(&definitions, Map::new(), 11).await?;
+    let said = eleven.context("eleven fillers are no measure: they fit")?;
+    assert!(said.contains("cost limit"), "{said}");
+    assert_eq!(refused_with(&definitions, Map::new(), 4).await?, None);
+    assert_eq!(refused_with(&definitions, all, 4).await?, None);
+    Ok(())
 }

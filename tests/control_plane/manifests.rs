@@ -10,7 +10,7 @@ pub(crate) const BAD: &[(&str, &str, &str)] = &[
     ("Pool", "{candidates: [{region: eu}]}", "a Pool needs provider"),
     (
         "Pool",
-        "{provider: x, allocation: spot, spotPercent: 50}",
+        "{provider: x, allocation: Spot, spotPercent: 50}",
         "write either allocation or spotPercent",
     ),
     (
@@ -65,11 +65,100 @@ pub(crate) const BAD: &[(&str, &str, &str)] = &[
         "{provider: x, nodes: {desired: two}}",
         "must be of type integer",
     ),
-    ("Pool", "{provider: x, vcpus: 0}", "vcpus must be at least 0.1"),
     (
         "Pool",
-        "{provider: x, memoryGB: -4}",
-        "memoryGB must be at least 0.1",
+        "{provider: x, cpu: 0}",
+        "cpu must be from 100m to 4096 CPUs",
+    ),
+    (
+        "Pool",
+        "{provider: x, cpu: 64Gi}",
+        "write an amount of CPUs such as 500m or 4",
+    ),
+    (
+        "Pool",
+        "{provider: x, cpu: 0.5}",
+        "must be of type integer,string",
+    ),
+    (
+        "Pool",
+        "{provider: x, candidates: [{cpu: 1m}]}",
+        "cpu must be from 100m to 4096 CPUs",
+    ),
+    (
+        "Pool",
+        "{provider: x, memory: 16}",
+        "memory must be from 64Mi to 64Ti: write 16Gi, not 16",
+    ),
+    (
+        "Pool",
+        "{provider: x, memory: '16'}",
+        "memory must be from 64Mi to 64Ti: write 16Gi, not 16",
+    ),
+    (
+        "Pool",
+        "{provider: x, memory: 16 GB}",
+        "write an amount such as 512Mi or 8Gi",
+    ),
+    (
+        "Pool",
+        "{provider: x, disk: 200}",
+        "disk must be from 64Mi to 64Ti: write 16Gi, not 16",
+    ),
+    (
+        "Pool",
+        "{provider: x, disk: 200Ti}",
+        "disk must be from 64Mi to 64Ti",
+    ),
+    (
+        "Pool",
+        "{provider: x, shmSize: 8M}",
+        "shmSize must be from 64Mi to 64Ti: write 16Gi, not 16",
+    ),
+    (
+        "Pool",
+        "{provider: x, candidates: [{memory: 64}]}",
+        "memory must be from 64Mi to 64Ti: write 16Gi, not 16",
+    ),
+    (
+        "Pool",
+        "{provider: x, candidates: [{disk: 64k}]}",
+        "disk must be from 64Mi to 64Ti: write 16Gi, not 16",
+    ),
+    (
+        "Pool",
+        "{provider: x, accelerator: {name: H100, memory: 80}}",
+        "accelerator.memory must be from 64Mi to 1Ti: write 16Gi, not 16",
+    ),
+    (
+        "Pool",
+        "{provider: x, candidates: [{accelerator: {name: H100, memory: '80'}}]}",
+        "accelerator.memory must be from 64Mi to 1Ti: write 16Gi, not 16",
+    ),
+    (
+        "Pool",
+        "{provider: x, accelerator: {name: H100, memory: 80GB}}",
+        "write an amount such as 512Mi or 8Gi",
+    ),
+    (
+        "Pool",
+        "{provider: x, allocation: spot}",
+        r#"supported values: "Spot", "OnDemand", "SpotIfAvailable", "Cheapest""#,
+    ),
+    (
+        "Pool",
+        "{provider: x, selection: cheapest}",
+        r#"supported values: "Cheapest", "First", "Available""#,
+    ),
+    (
+        "Pool",
+        "{provider: x, topology: false}",
+        r#"supported values: "Connected", "Independent""#,
+    ),
+    (
+        "Pool",
+        "{provider: x, retries: {onInterruption: 5000}}",
+        "spec.retries.onInterruption",
     ),
     (
         "Pool",
@@ -79,12 +168,12 @@ pub(crate) const BAD: &[(&str, &str, &str)] = &[
     (
         "Pool",
         "{provider: x, accelerator: {name: H100, count: 0}}",
-        "spec.accelerator.count",
+        "accelerator.count must be from 0.125 to 16",
     ),
     (
         "Pool",
         "{provider: x, architecture: sparc}",
-        r#"supported values: "x86_64", "arm64""#,
+        r#"supported values: "amd64", "arm64""#,
     ),
     (
         "Pool",
@@ -183,8 +272,18 @@ pub(crate) const BAD: &[(&str, &str, &str)] = &[
     ),
     (
         "Pool",
-        "{provider: x, accelerator: {name: H100, count: 0.1}}",
-        "count must be at least 0.125",
+        "{provider: x, accelerator: {name: H100, count: '0.1'}}",
+        "accelerator.count must be from 0.125 to 16, such as 8 or \"0.5\"",
+    ),
+    (
+        "Pool",
+        "{provider: x, accelerator: {name: H100, count: 0.5}}",
+        "must be of type integer,string",
+    ),
+    (
+        "Pool",
+        "{provider: x, accelerator: {name: H100, count: half}}",
+        "write a whole number such as 8, or a part of one as text",
     ),
     (
         "Pool",
@@ -321,42 +420,42 @@ pub(crate) const BAD: &[(&str, &str, &str)] = &[
     (
         "Task",
         "{pool: p, command: [a], placement: some}",
-        "placement must be one, all, head, or the number of a rank",
+        "placement must be One, All, Head, or the number of a rank",
     ),
     (
         "Task",
         "{pool: p, command: [a], placement: 500}",
-        "placement must be one, all, head, or the number of a rank",
+        "placement must be One, All, Head, or the number of a rank",
     ),
     (
         "Task",
         "{pool: p, command: [a], placement: -1}",
-        "placement must be one, all, head, or the number of a rank",
+        "placement must be One, All, Head, or the number of a rank",
     ),
     (
         "Task",
         "{pool: p, command: [a], placement: '500'}",
-        "placement must be one, all, head, or the number of a rank from 0 to 499",
+        "placement must be One, All, Head, or the number of a rank from 0 to 499",
     ),
     (
         "Task",
         "{pool: p, command: [a], placement: ''}",
-        "placement must be one, all, head, or the number of a rank",
+        "placement must be One, All, Head, or the number of a rank",
     ),
     (
         "Task",
         "{pool: p, command: [a], placement: everywhere}",
-        "placement must be one, all, head, or the number of a rank",
+        "placement must be One, All, Head, or the number of a rank",
     ),
     (
         "Task",
-        "{pool: p, command: [a], placement: every}",
-        "placement must be one, all, head, or the number of a rank",
+        "{pool: p, command: [a], placement: all}",
+        "placement must be One, All, Head, or the number of a rank",
     ),
     (
         "Task",
         "{pool: p, command: [a], placement: first two}",
-        "placement must be one, all, head, or the number of a rank",
+        "placement must be One, All, Head, or the number of a rank",
     ),
     (
         "Task",
@@ -437,7 +536,7 @@ pub(crate) const BAD: &[(&str, &str, &str)] = &[
     ),
     (
         "Provider",
-        "{container: {instanceTimeout: 5s}, allowedNamespaces: {}}",
+        "{container: {}, instanceTimeout: 5s, allowedNamespaces: {}}",
         "instanceTimeout must be at least 60s",
     ),
     (
@@ -467,8 +566,38 @@ pub(crate) const BAD: &[(&str, &str, &str)] = &[
     ),
     (
         "Provider",
-        "{container: {instanceTimeout: 300}, allowedNamespaces: {}}",
+        "{container: {}, instanceTimeout: 300, allowedNamespaces: {}}",
         "write a duration such as 300s",
+    ),
+    (
+        "Provider",
+        "{lambda: {}, requestTimeout: 10m, allowedNamespaces: {}}",
+        "requestTimeout must be from 1s to 5m",
+    ),
+    (
+        "Provider",
+        "{container: {}, requestTimeout: 10s, allowedNamespaces: {}}",
+        "a Provider of kind container asks no cloud: leave requestTimeout out",
+    ),
+    (
+        "Provider",
+        "{verda: {disk: 100}, allowedNamespaces: {}}",
+        "write the size of a disk from 1G to 64Ti: 100Gi, not 100",
+    ),
+    (
+        "Provider",
+        "{vastai: {disk: '0'}, allowedNamespaces: {}}",
+        "write the size of a disk from 1G to 64Ti: 100Gi, not 100",
+    ),
+    (
+        "Provider",
+        "{runpod: {containerDisk: '50'}, allowedNamespaces: {}}",
+        "write the size of a disk from 1G to 64Ti: 100Gi, not 100",
+    ),
+    (
+        "Provider",
+        "{runpod: {volume: 0}, allowedNamespaces: {}}",
+        "write the size of a disk from 1G to 64Ti, or \"0\" for none: 100Gi, not 100",
     ),
     (
         "Provider",
@@ -527,7 +656,7 @@ pub(crate) const BAD: &[(&str, &str, &str)] = &[
     ),
     (
         "Provider",
-        "{vastai: {}, overridable: [diskGB, geolocation], allowedNamespaces: {}}",
+        "{vastai: {}, overridable: [disk, geolocation], allowedNamespaces: {}}",
         "overridable cannot name geolocation",
     ),
     (
@@ -543,12 +672,12 @@ pub(crate) const BAD: &[(&str, &str, &str)] = &[
     (
         "Provider",
         "{lambda: {}, overridable: [region], allowedNamespaces: {}}",
-        "overridable cannot name region, instanceTimeout, requestTimeout of lambda",
+        "overridable cannot name region of lambda",
     ),
     (
         "Provider",
         "{verda: {}, overridable: [region], allowedNamespaces: {}}",
-        "overridable cannot name region, instanceTimeout, requestTimeout of verda",
+        "overridable cannot name region of verda",
     ),
     (
         "Provider",
@@ -565,14 +694,24 @@ pub(crate) const GOOD: &[(&str, &str)] = &[
     ("Pool", "{provider: x, nodes: {desired: 0}}"),
     ("Pool", "{provider: x, nodes: {desired: 0, min: 2}}"),
     ("Pool", "{provider: x, nodes: {desired: 500, min: 1}}"),
-    ("Pool", "{provider: x, accelerator: {name: L4, count: 0.125}}"),
+    ("Pool", "{provider: x, accelerator: {name: L4, count: '0.125'}}"),
     (
         "Pool",
-        "{provider: x, accelerator: {name: H100, count: 8, memoryGB: 80}, vcpus: 0.5, memoryGB: 1.5, diskGB: 10}",
+        "{provider: x, accelerator: {name: L4, count: '2'}, cpu: 64, memory: 64Mi, disk: 64Ti}",
     ),
     (
         "Pool",
-        "{provider: x, architecture: arm64, shmSize: 512Mi, suspend: true, retryOnInterruption: 0}",
+        "{candidates: [{provider: x, instanceType: t, cpu: '0.5', memory: 1T, disk: 200G, architecture: amd64, \
+         allocation: OnDemand, accelerator: {name: H100, memory: 80G}}], selection: Available, topology: Independent, \
+         retries: {onInterruption: 0}}",
+    ),
+    (
+        "Pool",
+        "{provider: x, accelerator: {name: H100, count: 8, memory: 80Gi}, cpu: 500m, memory: 1500Mi, disk: 10G}",
+    ),
+    (
+        "Pool",
+        "{provider: x, architecture: arm64, shmSize: 512Mi, suspend: true, retries: {onInterruption: 0}, topology: Connected}",
     ),
     (
         "Pool",
@@ -600,19 +739,19 @@ pub(crate) const GOOD: &[(&str, &str)] = &[
     // As in Kubernetes' own kinds, null is absent.
     (
         "Pool",
-        "{provider: x, image: null, vcpus: null, timeouts: {ssh: null}, nodes: null}",
+        "{provider: x, image: null, cpu: null, timeouts: {ssh: null}, nodes: null}",
     ),
     ("Task", "{pool: p, command: [a], script: null}"),
     (
         "Task",
-        "{pool: p, script: {source: 'echo', interpreter: python}, placement: head}",
+        "{pool: p, script: {source: 'echo', interpreter: python}, placement: Head}",
     ),
     ("Task", "{pool: p, command: [a], placement: 3}"),
     ("Task", "{pool: p, command: [a], placement: '3'}"),
     ("Task", "{pool: p, command: [a], placement: '499'}"),
     (
         "Task",
-        "{pool: p, command: [a], placement: all, timeout: 1h, terminationGracePeriod: 0s, priority: -5}",
+        "{pool: p, command: [a], placement: All, timeout: 1h, terminationGracePeriod: 0s, priority: -5}",
     ),
     (
         "Task",
@@ -628,21 +767,31 @@ pub(crate) const GOOD: &[(&str, &str)] = &[
         "Provider",
         "{container: {image: i, imagePullPolicy: Never, imagePullSecrets: [{name: s}], nodeSelector: {a: b}, \
          tolerations: [{key: gpu, operator: Exists}], securityProfile: Restricted, sshUser: worker, \
-         resources: {requests: {cpu: 500m, memory: 1Gi}, limits: {cpu: '2'}}, instanceTimeout: 5m}, \
+         resources: {requests: {cpu: 500m, memory: 1Gi}, limits: {cpu: '2'}}}, instanceTimeout: 5m, \
          allowedNamespaces: {matchLabels: {team: a}}, \
          limits: {machines: 10, machinesPerNamespace: 2, hourlyCost: '0', monthlyCost: '99.95', namespaces: [ \
          {selector: {matchLabels: {kubernetes.io/metadata.name: a}}, machines: 5, hourlyCost: '1', monthlyCost: '9'}]}, \
          hostKeyPolicy: Verified, refreshInterval: 1m}",
     ),
+    (
+        "Provider",
+        "{runpod: {containerDisk: 100Gi, volume: '0'}, requestTimeout: 1s, instanceTimeout: 60s, allowedNamespaces: {}}",
+    ),
+    (
+        "Provider",
+        "{verda: {disk: 1Ti}, requestTimeout: 5m, allowedNamespaces: {}}",
+    ),
+    ("Provider", "{vastai: {disk: 32G}, allowedNamespaces: {}}"),
     ("Machine", MACHINE),
     (
         "Machine",
         "{pool: p, poolUid: u, slot: 0, attempt: 1, provider: x, offer: o, instanceType: t, market: Spot, \
-         hourlyPrice: '0', token: k, templateHash: h, accelerator: {name: L4, count: 0.125}, \
-         grantedAccelerator: {name: L4, count: 0.125, memoryGB: 3.5, formFactor: PCIe}}",
+         hourlyPrice: '0', token: k, templateHash: h, accelerator: {name: L4, count: '0.125'}, cpu: 500m, memory: 4Gi, disk: 20G, maxHourlyCost: '2', \
+         billingStep: 60s, billingMinimum: 0s, \
+         grantedAccelerator: {name: L4, count: '0.125', memory: 3584Mi, formFactor: PCIe}}",
     ),
     (
         "Offer",
-        "{provider: x, instanceType: t, vcpus: 4, memoryGB: 16, architecture: x86_64, availability: Yes, connected: true}",
+        "{provider: x, instanceType: t, cpu: 3900m, memory: 16G, architecture: amd64, availability: Yes, connected: true}",
     ),
 ];

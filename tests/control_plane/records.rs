@@ -84,7 +84,7 @@ fn machine(name: &str) -> Value {
 
 fn offer(name: &str) -> Value {
     json!({ "apiVersion": "skyward.dev/v1alpha1", "kind": "Offer", "metadata": { "name": name },
-        "spec": { "provider": "nowhere", "instanceType": "t", "vcpus": 4, "memoryGB": 16, "architecture": "x86_64",
+        "spec": { "provider": "nowhere", "instanceType": "t", "cpu": 4, "memory": "16G", "architecture": "amd64",
             "availability": "Yes", "connected": true } })
 }
 
@@ -286,7 +286,7 @@ async fn refused(space: &Space) -> Result<()> {
                 MALLORY,
                 &format!("offer/{offer_name}"),
                 "",
-                json!({ "spec": { "vcpus": 400 } }),
+                json!({ "spec": { "cpu": 400 } }),
             )
             .await?,
         ),

@@ -200,9 +200,9 @@ async fn columns_show_what_a_person_wants() -> Result<()> {
         assert_eq!(names, expected, "{kind}");
     }
     // Short names and the category.
-    for name in ["skpool", "sktask", "skm", "skyward"] {
+    for name in ["skpool", "sktask", "skmach", "skyward"] {
         space.kubectl(&["get", name]).await?.ok()?;
     }
-    cluster.kubectl(&["get", "skp,sko"]).await?.ok()?;
+    cluster.kubectl(&["get", "skprov,skoffer"]).await?.ok()?;
     space.finish().await
 }

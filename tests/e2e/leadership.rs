@@ -537,7 +537,7 @@ async fn stood_still(cluster: &Cluster, folder: &Path) -> Result {
     let start = async |name| Controller::start_with(cluster, folder, name, OPERATOR_NAMESPACE, &flags).await;
     let mut first = start("still-1").await?;
     leads(cluster, "still-1").await?;
-    let spec = json!({"credentialsSecretRef": {"name": space.name}, "verda": {"requestTimeout": "44s"}});
+    let spec = json!({"credentialsSecretRef": {"name": space.name}, "requestTimeout": "44s", "verda": {}});
     let provider = space.provider("verda", spec).await?;
     let providers: Api<Provider> = Api::all(cluster.client.clone());
     until("the account answers", PATIENCE, async || {

@@ -48,7 +48,7 @@ async fn full_logs_are_read_through_the_api_and_the_plugin() -> Result {
     };
     let log = plugin(&["logs", "count", "--tail", "2"]).await?.ok()?;
     assert_eq!(log.lines().count(), 2, "{log}");
-    space.task("each", "p", json!({"placement": "all", "function": {"source": "import skyward\ndef main():\n    print('on', skyward.instance_info().node)\n    return skyward.instance_info().node * 10\n"}})).await?;
+    space.task("each", "p", json!({"placement": "All", "function": {"source": "import skyward\ndef main():\n    print('on', skyward.instance_info().node)\n    return skyward.instance_info().node * 10\n"}})).await?;
     space.task_ended("each").await?;
     let results = plugin(&["results", "each", "-o", "json"]).await?.ok()?;
     let results: serde_json::Value = serde_json::from_str(&results)?;

@@ -124,7 +124,7 @@ async fn an_idle_machine_whose_controller_is_away_stops_itself_and_a_busy_one_go
     let space = story("away").await?;
     // The shortest that is admitted.
     let provider = space
-        .provider("p", json!({"container": {"instanceTimeout": "60s"}}))
+        .provider("p", json!({"container": {}, "instanceTimeout": "60s"}))
         .await?;
     for pool in ["idle", "busy"] {
         space.pool(pool, 1, json!({"provider": provider})).await?;

@@ -132,7 +132,7 @@ async fn a_pool_can_be_deleted_at_any_time() -> Result {
         .task(
             "waits",
             "busy",
-            json!({"placement": "all", "command": ["sleep", "1"]}),
+            json!({"placement": "All", "command": ["sleep", "1"]}),
         )
         .await?;
     space.task_phase("runs", TaskPhase::Running).await?;
@@ -168,11 +168,11 @@ async fn pools_that_cannot_work_say_why_and_recover() -> Result {
         message.contains("no-such-provider") && message.contains(PROVIDER),
         "{message}"
     );
-    space.pool("big", 1, json!({"vcpus": 1000})).await?;
+    space.pool("big", 1, json!({"cpu": 1000})).await?;
     let message = space
         .condition::<Pool>("big", "Ready", "NoAvailableProvider")
         .await?;
-    assert!(message.contains("vcpus"), "{message}");
+    assert!(message.contains("cpu"), "{message}");
     space
         .pool("gpu", 1, json!({"accelerator": {"name": "H100"}}))
         .await?;

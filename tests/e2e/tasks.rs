@@ -132,7 +132,7 @@ def main(data):
             'shard': skyward.shard(data), 'addr': info.head_addr, 'port': info.head_port,
             'env': [os.environ[k] for k in ('RANK', 'WORLD_SIZE', 'SKYWARD_NODE_RANK', 'SKYWARD_NUM_NODES')]}
 ";
-    let spec = json!({"placement": "all", "function": {"source": source, "args": [[1, 2, 3, 4, 5, 6]]}});
+    let spec = json!({"placement": "All", "function": {"source": source, "args": [[1, 2, 3, 4, 5, 6]]}});
     let done = status(run(&space, "all", spec).await?);
     assert_eq!(
         (done.phase, done.done.as_str()),
@@ -164,7 +164,7 @@ def main(data):
     let head = run(
         &space,
         "head",
-        json!({"placement": "head", "function": {"source": source}}),
+        json!({"placement": "Head", "function": {"source": source}}),
     )
     .await?;
     let slot = space
@@ -420,7 +420,7 @@ async fn kubectl_wait_and_columns_serve_a_person() -> Result {
         "MODE",
         "DONE",
         "STATUS",
-        "command/one",
+        "command/One",
         "1/1",
         "Succeeded",
         "READY",

@@ -32,7 +32,7 @@ async fn columns_short_names_wait_and_watch_serve_a_person() -> Result {
         .kubectl(&["api-resources", "--categories=skyward", "--no-headers"])
         .await?
         .ok()?;
-    for short in ["skp", "sko", "skpool", "skm", "sktask"] {
+    for short in ["skprov", "skoffer", "skpool", "skmach", "sktask"] {
         assert!(all.contains(short), "{short} is missing in\n{all}");
     }
 
@@ -101,7 +101,7 @@ async fn columns_short_names_wait_and_watch_serve_a_person() -> Result {
         ),
         (
             "offers",
-            "NAME PROVIDER ACCELERATOR COUNT GPU-GB VCPUS MEMORY-GB ON-DEMAND SPOT AVAILABLE CONNECTED AGE",
+            "NAME PROVIDER ACCELERATOR COUNT GPU-MEMORY CPU MEMORY ON-DEMAND SPOT AVAILABLE CONNECTED AGE",
         ),
     ] {
         assert_eq!(header(&space, &[what]).await?, columns, "{what}");
@@ -221,7 +221,7 @@ async fn names_of_253_characters_work_to_the_end() -> Result {
         .task(
             &task,
             &pool,
-            json!({"placement": "all", "function": {"source": source}}),
+            json!({"placement": "All", "function": {"source": source}}),
         )
         .await?;
     let done = space.task_ended(&task).await?.status.unwrap_or_default();
@@ -268,7 +268,7 @@ def main():
         .task(
             "info",
             "p",
-            json!({"placement": "all", "function": {"source": source}}),
+            json!({"placement": "All", "function": {"source": source}}),
         )
         .await?;
     let task: Task = space.task_ended("info").await?;

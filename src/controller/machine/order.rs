@@ -9,7 +9,7 @@ use skyward_api::{
     offer::Architecture,
     pool::{Image, PoolSpec},
     provider::ProviderSpec,
-    shared::Size,
+    shared::{Cpu, Size},
 };
 use skyward_core::{
     Capabilities, Market, Order, boot, machine::Endpoint, order::PoolShape, provider::ReclaimNotice,
@@ -53,10 +53,8 @@ pub struct OrderParts<'a> {
 /// for something else by now.
 pub fn order(machine: &MachineFacts, pool: &PoolSpec, parts: OrderParts<'_>) -> Order {
     let spec = &machine.spec;
-    let architecture = match spec.architecture.unwrap_or(Architecture::X86_64) {
-        Architecture::X86_64 => "amd64",
-        Architecture::Arm64 => "arm64",
-    };
+    let memory = spec.memory.as_ref().and_then(Size::bytes);
+    let architecture = spec.architecture.unwrap_or(Architecture::Amd64).as_str();
     Order {
         mark: machine.mark(parts.cluster),
         token: spec.token.clone(),
@@ -67,8 +65,8 @@ pub fn order(machine: &MachineFacts, pool: &PoolSpec, parts: OrderParts<'_>) -> 
             RecordedMarket::OnDemand => Market::OnDemand,
             RecordedMarket::Spot => Market::Spot,
         },
-        price_ceiling: spec
-            .price_ceiling
+        max_hourly_cost: spec
+            .max_hourly_cost
             .as_ref()
             .unwrap_or(&spec.hourly_price)
             .parse()
@@ -76,16 +74,16 @@ pub fn order(machine: &MachineFacts, pool: &PoolSpec, parts: OrderParts<'_>) -> 
         accelerator: spec
             .accelerator
             .as_ref()
-            .map(|a| (a.name.clone(), a.count.unwrap_or(1.0))),
-        vcpus: spec.vcpus,
-        memory_gb: spec.memory_gb,
-        disk_gb: spec.disk_gb,
-        shm_bytes: Some(shm_bytes(pool, spec.memory_gb)),
+            .map(|asked| (asked.name.clone(), asked.number())),
+        vcpus: spec.cpu.map(Cpu::number),
+        memory_bytes: memory,
+        disk_bytes: spec.disk.as_ref().and_then(Size::bytes),
+        shm_bytes: Some(shm_bytes(pool, memory)),
         authorized_key: parts.authorized_key.to_owned(),
         boot_script: boot_script(parts.capabilities, parts.waits),
         pool: PoolShape {
             machines: pool.nodes.desired,
-            connected: pool.cluster.unwrap_or(true) && pool.nodes.desired > 1,
+            connected: pool.is_connected() && pool.nodes.desired > 1,
         },
         overrides: spec
             .settings
@@ -105,11 +103,11 @@ fn boot_script(capabilities: &Capabilities, waits: Waits) -> String {
     boot::countdown(limit, capabilities.stop_command.unwrap_or("shutdown -h now"))
 }
 
-fn shm_bytes(pool: &PoolSpec, memory_gb: Option<f64>) -> u64 {
+fn shm_bytes(pool: &PoolSpec, memory: Option<u64>) -> u64 {
     pool.shm_size
         .as_ref()
         .and_then(Size::bytes)
-        .unwrap_or_else(|| memory_gb.map_or(SHM_BYTES, |gb| SHM_BYTES.min((gb * 1e9 / 2.0) as u64)))
+        .unwrap_or_else(|| memory.map_or(SHM_BYTES, |bytes| SHM_BYTES.min(bytes / 2)))
 }
 
 /// What a session is made from, besides the machine.
@@ -165,7 +163,7 @@ pub fn session(machine: &MachineFacts, pool: &Pool, waits: Waits, parts: Session
         .as_ref()
         .and_then(|worker| worker.user.as_deref())
         .unwrap_or(WORKER_USER);
-    let instance_timeout = provider.and_then(ProviderSpec::instance_timeout);
+    let instance_timeout = provider.and_then(|provider| provider.instance_timeout.as_ref());
     SessionSpec {
         machine: machine.session_key(),
         endpoint,
@@ -212,7 +210,7 @@ pub fn session(machine: &MachineFacts, pool: &Pool, waits: Waits, parts: Session
             total_timeout: waits.bootstrap,
         },
         lease: Lease {
-            instance_timeout: Lasting::or(instance_timeout.as_ref(), INSTANCE_TIMEOUT),
+            instance_timeout: Lasting::or(instance_timeout, INSTANCE_TIMEOUT),
             orphan_timeout: waits.orphan,
         },
         retry_interval: Lasting::or(pool.spec.ssh_retry_interval.as_ref(), SSH_RETRY),
@@ -236,9 +234,9 @@ mod tests {
         let pool = |json: serde_json::Value| -> PoolSpec { serde_json::from_value(json).unwrap() };
         let plain = pool(serde_json::json!({ "provider": "a" }));
         assert_eq!(shm_bytes(&plain, None), 1 << 30);
-        assert_eq!(shm_bytes(&plain, Some(1.0)), 500_000_000);
+        assert_eq!(shm_bytes(&plain, Some(1_000_000_000)), 500_000_000);
         let sized = pool(serde_json::json!({ "provider": "a", "shmSize": "64Mi" }));
-        assert_eq!(shm_bytes(&sized, Some(1.0)), 64 << 20);
+        assert_eq!(shm_bytes(&sized, Some(1_000_000_000)), 64 << 20);
     }
 
     #[test]

@@ -113,7 +113,7 @@ impl Reserved {
 /// recorded price alone counted, a dearer machine would pass a limit unnoticed.
 fn most_hourly(spec: &MachineSpec) -> Decimal {
     let usd = |text: &str| money::usd(text).unwrap_or_default();
-    let ceiling = spec.price_ceiling.as_deref().map(usd).unwrap_or_default();
+    let ceiling = spec.max_hourly_cost.as_deref().map(usd).unwrap_or_default();
     ceiling.max(usd(&spec.hourly_price))
 }
 
@@ -510,7 +510,7 @@ mod tests {
         let fleet = Fleet::default();
         let mut ordered = machine("m-0").as_ref().clone();
         ordered.spec.hourly_price = "1".into();
-        ordered.spec.price_ceiling = Some("3".into());
+        ordered.spec.max_hourly_cost = Some("3".into());
         assert_eq!(
             Reserved::of("uid", &ordered.spec).hourly,
             Decimal::from(3),

@@ -2,9 +2,11 @@
 
 use rust_decimal::Decimal;
 use skyward_api::{
+    Duration,
     machine::{MachineSpec, Market},
     offer::OfferedAccelerator,
     pool::PoolSpec,
+    shared::{Count, Size},
 };
 use skyward_core::accelerator::canonical;
 
@@ -29,15 +31,15 @@ pub fn template_hashes(spec: &PoolSpec) -> Vec<String> {
 pub fn template_hash(spec: &PoolSpec, wish: &Wish) -> String {
     let template = serde_json::json!({
         "provider": wish.provider,
-        "machine": wish.machine,
+        "instanceType": wish.instance_type,
         "region": wish.region,
         "settings": wish.settings,
         "accelerator": wish.accelerator,
-        "vcpus": wish.vcpus,
-        "memoryGB": wish.memory_gb,
-        "diskGB": wish.disk_gb,
+        "cpu": wish.cpu,
+        "memory": wish.memory,
+        "disk": wish.disk,
         "architecture": wish.architecture,
-        "cluster": spec.cluster.unwrap_or(true),
+        "topology": spec.topology.unwrap_or_default(),
         "image": spec.image,
         "shmSize": spec.shm_size,
         "user": spec.worker.as_ref().and_then(|worker| worker.user.as_ref()),
@@ -87,15 +89,15 @@ pub fn machine_spec(
         region: offer.spec().region.clone(),
         market: choice.market,
         hourly_price: choice.price.normalize().to_string(),
-        price_ceiling: Some(price_ceiling(provider, choice, spare).normalize().to_string()),
+        max_hourly_cost: Some(max_hourly_cost(provider, choice, spare).normalize().to_string()),
         on_demand_price: offer.spec().on_demand_price.clone(),
-        billing_step_seconds: Some(provider.billing_step_seconds.max(1)),
-        billing_minimum_seconds: Some(provider.billing_minimum_seconds),
+        billing_step: Some(Duration::of_seconds(provider.billing_step_seconds.max(1))),
+        billing_minimum: Some(Duration::of_seconds(provider.billing_minimum_seconds)),
         accelerator: wish.accelerator.clone(),
         granted_accelerator: granted(provider, choice),
-        vcpus: wish.vcpus,
-        memory_gb: wish.memory_gb,
-        disk_gb: wish.disk_gb,
+        cpu: wish.cpu,
+        memory: wish.memory.map(Size::of),
+        disk: wish.disk.map(Size::of),
         architecture: Some(offer.spec().architecture),
         settings: wish.settings.as_object().cloned(),
         installation: None,
@@ -114,7 +116,7 @@ fn token(pool_uid: &str, slot: u32, attempt: u32, nonce: u64) -> String {
 fn granted(provider: &ProviderFacts, choice: &Choice<'_>) -> Option<OfferedAccelerator> {
     let offered = choice.offer.spec().accelerator.as_ref()?;
     let count = if provider.own_nodes {
-        choice.wish.accelerator.as_ref()?.count.unwrap_or(1.0)
+        choice.wish.accelerator.as_ref()?.count.unwrap_or(Count::of(1.0))
     } else {
         offered.count
     };
@@ -132,8 +134,8 @@ pub fn accelerator(record: &MachineSpec) -> Option<OfferedAccelerator> {
         let asked = filled(record.accelerator.as_ref()?);
         Some(OfferedAccelerator {
             name: canonical(&asked.name),
-            count: asked.count.unwrap_or(1.0),
-            memory_gb: asked.memory_gb.map(f64::from),
+            count: asked.count.unwrap_or(Count::of(1.0)),
+            memory: asked.memory,
             form_factor: asked.form_factor,
         })
     })
@@ -144,7 +146,7 @@ pub fn accelerator(record: &MachineSpec) -> Option<OfferedAccelerator> {
 /// does too. A price of the spot market moves, and as long as it is below what the same costs
 /// on demand it is worth it. Nobody is willing to pay more than the limits of the Provider
 /// leave.
-fn price_ceiling(provider: &ProviderFacts, choice: &Choice<'_>, spare: Option<Decimal>) -> Decimal {
+fn max_hourly_cost(provider: &ProviderFacts, choice: &Choice<'_>, spare: Option<Decimal>) -> Decimal {
     let most = choice.wish.max_hourly_cost;
     let willing = match choice.market {
         Market::OnDemand if provider.marketplace => most.or(Some(choice.price * MARKETPLACE)),
@@ -193,19 +195,19 @@ mod tests {
         serde_json::json!({
             "provider": "b",
             "candidates": [{ "provider": "b" }],
-            "selection": "first",
-            "allocation": "spot",
+            "selection": "First",
+            "allocation": "Spot",
             "spotPercent": 40,
-            "machine": "gpu-8",
+            "instanceType": "gpu-8",
             "region": "eu",
             "maxHourlyCost": "2.5",
-            "cluster": false,
+            "topology": "Independent",
             "budget": { "maxTotalCost": "100" },
             "nodes": { "desired": 7 },
             "accelerator": { "name": "H100" },
-            "vcpus": 3.0,
-            "memoryGB": 5.0,
-            "diskGB": 11,
+            "cpu": 3,
+            "memory": "5Gi",
+            "disk": "11Gi",
             "architecture": "arm64",
             "image": { "python": "3.12" },
             "worker": { "concurrency": 9, "user": "root" },
@@ -215,7 +217,7 @@ mod tests {
             "maxProvisionAttempts": 4,
             "provisionRetryDelay": "3s",
             "sshRetryInterval": "3s",
-            "retryOnInterruption": 8,
+            "retries": { "onInterruption": 8 },
             "orphanTimeout": "2h",
             "suspend": true,
         })
@@ -318,10 +320,10 @@ mod tests {
         let base = hashes(serde_json::json!({ "provider": "a" }));
         let more = serde_json::json!({
             "provider": "a", "nodes": { "desired": 4 }, "worker": { "concurrency": 8 },
-            "maxHourlyCost": "3", "allocation": "spot", "selection": "first",
+            "maxHourlyCost": "3", "allocation": "Spot", "selection": "First",
         });
         assert_eq!(hashes(more), base);
-        assert_ne!(hashes(serde_json::json!({ "provider": "a", "vcpus": 2 })), base);
+        assert_ne!(hashes(serde_json::json!({ "provider": "a", "cpu": 2 })), base);
     }
 
     #[test]

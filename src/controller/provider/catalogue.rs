@@ -14,6 +14,7 @@ use skyward_api::{
     condition::cut,
     labels,
     offer::{Architecture, Availability, OfferedAccelerator},
+    shared::{self, Count, Cpu},
 };
 use skyward_core::offer;
 
@@ -215,15 +216,15 @@ fn spec(provider: &str, offer: &offer::Offer) -> OfferSpec {
         region: cut(region, 128),
         accelerator: accelerators.as_ref().map(|accelerators| OfferedAccelerator {
             name: cut(&accelerators.name, 64),
-            count: accelerators.count,
-            memory_gb: accelerators.memory_gb,
+            count: Count::of(accelerators.count),
+            memory: accelerators.memory_gb.map(shared::Size::of_card_gb),
             form_factor: accelerators.form_factor.map(super::offers::form_factor),
         }),
-        vcpus: *vcpus,
-        memory_gb: *memory_gb,
-        disk_gb: *disk_gb,
+        cpu: Cpu::of(*vcpus),
+        memory: shared::Size::of_gb(*memory_gb),
+        disk: disk_gb.map(shared::Size::of_gb),
         architecture: match architecture {
-            offer::Architecture::X86_64 => Architecture::X86_64,
+            offer::Architecture::X86_64 => Architecture::Amd64,
             offer::Architecture::Arm64 => Architecture::Arm64,
         },
         on_demand_price: on_demand.map(|price| price.normalize().to_string()),

@@ -11,7 +11,7 @@ use skyward_api::{
     Offer,
     machine::Market,
     offer::{Architecture, Availability, OfferSpec},
-    shared::FormFactor,
+    shared::{Cpu, FormFactor, Size},
 };
 use skyward_core::accelerator::{self, canonical};
 
@@ -42,15 +42,15 @@ pub struct Facts {
     pub availability: Availability,
     /// Whether its machines can reach each other.
     pub connected: bool,
-    /// vCPUs.
-    pub vcpus: f64,
-    /// Memory in GB.
-    pub memory_gb: f64,
-    /// Disk in GB, where the offer fixes it.
-    pub disk_gb: Option<f64>,
+    /// CPUs.
+    pub cpu: Cpu,
+    /// Memory in bytes.
+    pub memory: u64,
+    /// Disk in bytes, where the offer fixes it.
+    pub disk: Option<u64>,
     /// How many accelerators; 0 where there is none.
     pub accelerators: f64,
-    /// Memory of each in GB.
+    /// Memory of each in GB, as [`Size::card_gb`] reads it.
     pub accelerator_memory_gb: Option<f64>,
     /// How each is built in, where the provider says it.
     pub form_factor: Option<FormFactor>,
@@ -76,11 +76,11 @@ impl Entry {
                 architecture: spec.architecture,
                 availability: spec.availability,
                 connected: spec.connected,
-                vcpus: spec.vcpus,
-                memory_gb: spec.memory_gb,
-                disk_gb: spec.disk_gb,
-                accelerators: accelerator.map_or(0.0, |some| some.count),
-                accelerator_memory_gb: accelerator.and_then(|some| some.memory_gb),
+                cpu: spec.cpu,
+                memory: spec.memory.bytes().unwrap_or_default(),
+                disk: spec.disk.as_ref().and_then(Size::bytes),
+                accelerators: accelerator.map_or(0.0, |some| some.count.number()),
+                accelerator_memory_gb: accelerator.and_then(|some| some.memory.as_ref()?.card_gb()),
                 form_factor: accelerator.and_then(|some| some.form_factor),
             },
             accelerator: offer
@@ -296,8 +296,8 @@ pub(crate) mod tests {
     /// An Offer of the Provider "local".
     pub(crate) fn offer(name: &str, spec: serde_json::Value) -> Arc<Offer> {
         let mut json = serde_json::json!({
-            "provider": "local", "instanceType": name, "vcpus": 4.0, "memoryGB": 8.0,
-            "architecture": "x86_64", "onDemandPrice": "0", "availability": "Yes", "connected": true
+            "provider": "local", "instanceType": name, "cpu": 4, "memory": "8G",
+            "architecture": "amd64", "onDemandPrice": "0", "availability": "Yes", "connected": true
         });
         if let (Some(all), serde_json::Value::Object(given)) = (json.as_object_mut(), spec) {
             all.extend(given);
@@ -326,7 +326,7 @@ pub(crate) mod tests {
         let gpu = |name: &str, price: &str| {
             offer(
                 name,
-                serde_json::json!({ "onDemandPrice": price, "accelerator": { "name": "RTX_4090", "count": 1.0 } }),
+                serde_json::json!({ "onDemandPrice": price, "accelerator": { "name": "RTX_4090", "count": 1 } }),
             )
         };
         let book = Book::of([

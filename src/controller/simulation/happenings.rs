@@ -3,7 +3,7 @@
 use kube::ResourceExt;
 use rand::Rng;
 use serde_json::json;
-use skyward_api::{Pool, labels, pool::PoolSpec};
+use skyward_api::{Pool, labels, pool::PoolSpec, shared::Cpu};
 
 use super::{
     cloud::NEVER,
@@ -19,7 +19,7 @@ impl World {
             .all(|provider| self.kind_of(provider).capabilities.connected);
         let candidates: Vec<_> = providers.iter().map(|name| json!({ "provider": name })).collect();
         let cluster = reaches && self.random.random_bool(0.6);
-        let allocation = self.one_of(&["on-demand", "spot-if-available", "cheapest"]);
+        let allocation = self.one_of(&["OnDemand", "SpotIfAvailable", "Cheapest"]);
         let spec: PoolSpec = serde_json::from_value(json!({
             "candidates": candidates,
             "nodes": { "desired": desired },
@@ -189,7 +189,7 @@ impl World {
         let (what, number) = (self.random.random_range(0..6), self.random.random_range(0..4_u32));
         self.tell(|| format!("somebody changes {pool}: {what} {number}"));
         self.change_pool(&pool, |spec| match what {
-            0 => spec.vcpus = Some(f64::from(number.max(1))),
+            0 => spec.cpu = Some(Cpu::of(f64::from(number.max(1)))),
             1 => spec.suspend = Some(number == 0),
             2 => {
                 let budget = json!({ "maxTotalCost": format!("0.{number}1") });

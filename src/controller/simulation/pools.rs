@@ -155,7 +155,7 @@ impl World {
             has_references: false,
             offers,
             shortages: self.process.shortages.clone(),
-            architectures: [skyward_api::offer::Architecture::X86_64].into(),
+            architectures: [skyward_api::offer::Architecture::Amd64].into(),
             leftovers,
             refusal: None,
             unread: Vec::new(),

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::json;
-use skyward_api::{Task, duration::Duration, task::Interpreter};
+use skyward_api::{Task, duration::Duration, shared::Size, task::Interpreter};
 use skyward_remote::protocol::{Command, Function, RunSpec, Script, run_spec::Work};
 
 use crate::task::{
@@ -152,7 +152,7 @@ fn environment(
 /// What `skyward.instance_info()` answers.
 fn instance_info(order: &StartOrder, place: &Coordinates) -> String {
     let accelerator = order.accelerator.as_ref();
-    let count = accelerator.map_or(0.0, |accelerator| accelerator.count);
+    let count = accelerator.map_or(0.0, |accelerator| accelerator.count.number());
     // Machines of one Pool may have different numbers of them.
     let total: f64 = order.peers.iter().map(|peer| peer.accelerators).sum();
     let peers: Vec<_> = order
@@ -178,7 +178,7 @@ fn instance_info(order: &StartOrder, place: &Coordinates) -> String {
         "accelerator": accelerator.map(|accelerator| json!({
             "type": accelerator.name,
             "count": number(count),
-            "memory_gb": accelerator.memory_gb.map(number),
+            "memory_gb": accelerator.memory.as_ref().and_then(Size::card_gb).map(number),
             "is_trainium": trainium(&accelerator.name),
         })),
         "network": { "interface": null, "bandwidth_gbps": null },
@@ -230,7 +230,7 @@ mod tests {
             connection: 1,
             pool: Arc::new(PoolView::of(&pool).unwrap()),
             slot: 4,
-            accelerator: serde_json::from_value(json!({ "name": "H100", "count": 2, "memoryGB": 80 }))
+            accelerator: serde_json::from_value(json!({ "name": "H100", "count": 2, "memory": "80Gi" }))
                 .unwrap(),
             peers: vec![
                 Peer {

@@ -13,7 +13,7 @@ use skyward_api::{
     condition::{self, reason},
     offer::OfferedAccelerator,
     shared::{EnvFrom, EnvVar},
-    task::Placement,
+    task::{Placed, Placement},
 };
 
 use crate::{machine::FINISH_RUNS, pool::template};
@@ -30,14 +30,15 @@ pub(crate) struct Place {
     pub(crate) attempt: u32,
 }
 
-impl Place {
-    /// From `slot.attempt`, as a Task's status records it.
-    pub(crate) fn parse(text: &str) -> Option<Self> {
-        let (slot, attempt) = text.split_once('.')?;
-        Some(Self {
-            slot: slot.parse().ok()?,
-            attempt: attempt.parse().ok()?,
-        })
+impl From<Placed> for Place {
+    fn from(Placed { slot, attempt }: Placed) -> Self {
+        Self { slot, attempt }
+    }
+}
+
+impl From<Place> for Placed {
+    fn from(Place { slot, attempt }: Place) -> Self {
+        Self { slot, attempt }
     }
 }
 
@@ -221,7 +222,11 @@ impl PoolView {
                     .and_then(|timeouts| timeouts.shutdown.as_ref()),
                 SHUTDOWN,
             ),
-            retries: spec.retry_on_interruption.unwrap_or(RETRIES),
+            retries: spec
+                .retries
+                .as_ref()
+                .and_then(|retries| retries.on_interruption)
+                .unwrap_or(RETRIES),
             log_limit: spec.log_limit(),
             not_ready: ready
                 .filter(|condition| condition.status != "True")
@@ -337,7 +342,7 @@ impl MachineView {
         Peer {
             address: self.address.clone(),
             public_address: self.public_address.clone(),
-            accelerators: self.accelerator.as_ref().map_or(0.0, |some| some.count),
+            accelerators: self.accelerator.as_ref().map_or(0.0, |some| some.count.number()),
         }
     }
 
@@ -361,6 +366,7 @@ impl MachineView {
 mod tests {
     use rstest::rstest;
     use serde_json::{Value, json};
+    use skyward_api::shared::Size;
 
     use super::*;
 
@@ -411,16 +417,19 @@ mod tests {
         let has = |spec: Value| view(json!({ "name": "m" }), spec, json!({}));
         let granted = has(json!({
             "accelerator": { "name": "L4", "count": 1 },
-            "grantedAccelerator": { "name": "L4", "count": 4, "memoryGB": 24 },
+            "grantedAccelerator": { "name": "L4", "count": 4, "memory": "24Gi" },
         }));
         assert!((granted.peer().accelerators - 4.0).abs() < 1e-9, "{granted:?}");
-        assert_eq!(granted.accelerator.unwrap().memory_gb, Some(24.0));
-        let part = has(json!({ "grantedAccelerator": { "name": "L4", "count": 0.125, "memoryGB": 3 } }));
+        assert_eq!(granted.accelerator.unwrap().memory, Some(Size("24Gi".into())));
+        let part = has(json!({ "grantedAccelerator": { "name": "L4", "count": "0.125", "memory": "3Gi" } }));
         assert!((part.peer().accelerators - 0.125).abs() < 1e-9, "{part:?}");
-        let old = has(json!({ "accelerator": { "name": "H100:8", "memoryGB": 80 } }));
+        let old = has(json!({ "accelerator": { "name": "H100:8", "memory": "80G" } }));
         let old = old.accelerator.unwrap();
-        assert_eq!((old.name.as_str(), old.memory_gb), ("H100", Some(80.0)));
-        assert!((old.count - 8.0).abs() < 1e-9, "{old:?}");
+        assert_eq!(
+            (old.name.as_str(), old.memory.clone()),
+            ("H100", Some(Size("80Gi".into())))
+        );
+        assert!((old.count.number() - 8.0).abs() < 1e-9, "{old:?}");
         let none = has(json!({}));
         assert_eq!((none.peer(), none.accelerator), (Peer::default(), None));
     }
@@ -452,13 +461,13 @@ mod tests {
     fn a_machine_that_was_killed_for_want_of_memory_says_so() {
         let stalled = |reason: &str| {
             let condition = json!({
-                "type": "Stalled", "status": "True", "reason": reason, "message": "more memoryGB",
+                "type": "Stalled", "status": "True", "reason": reason, "message": "more memory",
                 "lastTransitionTime": "2026-01-01T00:00:00Z"
             });
             let status = json!({ "phase": "Failed", "conditions": [condition] });
             view(json!({ "name": "m" }), json!({}), status).out_of_memory
         };
-        assert_eq!(stalled(reason::OUT_OF_MEMORY).as_deref(), Some("more memoryGB"));
+        assert_eq!(stalled(reason::OUT_OF_MEMORY).as_deref(), Some("more memory"));
         assert_eq!(stalled(reason::MACHINE_LOST), None);
     }
 
@@ -505,9 +514,29 @@ mod tests {
     }
 
     #[test]
+    fn tasks_run_again_as_often_as_their_pool_says_and_three_times_where_it_does_not() {
+        let retries = |retries: Value| {
+            let pool: Pool = serde_json::from_value(json!({
+                "apiVersion": "skyward.dev/v1alpha1", "kind": "Pool",
+                "metadata": { "name": "p", "uid": "pu", "creationTimestamp": "2026-01-01T00:00:00Z" },
+                "spec": { "provider": "c", "retries": retries },
+            }))
+            .unwrap();
+            PoolView::of(&pool).unwrap().retries
+        };
+        assert_eq!(retries(json!({ "onInterruption": 7 })), 7);
+        assert_eq!(retries(json!({})), 3);
+        assert_eq!(retries(Value::Null), 3);
+    }
+
+    #[test]
     fn a_place_is_read_back() {
         let place = Place { slot: 7, attempt: 41 };
-        assert_eq!(Place::parse(&place.to_string()), Some(place));
-        assert_eq!(Place::parse("7"), None);
+        let recorded = serde_json::to_value(Placed::from(place)).unwrap();
+        assert_eq!(recorded, json!({ "slot": 7, "attempt": 41 }));
+        assert_eq!(
+            Place::from(serde_json::from_value::<Placed>(recorded).unwrap()),
+            place
+        );
     }
 }

@@ -1,7 +1,7 @@
 //! Which machines a Task gets: pure, over the free places of one moment.
 //!
 //! Tasks are asked for one after the other in the order of the queue. A Task that must
-//! wait for places on certain machines (`all`, or a rank) keeps the free ones for itself,
+//! wait for places on certain machines (`All`, or a rank) keeps the free ones for itself,
 //! so that Tasks behind it cannot take them one by one and starve it.
 
 use skyward_api::task::Placement;

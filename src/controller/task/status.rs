@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use skyward_api::{
     TaskPhase, TaskStatus,
     condition::{self, Draft, cut, reason},
-    task::RunResult,
+    task::{Placed, RunResult},
 };
 
 use crate::task::{
@@ -76,7 +76,7 @@ pub(crate) fn placed(
         phase: Some(TaskPhase::Running),
         reason: reason::STARTED.to_owned(),
         done: format!("0/{}", places.len()),
-        placed: places.iter().map(ToString::to_string).collect(),
+        placed: places.iter().copied().map(Placed::from).collect(),
         started_at: Some(Time(now)),
         conditions: condition::apply(&entry.status.conditions, &drafts, entry.generation, now),
         ..counts.apply(entry)
@@ -285,7 +285,7 @@ pub(crate) fn ended(
         },
         placed: ranks
             .iter()
-            .filter_map(|run| run.place.map(|place| place.to_string()))
+            .filter_map(|run| run.place.map(Placed::from))
             .collect(),
         started_at: started_at.map(Time),
         finished_at: Some(Time(finished_at)),

@@ -229,3 +229,27 @@ proptest! {
         prop_assert!(parsed.memory_gb.is_none_or(f64::is_finite));
     }
 }
+
+/// The number counts, not the unit, and clouds leave a little of it out.
+#[test]
+fn a_card_has_the_memory_that_it_is_sold_with_and_no_other_one_of_its_kind_has() {
+    for model in MODELS {
+        for sold in model.memory_gb {
+            assert!(has_memory(*sold, *sold), "{} {sold}", model.name);
+            for smaller in model.memory_gb.iter().filter(|size| **size < sold * 0.9) {
+                assert!(
+                    !has_memory(*smaller, *sold),
+                    "{} {smaller} is no {sold}",
+                    model.name
+                );
+            }
+        }
+    }
+    // What drivers leave, in GiB: T4, L40S, H100; and what some clouds call a B200.
+    for (left, sold) in [(15.0, 16.0), (44.99, 48.0), (79.65, 80.0), (180.0, 192.0)] {
+        assert!(has_memory(left, sold), "{left} of {sold}");
+    }
+    for (offered, asked) in [(40.0, 80.0), (11.0, 12.0), (16.0, 24.0), (80.0, 94.0)] {
+        assert!(!has_memory(offered, asked), "{offered} for {asked}");
+    }
+}

@@ -1,12 +1,9 @@
 //! Settings of an AWS Provider, and the same with every default applied, so that later
 //! steps have nothing left to decide.
 
-use std::time::Duration;
-
 use aws_sdk_ec2::types::SpotAllocationStrategy;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
-use skyward_api::Duration as Lasting;
 use skyward_core::{Credentials, ErrorKind, ProviderError};
 
 /// Region of orders where nothing says another.
@@ -15,8 +12,6 @@ const REGION: &str = "us-east-1";
 const UBUNTU: &str = "24.04";
 /// User that machines are prepared as where nothing says another.
 pub const ROOT: &str = "root";
-/// Longest wait for one answer where nothing says another.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// One account at Amazon Web Services: machines are EC2 instances.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -68,14 +63,6 @@ pub struct Settings {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 32), regex(pattern = r"^[a-z_][a-z0-9_-]*$"))]
     pub username: Option<String>,
-    /// A machine that runs nothing and whose controller is gone stops itself after this
-    /// long, which ends its bill. Default `300s`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub instance_timeout: Option<Lasting>,
-    /// Longest wait for one answer of AWS, its retries included. Default `30s`; at least
-    /// `1s`, at most `5m`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub request_timeout: Option<Lasting>,
     /// How EC2 Fleet chooses among availability zones for spot machines. Default
     /// `price-capacity-optimized`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -140,8 +127,6 @@ impl From<AllocationStrategy> for SpotAllocationStrategy {
 pub struct Reach {
     /// Regions that machines are offered in; the first is home.
     pub regions: Vec<String>,
-    /// Longest wait for one answer.
-    pub request_timeout: Duration,
     /// Whether burstable types are left out.
     pub exclude_burstable: bool,
 }
@@ -187,8 +172,6 @@ pub fn reach(settings: &Settings, credentials: &Credentials) -> Result<Reach, Pr
     }
     Ok(Reach {
         regions,
-        request_timeout: Lasting::or(settings.request_timeout.as_ref(), REQUEST_TIMEOUT)
-            .clamp(Duration::from_secs(1), Duration::from_secs(300)),
         exclude_burstable: settings.exclude_burstable.unwrap_or(false),
     })
 }
@@ -252,7 +235,6 @@ mod tests {
     fn nothing_set_means_the_defaults_of_the_python_library() {
         let reach = reach(&Settings::default(), &Credentials::default()).unwrap();
         assert_eq!(reach.regions, ["us-east-1"]);
-        assert_eq!(reach.request_timeout, Duration::from_secs(30));
         assert!(!reach.exclude_burstable);
         let choice = choice(&Settings::default(), &serde_json::Value::Null).unwrap();
         assert_eq!((choice.ubuntu.as_str(), choice.user.as_str()), ("24.04", "root"));

@@ -104,6 +104,7 @@ pub fn connect(account: Account<Settings>) -> Result<Arc<dyn Provider>, Provider
     let Account {
         provider,
         settings,
+        request_timeout,
         credentials,
         endpoints,
         fence,
@@ -124,7 +125,7 @@ pub fn connect(account: Account<Settings>) -> Result<Arc<dyn Provider>, Provider
             credentials,
             endpoints,
             reach.home().to_owned(),
-            reach.request_timeout,
+            request_timeout,
             fence,
         ),
         provider,

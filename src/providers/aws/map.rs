@@ -49,7 +49,7 @@ const USER: &str = "skyward:user";
 /// Port of SSH at every image.
 const SSH: u16 = 22;
 /// Size of the root disk where the Pool says none, in GB.
-const DISK_GB: u32 = 100;
+const DISK_GIB: u64 = 100;
 /// EC2 allows 50 tags; ours come first.
 const MOST_LABELS: usize = 24;
 
@@ -195,7 +195,8 @@ pub fn template(
     public_address: bool,
     user_data: &str,
 ) -> Template {
-    let disk = order.disk_gb.unwrap_or(DISK_GB).max(image.least_gb);
+    let asked = order.disk_bytes.map(|bytes| bytes.div_ceil(1 << 30));
+    let disk = asked.unwrap_or(DISK_GIB).max(u64::from(image.least_gb));
     let interface = LaunchTemplateInstanceNetworkInterfaceSpecificationRequest::builder()
         .device_index(0)
         .associate_public_ip_address(public_address)
@@ -272,7 +273,7 @@ pub struct Fleet {
 pub fn fleet(order: &Order, provider: &str, choice: &Choice, template: &str, subnets: &[&Subnet]) -> Fleet {
     let spot = order.market == Market::Spot;
     let price = order
-        .price_ceiling
+        .max_hourly_cost
         .filter(|_| spot)
         .map(|price| price.normalize().to_string());
     let overrides = subnets
@@ -407,7 +408,7 @@ fn phase(instance: &Instance, reachable: bool) -> ProviderPhase {
         "Client.VolumeLimitExceeded" => failed(
             FailureKind::Other,
             format!(
-                "the quota of EBS volumes is used up: {said}. Ask for more at Service Quotas, or set a smaller diskGB"
+                "the quota of EBS volumes is used up: {said}. Ask for more at Service Quotas, or set a smaller disk"
             ),
         ),
         "Client.InternalError" => failed(

@@ -75,7 +75,7 @@ pub fn kind(info: &InstanceTypeInfo) -> Option<Kind> {
     let (accelerators, drivers) = accelerators(info, &name);
     Some(Kind {
         vcpus: f64::from(info.v_cpu_info()?.default_v_cpus()?),
-        memory_gb: tenths(info.memory_info()?.size_in_mib()? as f64 * 1_048_576.0 / 1e9),
+        memory_gb: info.memory_info()?.size_in_mib()? as f64 * 1_048_576.0 / 1e9,
         architecture,
         accelerators,
         drivers,
@@ -85,10 +85,6 @@ pub fn kind(info: &InstanceTypeInfo) -> Option<Kind> {
         bare_metal: info.bare_metal().unwrap_or(false),
         name,
     })
-}
-
-fn tenths(value: f64) -> f64 {
-    (value * 10.0).round() / 10.0
 }
 
 /// How GPUs are built into a family of instances, which EC2 does not say.

@@ -125,7 +125,7 @@ fn forbidden(said: &str) -> (ErrorKind, Option<&'static str>) {
     if said.contains("failed quota") && said.contains("must specify") {
         return (
             ErrorKind::InvalidOrder,
-            Some("Set vcpus and memoryGB in the Pool, or resources in the Provider's container settings"),
+            Some("Set cpu and memory in the Pool, or resources in the Provider's container settings"),
         );
     }
     if said.contains("violates PodSecurity") {

@@ -241,14 +241,14 @@ fn resources(order: &Order, settings: &Settings) -> ResourceRequirements {
     let size = |size: &skyward_api::shared::Size| size.0.clone();
     let mut requests: BTreeMap<&str, String> = BTreeMap::new();
     let mut limits: BTreeMap<&str, String> = BTreeMap::new();
-    let cpus = |amounts: &skyward_api::provider::Amounts| amounts.cpu.as_ref().map(|amount| amount.0.clone());
+    let cpus = |amounts: &skyward_api::provider::Amounts| amounts.cpu.map(|amount| amount.to_string());
     let cpu = order
         .vcpus
         .map(quantity::cpu)
         .or_else(|| cpus(&settings.requests));
     requests.extend(cpu.map(|amount| ("cpu", amount)));
     limits.extend(cpus(&settings.limits).map(|amount| ("cpu", amount)));
-    if let Some(asked) = order.memory_gb.map(|gigabytes| quantity::bytes(gigabytes * 1e9)) {
+    if let Some(asked) = order.memory_bytes.map(|bytes| bytes.to_string()) {
         requests.insert("memory", asked.clone());
         limits.insert("memory", asked);
     } else {
@@ -267,9 +267,7 @@ fn resources(order: &Order, settings: &Settings) -> ResourceRequirements {
                 .map(|amount| ("memory", size(amount))),
         );
     }
-    let disk = order
-        .disk_gb
-        .map(|gigabytes| quantity::bytes(f64::from(gigabytes) * 1e9));
+    let disk = order.disk_bytes.map(|bytes| bytes.to_string());
     let disk = disk.or_else(|| settings.requests.ephemeral_storage.as_ref().map(size));
     requests.extend(disk.map(|amount| ("ephemeral-storage", amount)));
     limits.extend(

@@ -20,15 +20,15 @@ const USUAL_COUNTS: [u32; 5] = [1, 2, 4, 8, 16];
 const UNKNOWN_GPU: &str = "GPU";
 
 /// A group of equal nodes; its text is the offer's instance type, such as
-/// `amd64/8cpu/31GB/4xNVIDIA-A100-SXM4-80GB`.
+/// `amd64/8cpu/31Gi/4xNVIDIA-A100-SXM4-80GB`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Group {
     /// As nodes are labelled: `amd64`, `arm64`.
     pub architecture: String,
     /// Tenths of a CPU that one Pod can get.
     pub deci_cpus: u64,
-    /// GB (10^9 bytes) of memory that one Pod can get.
-    pub memory_gb: u64,
+    /// GiB of memory that one Pod can get.
+    pub memory_gib: u64,
     /// GPUs of one machine.
     pub gpus: u32,
     /// Label of their kind, if nodes have one.
@@ -39,10 +39,10 @@ impl fmt::Display for Group {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{}/{}cpu/{}GB",
+            "{}/{}cpu/{}Gi",
             self.architecture,
             cpus(self.deci_cpus),
-            self.memory_gb
+            self.memory_gib
         )?;
         if self.gpus > 0 {
             write!(
@@ -70,7 +70,7 @@ impl Group {
         let mut parts = text.splitn(4, '/');
         let architecture = parts.next().filter(|a| !a.is_empty())?.to_owned();
         let cpus: f64 = parts.next()?.strip_suffix("cpu")?.parse().ok()?;
-        let memory_gb = parts.next()?.strip_suffix("GB")?.parse().ok()?;
+        let memory_gib = parts.next()?.strip_suffix("Gi")?.parse().ok()?;
         let (gpus, product) = match parts.next() {
             None => (0, None),
             Some(gpus) => {
@@ -84,7 +84,7 @@ impl Group {
         Some(Self {
             architecture,
             deci_cpus: (cpus * 10.0).round() as u64,
-            memory_gb,
+            memory_gib,
             gpus,
             product,
         })
@@ -163,7 +163,7 @@ fn offer(group: &Group, seen: &Seen) -> Option<Offer> {
         region: String::new(),
         accelerators,
         vcpus: group.deci_cpus as f64 / 10.0,
-        memory_gb: group.memory_gb as f64,
+        memory_gb: (group.memory_gib << 30) as f64 / 1e9,
         disk_gb: None,
         architecture,
         on_demand: Some(Decimal::ZERO),
@@ -209,7 +209,7 @@ fn group(node: &Node) -> Option<Group> {
             .to_owned(),
         // Rounded down, so that equal nodes with a few spare pages make one group.
         deci_cpus: (amount("cpu")? * 10.0).floor() as u64,
-        memory_gb: (amount("memory")? / 1e9).floor() as u64,
+        memory_gib: (amount("memory")? / 1_073_741_824.0).floor() as u64,
         gpus,
         product: (gpus > 0)
             .then(|| node_label(node, PRODUCT_LABEL).map(str::to_owned))

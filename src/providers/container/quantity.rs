@@ -44,11 +44,6 @@ pub(super) fn cpu(cpus: f64) -> String {
     }
 }
 
-/// Bytes.
-pub(super) fn bytes(bytes: f64) -> String {
-    format!("{}", bytes.ceil() as u64)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -78,6 +73,5 @@ mod tests {
     fn amounts_are_written_without_loss() {
         assert_eq!(cpu(0.1), "100m");
         assert_eq!(cpu(4.0), "4");
-        assert_eq!(bytes(0.5e9), "500000000");
     }
 }

@@ -141,7 +141,7 @@ fn starting(conditions: &[PodCondition]) -> Option<String> {
     let said = scheduled.message.as_deref().unwrap_or_default();
     Some(match scheduled.reason.as_deref() {
         Some("Unschedulable") => format!(
-            "waits for a node with room: {said}. Free room, add a node, or ask for less in the Pool (vcpus, memoryGB, accelerator)"
+            "waits for a node with room: {said}. Free room, add a node, or ask for less in the Pool (cpu, memory, accelerator)"
         ),
         Some("SchedulingGated") => {
             "waits for a scheduling gate that something in this cluster set".to_owned()
@@ -185,7 +185,7 @@ fn terminated_phase(terminated: &ContainerStateTerminated) -> ProviderPhase {
         (_, "StartError" | "ContainerCannotRun") => failed(FailureKind::UnusableImage, cannot_start(said)),
         (_, "OOMKilled") => failed(
             FailureKind::OutOfMemory,
-            "the machine used more memory than it may and was killed. Give the Pool more memoryGB, or the Provider a higher resources.limits.memory"
+            "the machine used more memory than it may and was killed. Give the Pool more memory, or the Provider a higher resources.limits.memory"
                 .to_owned(),
         ),
         (0, _) => ProviderPhase::Stopped("the machine stopped itself".to_owned()),

@@ -1,10 +1,7 @@
 //! Settings of a Lambda account and what its Secret holds.
 
-use std::time::Duration;
-
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use skyward_api::Duration as Lasting;
 use skyward_core::CredentialKey;
 
 /// Key of the API key.
@@ -31,18 +28,4 @@ pub struct Settings {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 128))]
     pub image_family: Option<String>,
-    /// How long a machine whose controller is gone and that runs nothing waits before it
-    /// shuts down. Lambda bills it on: the sweep is what ends that. Default `300s`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub instance_timeout: Option<Lasting>,
-    /// Longest wait for one answer of Lambda's API. Default `30s`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub request_timeout: Option<Lasting>,
-}
-
-impl Settings {
-    /// Longest wait for one answer.
-    pub fn request_timeout(&self) -> Duration {
-        Lasting::or(self.request_timeout.as_ref(), Duration::from_secs(30))
-    }
 }

@@ -44,7 +44,7 @@ impl Kind for LambdaKind {
     const CREDENTIALS: &'static [CredentialKey] = config::CREDENTIALS;
     const ENDPOINTS: &'static [(&'static str, &'static str)] = &[client::ENDPOINT];
     const CAPABILITIES: &'static Capabilities = &CAPABILITIES;
-    const FIXED: &'static [&'static str] = &["region", "instanceTimeout", "requestTimeout"];
+    const FIXED: &'static [&'static str] = &["region"];
     type Settings = Settings;
 
     fn connect(account: Account<Settings>) -> Connected {
@@ -56,7 +56,7 @@ impl Kind for LambdaKind {
             base: account.endpoints.or_own(client::ENDPOINT),
             auth: Auth::Bearer(key),
             limits: client::limits(),
-            request_timeout: account.settings.request_timeout(),
+            request_timeout: account.request_timeout,
             fence: account.fence,
         })?;
         let lambda = Lambda {

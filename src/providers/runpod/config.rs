@@ -1,11 +1,9 @@
 //! Settings of a RunPod account and what its Secret holds.
 
-use std::time::Duration;
-
 use rust_decimal::Decimal;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use skyward_api::Duration as Lasting;
+use skyward_api::shared::Disk;
 use skyward_core::CredentialKey;
 
 use crate::wire::factor;
@@ -35,7 +33,7 @@ pub struct Settings {
     pub cluster_mode: Option<ClusterMode>,
     /// Whether machines get an address in RunPod's global network, by which they reach each
     /// other: secure cloud, NVIDIA GPUs, on demand, some data centers. Default: those of
-    /// Pools that need it (`cluster: true` and more than one machine). `true`: all that can;
+    /// Pools that need it (`topology: Connected` and more than one machine). `true`: all that can;
     /// `false`: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub global_networking: Option<bool>,
@@ -57,16 +55,14 @@ pub struct Settings {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 8), regex(pattern = r"^[0-9]+\.[0-9]+$"))]
     pub min_cuda_version: Option<String>,
-    /// Size in GB of the container's disk where the Pool names none. Default 50; at most 20
-    /// on machines without GPUs.
-    #[serde(default, rename = "containerDiskGB", skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1, max = 20_000))]
-    pub container_disk_gb: Option<u32>,
-    /// Size in GB of the disk that is mounted at `volumeMountPath`, at least 10; 0 for none.
-    /// Machines without GPUs have none. Default 20.
-    #[serde(default, rename = "volumeGB", skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 0, max = 20_000))]
-    pub volume_gb: Option<u32>,
+    /// Size of the container's disk where the Pool names none. Default `50G`; at most `20G` on
+    /// machines without GPUs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub container_disk: Option<Disk>,
+    /// Size of the disk that is mounted at `volumeMountPath`, at least `10G`; `"0"` for none.
+    /// Machines without GPUs have none. Default `20G`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volume: Option<Disk<true>>,
     /// Where that disk is mounted. Default `/workspace`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 256), regex(pattern = "^/[A-Za-z0-9._/-]+$"))]
@@ -87,7 +83,7 @@ pub struct Settings {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_clock: Option<CpuClock>,
     /// A spot machine is bid for at the lowest price that wins times this, but never above
-    /// the `priceCeiling` of the Machine. Default 1. A machine with exactly the lowest is lost
+    /// the `maxHourlyCost` of the Machine. Default 1. A machine with exactly the lowest is lost
     /// easily: 1.1 is better.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1.0, max = 10.0))]
@@ -97,13 +93,6 @@ pub struct Settings {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 128))]
     pub registry_auth: Option<String>,
-    /// How long a machine whose controller is gone and that runs nothing waits before it
-    /// terminates itself, which ends its bill. Default `300s`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub instance_timeout: Option<Lasting>,
-    /// Longest wait for one answer of RunPod's API. Default `30s`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub request_timeout: Option<Lasting>,
 }
 
 /// How machines of one Pool are put together.
@@ -210,14 +199,9 @@ impl Settings {
     /// The disk for what is kept: size and path.
     pub fn volume(&self) -> Option<(u32, &str)> {
         let path = self.volume_mount_path.as_deref().unwrap_or("/workspace");
-        Some((self.volume_gb.unwrap_or(20), path))
+        Some((self.volume.as_ref().map_or(20, Disk::gb), path))
             .filter(|(size, _)| *size > 0)
             // RunPod makes no smaller one.
             .map(|(size, path)| (size.max(10), path))
-    }
-
-    /// Longest wait for one answer.
-    pub fn request_timeout(&self) -> Duration {
-        Lasting::or(self.request_timeout.as_ref(), Duration::from_secs(30))
     }
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use rust_decimal::Decimal;
 use serde_json::{Value, json};
+use skyward_api::shared::{Disk, whole_gb};
 use skyward_core::{
     ErrorKind, Mark, Market, Order, ProviderError, ProviderMachine, ProviderPhase,
     machine::{Dial, Endpoint, FailureKind, Rental},
@@ -81,13 +82,14 @@ fn name(order: &Order) -> String {
 
 /// Size of the container's disk.
 fn disk(order: &Order, settings: &Settings, gpus: bool) -> Result<u32, ProviderError> {
-    match order.disk_gb {
+    let own = settings.container_disk.as_ref().map(Disk::gb);
+    match order.disk_bytes.map(whole_gb) {
         Some(size) if !gpus && size > CPU_DISK_GB => Err(refused(format!(
-            "a machine without GPUs has at most {CPU_DISK_GB} GB of disk at RunPod; ask for less diskGB in the Pool"
+            "a machine without GPUs has at most {CPU_DISK_GB} GB of disk at RunPod; ask for less disk in the Pool"
         ))),
         Some(size) => Ok(size),
-        None if gpus => Ok(settings.container_disk_gb.unwrap_or(50)),
-        None => Ok(settings.container_disk_gb.unwrap_or(CPU_DISK_GB).min(CPU_DISK_GB)),
+        None if gpus => Ok(own.unwrap_or(50)),
+        None => Ok(own.unwrap_or(CPU_DISK_GB).min(CPU_DISK_GB)),
     }
 }
 
@@ -156,7 +158,7 @@ pub fn input(order: &Order, settings: &Settings, found: &Found) -> Result<Value,
             ..
         } => {
             return Err(refused(
-                "RunPod has no spot machines in its global network. Use allocation: on-demand, or cluster: false"
+                "RunPod has no spot machines in its global network. Use allocation: OnDemand, or topology: Independent"
                     .to_owned(),
             ));
         }
@@ -202,8 +204,8 @@ pub fn input(order: &Order, settings: &Settings, found: &Found) -> Result<Value,
     if let Some(vcpus) = order.vcpus {
         input["minVcpuCount"] = (vcpus.ceil() as u64).into();
     }
-    if let Some(memory) = order.memory_gb {
-        input["minMemoryInGb"] = (memory.ceil() as u64).into();
+    if let Some(memory) = order.memory_bytes {
+        input["minMemoryInGb"] = whole_gb(memory).into();
     }
     Ok(input)
 }

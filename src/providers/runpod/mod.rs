@@ -45,7 +45,7 @@ impl crate::registry::Kind for RunPodKind {
     const CREDENTIALS: &'static [CredentialKey] = config::CREDENTIALS;
     const ENDPOINTS: &'static [(&'static str, &'static str)] = &[client::ENDPOINT];
     const CAPABILITIES: &'static Capabilities = &CAPABILITIES;
-    const FIXED: &'static [&'static str] = &["cloudType", "cpuClock", "instanceTimeout", "requestTimeout"];
+    const FIXED: &'static [&'static str] = &["cloudType", "cpuClock"];
     type Settings = Settings;
 
     fn connect(account: Account<Settings>) -> Connected {
@@ -55,7 +55,7 @@ impl crate::registry::Kind for RunPodKind {
             auth: Auth::Bearer(account.credentials.token(config::API_KEY)?),
             // Its limits are not published: 429 tells them.
             limits: Limits::new(Vec::new()),
-            request_timeout: account.settings.request_timeout(),
+            request_timeout: account.request_timeout,
             fence: account.fence,
         })?;
         let runpod = RunPod {
@@ -232,7 +232,7 @@ impl RunPod {
             .filter(|lowest| !lowest.0.is_zero())
             .ok_or_else(|| none(format!("RunPod has no {kind} on the spot market now")))?
             .0;
-        map::bid(lowest, settings.bid_multiplier(), *count, order.price_ceiling).ok_or_else(|| {
+        map::bid(lowest, settings.bid_multiplier(), *count, order.max_hourly_cost).ok_or_else(|| {
             none(format!(
                 "bids begin at {lowest} USD/h for each GPU now, above the price that was recorded"
             ))

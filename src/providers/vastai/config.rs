@@ -5,7 +5,7 @@ use std::time::Duration;
 use rust_decimal::Decimal;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use skyward_api::Duration as Lasting;
+use skyward_api::{Duration as Lasting, shared::Disk};
 use skyward_core::CredentialKey;
 
 use crate::wire::factor;
@@ -45,7 +45,7 @@ pub struct Settings {
     #[schemars(length(max = 128), regex(pattern = "^[A-Za-z]{2}(,[A-Za-z]{2})*$"))]
     pub geolocation: Option<String>,
     /// A machine for bids is bid for at the lowest price that wins times this, but never
-    /// above the `priceCeiling` of the Machine. Default 1.2.
+    /// above the `maxHourlyCost` of the Machine. Default 1.2.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1.0, max = 10.0))]
     pub bid_multiplier: Option<f64>,
@@ -55,17 +55,16 @@ pub struct Settings {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 512))]
     pub docker_image: Option<String>,
-    /// Size in GB of the disk of machines whose Pool names none; fixed for a machine's life,
-    /// and part of its price. Default 100.
-    #[serde(default, rename = "diskGB", skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 8, max = 20_000))]
-    pub disk_gb: Option<u32>,
+    /// Size of the disk of machines whose Pool names none; fixed for a machine's life, and part of
+    /// its price. Default `100G`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk: Option<Disk>,
     /// Only hosts with ports of their own, and SSH only through these: no relay. Default
     /// `false`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub require_direct_port: Option<bool>,
     /// Whether Pools of more than one machine may be put into an overlay network, which hosts of
-    /// one physical cluster can form. Without it such Pools need `cluster: false`. Default `true`.
+    /// one physical cluster can form. Without it such Pools need `topology: Independent`. Default `true`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub use_overlay: Option<bool>,
     /// Longest wait for an overlay network to be made, and then for a machine to join it: it is
@@ -73,13 +72,6 @@ pub struct Settings {
     /// the network is not made, another offer is tried. Default `120s`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overlay_timeout: Option<Lasting>,
-    /// How long a machine whose controller is gone and that runs nothing waits before it
-    /// destroys itself, which ends its bill. Default `300s`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub instance_timeout: Option<Lasting>,
-    /// Longest wait for one answer of Vast.ai's API. Default `30s`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub request_timeout: Option<Lasting>,
 }
 
 /// Members of the European Union.
@@ -138,9 +130,9 @@ impl Settings {
         factor(self.bid_multiplier).unwrap_or_else(|| Decimal::new(12, 1))
     }
 
-    /// Size of the disk where the Pool names none.
+    /// Size in GB of the disk where the Pool names none.
     pub fn disk_gb(&self) -> u32 {
-        self.disk_gb.unwrap_or(100)
+        self.disk.as_ref().map_or(100, Disk::gb)
     }
 
     /// Whether the relay may not be used.
@@ -156,11 +148,6 @@ impl Settings {
     /// Longest wait for one of these.
     pub fn overlay_timeout(&self) -> Duration {
         Lasting::or(self.overlay_timeout.as_ref(), Duration::from_mins(2))
-    }
-
-    /// Longest wait for one answer.
-    pub fn request_timeout(&self) -> Duration {
-        Lasting::or(self.request_timeout.as_ref(), Duration::from_secs(30))
     }
 }
 

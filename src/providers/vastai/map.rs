@@ -3,6 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 use rust_decimal::Decimal;
 use serde_json::{Value, json};
+use skyward_api::shared::whole_gb;
 use skyward_core::{
     ErrorKind, Mark, Order, ProviderError, ProviderMachine, ProviderPhase,
     machine::{Dial, Endpoint, FailureKind, Rental},
@@ -103,9 +104,9 @@ fn script(order: &Order) -> Result<String, ProviderError> {
     Ok(script)
 }
 
-/// Size of the disk of an order.
+/// Size in GB of the disk of an order.
 pub fn disk_gb(order: &Order, settings: &Settings) -> u32 {
-    order.disk_gb.unwrap_or_else(|| settings.disk_gb())
+    order.disk_bytes.map_or_else(|| settings.disk_gb(), whole_gb)
 }
 
 /// Name of the overlay network of a Pool in a cluster.

@@ -64,14 +64,8 @@ impl Kind for VastAiKind {
     const CAPABILITIES: &'static Capabilities = &CAPABILITIES;
     // Each look at a machine asks whether a relay will do and whether it is in its network, and
     // knows no order.
-    const FIXED: &'static [&'static str] = &[
-        "geolocation",
-        "requireDirectPort",
-        "useOverlay",
-        "overlayTimeout",
-        "instanceTimeout",
-        "requestTimeout",
-    ];
+    const FIXED: &'static [&'static str] =
+        &["geolocation", "requireDirectPort", "useOverlay", "overlayTimeout"];
     type Settings = Settings;
 
     fn connect(account: Account<Settings>) -> Connected {
@@ -80,7 +74,7 @@ impl Kind for VastAiKind {
             base: account.endpoints.or_own(client::ENDPOINT),
             auth: Auth::Bearer(account.credentials.token(config::API_KEY)?),
             limits: client::limits(),
-            request_timeout: account.settings.request_timeout(),
+            request_timeout: account.request_timeout,
             fence: account.fence,
         })?;
         let vastai = VastAi {
@@ -285,8 +279,8 @@ impl VastAi {
             }
             let enough = order.vcpus.is_none_or(|vcpus| offers::vcpus(&ask) >= vcpus)
                 && order
-                    .memory_gb
-                    .is_none_or(|memory| offers::memory_gb(&ask) >= memory)
+                    .memory_bytes
+                    .is_none_or(|memory| offers::memory_gb(&ask) * 1e9 >= memory as f64)
                 && ask.disk_space >= f64::from(disk);
             if !enough || !offers::fits(&ask, settings) || !group.has(&ask) {
                 continue;
@@ -295,13 +289,13 @@ impl VastAi {
                 Market::OnDemand => {
                     let price = offers::price(&ask, Market::OnDemand, multiplier);
                     if let Some(price) =
-                        price.filter(|price| order.price_ceiling.is_none_or(|most| *price <= most))
+                        price.filter(|price| order.max_hourly_cost.is_none_or(|most| *price <= most))
                     {
                         asks.push((own, price, ask, None));
                     }
                 }
                 Market::Spot => {
-                    if let Some(bid) = offers::bid_for(&ask, multiplier, order.price_ceiling) {
+                    if let Some(bid) = offers::bid_for(&ask, multiplier, order.max_hourly_cost) {
                         asks.push((own, bid, ask, Some(bid)));
                     }
                 }
@@ -315,7 +309,7 @@ impl VastAi {
 /// Why no ask will do. Disks are part of the price, and hosts have only so much.
 fn nobody(order: &Order, disk: u32) -> String {
     let most = order
-        .price_ceiling
+        .max_hourly_cost
         .map(|most| format!(" for at most {} USD/h", most.normalize()))
         .unwrap_or_default();
     format!(

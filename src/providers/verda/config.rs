@@ -1,10 +1,8 @@
 //! Settings of a Verda account and what its Secret holds.
 
-use std::time::Duration;
-
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use skyward_api::Duration as Lasting;
+use skyward_api::shared::Disk;
 use skyward_core::CredentialKey;
 
 /// Key of the client id.
@@ -41,17 +39,9 @@ pub struct Settings {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 128))]
     pub image: Option<String>,
-    /// Size in GB of the disk of machines whose Pool names none. Default 100.
-    #[serde(default, rename = "diskGB", skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 50, max = 20_000))]
-    pub disk_gb: Option<u32>,
-    /// How long a machine whose controller is gone and that runs nothing waits before it
-    /// shuts down. Verda bills it on: the sweep is what ends that. Default `300s`.
+    /// Size of the disk of machines whose Pool names none. Default `100G`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub instance_timeout: Option<Lasting>,
-    /// Longest wait for one answer of Verda's API. Default `30s`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub request_timeout: Option<Lasting>,
+    pub disk: Option<Disk>,
 }
 
 impl Settings {
@@ -60,13 +50,8 @@ impl Settings {
         self.region.as_deref().unwrap_or("FIN-01")
     }
 
-    /// Size of the disk where the Pool names none.
+    /// Size in GB of the disk where the Pool names none.
     pub fn disk_gb(&self) -> u32 {
-        self.disk_gb.unwrap_or(100)
-    }
-
-    /// Longest wait for one answer.
-    pub fn request_timeout(&self) -> Duration {
-        Lasting::or(self.request_timeout.as_ref(), Duration::from_secs(30))
+        self.disk.as_ref().map_or(100, Disk::gb)
     }
 }

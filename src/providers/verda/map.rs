@@ -1,6 +1,7 @@
 //! An order becomes a request to Verda, an instance becomes a machine. Pure.
 
 use serde_json::{Value, json};
+use skyward_api::shared::whole_gb;
 use skyward_core::{
     Mark, Market, Order, ProviderMachine, ProviderPhase,
     machine::{Dial, Endpoint, FailureKind, Rental},
@@ -40,7 +41,7 @@ pub fn body(order: &Order, settings: &Settings, image: &str, key: &str, script: 
     let spot = order.market == Market::Spot;
     let mut volume = json!({
         "name": format!("{hostname}-os"),
-        "size": order.disk_gb.unwrap_or_else(|| settings.disk_gb()),
+        "size": order.disk_bytes.map_or_else(|| settings.disk_gb(), whole_gb),
         "tags": tags,
     });
     if spot {

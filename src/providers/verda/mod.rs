@@ -47,7 +47,7 @@ impl Kind for VerdaKind {
     const CREDENTIALS: &'static [CredentialKey] = config::CREDENTIALS;
     const ENDPOINTS: &'static [(&'static str, &'static str)] = &[client::ENDPOINT];
     const CAPABILITIES: &'static Capabilities = &CAPABILITIES;
-    const FIXED: &'static [&'static str] = &["region", "instanceTimeout", "requestTimeout"];
+    const FIXED: &'static [&'static str] = &["region"];
     type Settings = Settings;
 
     fn connect(account: Account<Settings>) -> Connected {
@@ -61,7 +61,7 @@ impl Kind for VerdaKind {
             base: account.endpoints.or_own(client::ENDPOINT),
             auth: client::auth(id, secret),
             limits: client::limits(),
-            request_timeout: account.settings.request_timeout(),
+            request_timeout: account.request_timeout,
             fence: account.fence,
         })?;
         let verda = Verda {

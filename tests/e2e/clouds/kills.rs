@@ -79,7 +79,8 @@ impl Campaign {
     async fn create_pools(&self, life: &str) -> Result {
         for customer in &self.customers {
             let provider = format!("{}-{}", self.space.name, customer.cloud);
-            let spec = json!({"provider": provider, "cluster": false, "timeouts": {"shutdown": "2s"}});
+            let spec =
+                json!({"provider": provider, "topology": "Independent", "timeouts": {"shutdown": "2s"}});
             self.space.pool(&Self::pool(customer, life), 2, spec).await?;
         }
         Ok(())

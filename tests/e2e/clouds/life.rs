@@ -191,7 +191,7 @@ const TWICE: &str = "if [ \"$SKYWARD_ATTEMPT\" = 1 ]; then sleep 3000; fi; echo 
 async fn reclaim_story(cloud: &'static str) -> Result {
     let story = story("spot", cloud).await?;
     let name = story.customer.provider(&story.space, json!({})).await?;
-    let pool = json!({"provider": name, "allocation": "spot", "timeouts": {"shutdown": "2s"}});
+    let pool = json!({"provider": name, "allocation": "Spot", "timeouts": {"shutdown": "2s"}});
     story.space.pool("p", 1, pool).await?;
     story.space.pool_ready("p").await?;
     story

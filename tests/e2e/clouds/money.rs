@@ -25,7 +25,7 @@ async fn a_spent_budget_and_a_spent_month_end_what_they_say_and_raised_it_goes_o
     let (space, customer) = (&story.space, &story.customer);
     let name = customer.provider(space, json!({})).await?;
     let pool = json!({
-        "provider": name, "accelerator": {"name": "RTX 4090", "count": 1}, "allocation": "on-demand",
+        "provider": name, "accelerator": {"name": "RTX 4090", "count": 1}, "allocation": "OnDemand",
         "budget": {"maxTotalCost": "10"}, "timeouts": {"shutdown": "2s"},
     });
     space.pool("p", 1, pool).await?;
@@ -88,17 +88,17 @@ async fn a_setting_of_the_provider_is_overridden_only_where_it_says_so() -> Resu
     let story = story("override", "verda").await?;
     let (space, customer) = (&story.space, &story.customer);
     let name = customer.provider(space, json!({})).await?;
-    let candidates = json!([{"provider": name, "settings": {"diskGB": 77}}]);
+    let candidates = json!([{"provider": name, "settings": {"disk": "77G"}}]);
     let pool = json!({"provider": null, "candidates": candidates});
     space.pool("p", 1, pool).await?;
     let said = space.condition::<Pool>("p", "Stalled", "InvalidSpec").await?;
     ensure!(
-        said.contains("candidates[0] overrides diskGB") && said.contains(&name),
+        said.contains("candidates[0] overrides disk") && said.contains(&name),
         "{said}"
     );
     ensure!(customer.billed().is_empty(), "{:?}", customer.billed());
 
-    let list = json!({"overridable": ["diskGB"]});
+    let list = json!({"overridable": ["disk"]});
     patch(space, "provider.skyward.dev", &name, list).await?;
     space.pool_ready("p").await?;
     ensure!(customer.billed().len() == 1, "{:?}", customer.billed());

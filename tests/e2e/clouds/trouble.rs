@@ -118,7 +118,7 @@ async fn a_refusal_moves_on_at_once_and_when_all_refuse_the_pool_says_what_each_
         {"provider": two, "accelerator": {"name": "H100", "count": 1}},
     ]);
     let spec =
-        json!({"provider": null, "candidates": candidates, "selection": "first", "maxProvisionAttempts": 20});
+        json!({"provider": null, "candidates": candidates, "selection": "First", "maxProvisionAttempts": 20});
     space.pool("p", 1, spec.clone()).await?;
     space.pool_ready("p").await?;
     ensure!(first.billed().is_empty() && second.billed().len() == 1);

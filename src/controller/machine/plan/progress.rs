@@ -299,7 +299,7 @@ fn too_dear(seen: &Observed, machine: &ProviderMachine) -> Option<String> {
     if seen.machine.status.hourly_price.is_some() || !is_there {
         return None;
     }
-    let most = money::usd(spec.price_ceiling.as_ref().unwrap_or(&spec.hourly_price))?;
+    let most = money::usd(spec.max_hourly_cost.as_ref().unwrap_or(&spec.hourly_price))?;
     let price = machine.rental.hourly_price?;
     (price.round_dp(PLACES) > most.round_dp(PLACES)).then(|| {
         format!(

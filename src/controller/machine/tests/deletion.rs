@@ -196,7 +196,7 @@ fn a_machine_that_never_ran_costs_what_its_cloud_bills(
 ) {
     let mut seen = deleting(world());
     seen.machine.spec.hourly_price = "3.6".into();
-    seen.machine.spec.billing_minimum_seconds = Some(60);
+    seen.machine.spec.billing_minimum = Some(skyward_api::Duration::of_seconds(60));
     seen.machine.status.id = "i-1".into();
     seen.machine.status.accepted_at = Some(Time(at(NOW - 600)));
     seen.billed_time = billed_time;

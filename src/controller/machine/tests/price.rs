@@ -11,7 +11,7 @@ use crate::machine::observe::{Looked, Memory, Outcomes};
 fn costing(price: &str, phase: ProviderPhase) -> Observed {
     let mut seen = world();
     seen.machine.spec.hourly_price = "1.5".into();
-    seen.machine.spec.price_ceiling = Some("2".into());
+    seen.machine.spec.max_hourly_cost = Some("2".into());
     seen.provider = there(phase);
     if let Answer::There(there) = &mut seen.provider {
         there.rental = Rental {
@@ -82,7 +82,7 @@ fn a_price_that_rises_later_ends_nothing() {
 #[test]
 fn without_a_ceiling_the_price_is_the_most() {
     let mut seen = costing("1.6", ProviderPhase::Running);
-    seen.machine.spec.price_ceiling = None;
+    seen.machine.spec.max_hourly_cost = None;
     assert_eq!(why(&plan(&seen, at(NOW))).1, reason::PRICE_TOO_HIGH);
     assert_eq!(seen.machine.spec.hourly_price.parse(), Ok(Decimal::new(15, 1)));
 }

@@ -3,7 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rust_decimal::Decimal;
-use skyward_api::{machine::Market, shared::FormFactor};
+use skyward_api::{
+    machine::Market,
+    shared::{FormFactor, Size},
+};
 
 use super::{Catalogue, Constraint, Request, Usable, Wish, fits};
 use crate::provider::offers::Entry;
@@ -55,11 +58,15 @@ fn of_wish(request: &Request<'_>, wish: &Wish, offers: &[Entry]) -> String {
 
 fn words(constraint: Constraint, request: &Request<'_>, wish: &Wish, offers: &[&Entry]) -> String {
     let most = |value: fn(&Entry) -> f64| offers.iter().map(|offer| value(offer)).fold(0.0, f64::max);
+    let largest = |value: fn(&Entry) -> u64| {
+        Size::of(offers.iter().map(|offer| value(offer)).max().unwrap_or_default())
+    };
+    let size = |bytes: Option<u64>| Size::of(bytes.unwrap_or_default());
     let accelerator = wish.accelerator.clone().unwrap_or_default();
     match constraint {
         Constraint::Machine => format!(
             "are another type than \"{}\"; see `kubectl get offers -o wide` for the types there are",
-            wish.machine.as_deref().unwrap_or_default()
+            wish.instance_type.as_deref().unwrap_or_default()
         ),
         Constraint::Region => {
             let there = some(offers.iter().map(|offer| offer.spec().region.clone()));
@@ -98,13 +105,13 @@ fn words(constraint: Constraint, request: &Request<'_>, wish: &Wish, offers: &[&
         }
         Constraint::AcceleratorCount => format!(
             "have fewer than {} accelerators (at most {})",
-            accelerator.count.unwrap_or(1.0),
-            most(|o| o.spec().accelerator.as_ref().map_or(0.0, |a| a.count))
+            accelerator.number(),
+            most(|offer| offer.facts.accelerators)
         ),
         Constraint::AcceleratorMemory => format!(
-            "have accelerators with less than {} GB (at most {})",
-            accelerator.memory_gb.unwrap_or(0),
-            most(|o| o.spec().accelerator.as_ref().and_then(|a| a.memory_gb).unwrap_or(0.0))
+            "have accelerators with less than {} (at most {})",
+            Size::of_card_gb(wish.accelerator_memory_gb.unwrap_or_default()),
+            Size::of_card_gb(most(|offer| offer.facts.accelerator_memory_gb.unwrap_or_default()))
         ),
         Constraint::FormFactor => format!(
             "have accelerators that are not {}, or do not say how they are built in (there are {})",
@@ -114,34 +121,34 @@ fn words(constraint: Constraint, request: &Request<'_>, wish: &Wish, offers: &[&
                 Some(built.as_str().to_owned())
             }))
         ),
-        Constraint::Vcpus => format!(
-            "promise less than {} vCPUs (at most {}); lower vcpus",
-            wish.vcpus.unwrap_or(0.0),
-            most(|o| o.spec().vcpus)
+        Constraint::Cpu => format!(
+            "promise less than {} CPUs (at most {}); lower cpu",
+            wish.cpu.unwrap_or_default(),
+            offers.iter().map(|offer| offer.facts.cpu).max().unwrap_or_default()
         ),
         Constraint::Memory => format!(
-            "promise less than {} GB of memory (at most {:.1}); lower memoryGB",
-            wish.memory_gb.unwrap_or(0.0),
-            most(|o| o.spec().memory_gb)
+            "promise less than {} of memory (at most {}); lower memory",
+            size(wish.memory),
+            largest(|offer| offer.facts.memory)
         ),
         Constraint::Disk => format!(
-            "have less than {} GB of disk (at most {:.0}); lower diskGB",
-            wish.disk_gb.unwrap_or(0),
-            most(|o| o.spec().disk_gb.unwrap_or(0.0))
+            "have less than {} of disk (at most {}); lower disk",
+            size(wish.disk),
+            largest(|offer| offer.facts.disk.unwrap_or_default())
         ),
         Constraint::Connected => {
-            "give machines that cannot reach each other; set cluster to false or nodes.desired to 1".to_owned()
+            "give machines that cannot reach each other; set topology to Independent or nodes.desired to 1".to_owned()
         }
         Constraint::Place => {
             let place = request.pinned.map_or_else(String::new, |place| {
                 format!(" ({} {})", place.provider, place.region).trim_end().to_owned()
             });
             format!(
-                "are not where the other machines of the Pool are{place}; wait until nothing runs on those, so that all of them move (they stay while nodes.min are there), or set cluster to false"
+                "are not where the other machines of the Pool are{place}; wait until nothing runs on those, so that all of them move (they stay while nodes.min are there), or set topology to Independent"
             )
         }
         Constraint::Market => match request.market {
-            None => "are not sold on this market now; set allocation to on-demand, spot-if-available or cheapest",
+            None => "are not sold on this market now; set allocation to OnDemand, SpotIfAvailable or Cheapest",
             Some(Market::Spot) => "are not sold on the spot market now; lower spotPercent, or wait for more of it",
             Some(Market::OnDemand) => "are not sold on demand now; raise spotPercent",
         }

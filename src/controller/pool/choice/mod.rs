@@ -5,8 +5,8 @@
 //! left out until its time is over. When nothing is left, [`explain`] says which wish
 //! removed how many Offers, and what would help.
 //!
-//! Price is what decides on a market too: with `spot-if-available` an Offer is taken on
-//! the spot market where it has one, with `cheapest` on whichever costs less.
+//! Price is what decides on a market too: with `SpotIfAvailable` an Offer is taken on
+//! the spot market where it has one, with `Cheapest` on whichever costs less.
 
 pub mod explain;
 pub mod wish;
@@ -20,6 +20,7 @@ use skyward_api::{
     offer::{Architecture, Availability},
     pool::{Allocation, Place, Selection},
 };
+use skyward_core::accelerator::has_memory;
 
 pub use wish::{Wish, wishes};
 
@@ -102,8 +103,8 @@ pub enum Constraint {
     AcceleratorMemory,
     /// Accelerators that are built in another way, or nobody says how.
     FormFactor,
-    /// Too few vCPUs.
-    Vcpus,
+    /// Too few CPUs.
+    Cpu,
     /// Too little memory.
     Memory,
     /// Too little disk.
@@ -191,7 +192,7 @@ fn rank(selection: Selection, wish: &Wish, offer: &Entry, price: Decimal, short:
     let unsure = offer.facts.availability != Availability::Yes;
     let accelerated = !offer.accelerator.is_empty();
     let order = order(selection, wish, unsure);
-    let unusual = offer.facts.architecture != Architecture::X86_64;
+    let unusual = offer.facts.architecture != Architecture::Amd64;
     (short, order, price, accelerated, unsure, unusual, wish.candidate)
 }
 
@@ -326,15 +327,15 @@ fn markets(request: &Request<'_>, wish: &Wish, offer: &Entry) -> [Option<Market>
 /// Whether the machine itself is what is asked for.
 fn hardware(request: &Request<'_>, wish: &Wish, offer: &Entry) -> Result<(), Constraint> {
     let facts = &offer.facts;
-    let less = |offered: Option<f64>, wanted: Option<f64>| match (offered, wanted) {
-        (Some(offered), Some(wanted)) => offered < wanted,
-        (None, Some(_)) => true,
-        (_, None) => false,
+    let lacks_memory = |asked: f64| {
+        facts
+            .accelerator_memory_gb
+            .is_none_or(|offered| !has_memory(offered, asked))
     };
     let other_machine = || {
-        wish.machine
+        wish.instance_type
             .as_ref()
-            .is_some_and(|machine| *machine != offer.spec().instance_type)
+            .is_some_and(|wanted| *wanted != offer.spec().instance_type)
     };
     let other_region = || {
         wish.region
@@ -356,25 +357,26 @@ fn hardware(request: &Request<'_>, wish: &Wish, offer: &Entry) -> Result<(), Con
         Constraint::Agent
     } else if wanted.is_some() && offer.accelerator != wish.accelerator_name {
         Constraint::Accelerator
-    } else if wish.own_nodes && wanted.is_some_and(|wanted| wanted.count.unwrap_or(1.0).fract() > 0.0) {
+    } else if wish.own_nodes && wanted.is_some_and(|wanted| wanted.number().fract() > 0.0) {
         Constraint::AcceleratorPart
-    } else if wanted.is_some_and(|wanted| facts.accelerators < wanted.count.unwrap_or(1.0)) {
+    } else if wanted.is_some_and(|wanted| facts.accelerators < wanted.number()) {
         Constraint::AcceleratorCount
-    } else if less(
-        facts.accelerator_memory_gb,
-        wanted.and_then(|wanted| wanted.memory_gb).map(f64::from),
-    ) {
+    } else if wish.accelerator_memory_gb.is_some_and(lacks_memory) {
         Constraint::AcceleratorMemory
     } else if wanted
         .and_then(|wanted| wanted.form_factor)
         .is_some_and(|built| facts.form_factor != Some(built))
     {
         Constraint::FormFactor
-    } else if facts.vcpus < wish.vcpus.unwrap_or(0.0) {
-        Constraint::Vcpus
-    } else if facts.memory_gb < wish.memory_gb.unwrap_or(0.0) {
+    } else if wish.cpu.is_some_and(|wanted| facts.cpu < wanted) {
+        Constraint::Cpu
+    } else if wish.memory.is_some_and(|wanted| facts.memory < wanted) {
         Constraint::Memory
-    } else if facts.disk_gb.is_some() && less(facts.disk_gb, wish.disk_gb.map(f64::from)) {
+    } else if facts
+        .disk
+        .zip(wish.disk)
+        .is_some_and(|(offered, wanted)| offered < wanted)
+    {
         // Where the offer does not fix the disk, any size can be ordered.
         Constraint::Disk
     } else {

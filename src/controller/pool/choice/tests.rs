@@ -5,7 +5,10 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use rstest::rstest;
 use serde_json::{Value, json};
-use skyward_api::{pool::PoolSpec, shared::Accelerator};
+use skyward_api::{
+    pool::PoolSpec,
+    shared::{Accelerator, Count},
+};
 
 use super::{explain::explain, *};
 use crate::provider::{
@@ -62,7 +65,7 @@ impl Exchange {
             connected: self.connected,
             pinned: self.pinned.as_ref(),
             shortages: &self.shortages,
-            architectures: &[Architecture::X86_64, Architecture::Arm64],
+            architectures: &[Architecture::Amd64, Architecture::Arm64],
             now: NOW,
             market: self.market,
         }
@@ -102,10 +105,10 @@ fn priced(on_demand: Option<&str>, spot: Option<&str>) -> Value {
 }
 
 #[rstest]
-#[case("spot-if-available", Some(("a", Market::Spot, "1")))]
-#[case("spot", Some(("a", Market::Spot, "1")))]
-#[case("on-demand", Some(("b", Market::OnDemand, "2")))]
-#[case("cheapest", Some(("a", Market::Spot, "1")))]
+#[case("SpotIfAvailable", Some(("a", Market::Spot, "1")))]
+#[case("Spot", Some(("a", Market::Spot, "1")))]
+#[case("OnDemand", Some(("b", Market::OnDemand, "2")))]
+#[case("Cheapest", Some(("a", Market::Spot, "1")))]
 fn the_allocation_decides_on_the_market(
     #[case] allocation: &str,
     #[case] expected: Option<(&str, Market, &str)>,
@@ -130,14 +133,14 @@ fn spot_if_available_takes_the_spot_market_even_where_it_costs_more_and_cheapest
             .unwrap()
             .1
     };
-    assert_eq!(chosen("spot-if-available"), Market::Spot);
-    assert_eq!(chosen("cheapest"), Market::OnDemand);
+    assert_eq!(chosen("SpotIfAvailable"), Market::Spot);
+    assert_eq!(chosen("Cheapest"), Market::OnDemand);
 }
 
 #[rstest]
-#[case("cheapest", "b-cheap")]
-#[case("first", "a-dear")]
-#[case("available", "b-cheap")]
+#[case("Cheapest", "b-cheap")]
+#[case("First", "a-dear")]
+#[case("Available", "b-cheap")]
 fn the_selection_ranks_candidates(#[case] selection: &str, #[case] expected: &str) {
     let unsure = |price| json!({ "onDemandPrice": price, "availability": "Unknown" });
     let sure = |price| json!({ "onDemandPrice": price, "availability": "Yes" });
@@ -151,7 +154,7 @@ fn the_selection_ranks_candidates(#[case] selection: &str, #[case] expected: &st
 #[test]
 fn a_refusal_moves_on_to_the_next_and_what_was_refused_comes_last() {
     let mut market = Exchange::new(
-        json!({ "selection": "first", "candidates": [{ "provider": "a" }, { "provider": "b" }] }),
+        json!({ "selection": "First", "candidates": [{ "provider": "a" }, { "provider": "b" }] }),
         vec![
             ("a", "a", priced(Some("1"), Some("0.5"))),
             ("b", "b", priced(Some("9"), None)),
@@ -177,7 +180,7 @@ fn a_refusal_moves_on_to_the_next_and_what_was_refused_comes_last() {
 
 #[test]
 fn a_spot_quota_that_is_used_up_leaves_the_same_machine_on_demand_and_others_on_spot() {
-    let gpu = |on_demand: &str, spot: &str| json!({ "onDemandPrice": on_demand, "spotPrice": spot, "accelerator": { "name": "A10G", "count": 1.0 } });
+    let gpu = |on_demand: &str, spot: &str| json!({ "onDemandPrice": on_demand, "spotPrice": spot, "accelerator": { "name": "A10G", "count": 1 } });
     let mut market = Exchange::new(
         json!({ "provider": "x", "accelerator": { "name": "A10G" } }),
         vec![
@@ -204,11 +207,11 @@ fn a_spot_quota_that_is_used_up_leaves_the_same_machine_on_demand_and_others_on_
 #[test]
 fn candidates_override_what_the_pool_says() {
     let market = Exchange::new(
-        json!({ "provider": "x", "vcpus": 8, "maxHourlyCost": "1",
-                "candidates": [{ "vcpus": 2 }, { "maxHourlyCost": "10" }] }),
+        json!({ "provider": "x", "cpu": 8, "maxHourlyCost": "1",
+                "candidates": [{ "cpu": 2 }, { "maxHourlyCost": "10" }] }),
         vec![
-            ("x", "small", json!({ "vcpus": 2.0, "onDemandPrice": "1.5" })),
-            ("x", "large", json!({ "vcpus": 8.0, "onDemandPrice": "5" })),
+            ("x", "small", json!({ "cpu": 2, "onDemandPrice": "1.5" })),
+            ("x", "large", json!({ "cpu": 8, "onDemandPrice": "5" })),
         ],
     );
     assert_eq!(market.name().as_deref(), Some("large"));
@@ -254,15 +257,15 @@ fn a_region_holds_its_zones(#[case] wanted: &str, #[case] offered: &str, #[case]
 #[test]
 fn the_refusal_says_which_wish_removed_how_many_and_what_there_is() {
     let market = Exchange::new(
-        json!({ "provider": "x", "vcpus": 8, "memoryGB": 32 }),
+        json!({ "provider": "x", "cpu": 8, "memory": "32G" }),
         vec![
-            ("x", "a", json!({ "vcpus": 4.0, "memoryGB": 8.0 })),
-            ("x", "b", json!({ "vcpus": 64.0, "memoryGB": 16.0 })),
+            ("x", "a", json!({ "cpu": 4, "memory": "8G" })),
+            ("x", "b", json!({ "cpu": 64, "memory": "16G" })),
         ],
     );
     assert_eq!(
         market.why(),
-        "None of 2 offers of Provider \"x\" fits: 1 promise less than 8 vCPUs (at most 4); lower vcpus; 1 promise less than 32 GB of memory (at most 16.0); lower memoryGB."
+        "None of 2 offers of Provider \"x\" fits: 1 promise less than 8 CPUs (at most 4); lower cpu; 1 promise less than 32G of memory (at most 16G); lower memory."
     );
     let market = Exchange::new(
         json!({ "maxHourlyCost": "1", "candidates": [{ "provider": "x", "region": "eu" }, { "provider": "y" }, { "provider": "z" }] }),
@@ -291,7 +294,7 @@ fn a_region_where_there_are_none_is_refused_in_words_that_help() {
 
 #[test]
 fn names_of_accelerators_need_not_be_spelled_exactly() {
-    let gpu = json!({ "accelerator": { "name": "RTX_4090", "count": 2.0 } });
+    let gpu = json!({ "accelerator": { "name": "RTX_4090", "count": 2 } });
     let wants = |name: &str, count: u32| {
         let pool = json!({ "provider": "x", "accelerator": { "name": name, "count": count } });
         let market = Exchange::new(pool, vec![("x", "a", gpu.clone())]);
@@ -319,13 +322,13 @@ fn an_accelerator_brings_its_architecture_and_nodes_have_theirs() {
             .extend(more.as_object().unwrap().clone());
         vec![("x", "arm", spec), ("x", "x86", json!({ "onDemandPrice": "2" }))]
     };
-    let grace = json!({ "accelerator": { "name": "GH200", "count": 1.0 } });
+    let grace = json!({ "accelerator": { "name": "GH200", "count": 1 } });
     let mut market = Exchange::new(
         json!({ "provider": "x", "accelerator": { "name": "GH200" } }),
         arm(grace),
     );
     assert_eq!(market.name().as_deref(), Some("arm"));
-    market.pool.architecture = Some(Architecture::X86_64);
+    market.pool.architecture = Some(Architecture::Amd64);
     assert_eq!(market.name(), None, "who asks for one gets it");
     let mut market = Exchange::new(json!({ "provider": "x" }), arm(json!({})));
     assert_eq!(market.name().as_deref(), Some("x86"), "images are made for it");
@@ -335,7 +338,7 @@ fn an_accelerator_brings_its_architecture_and_nodes_have_theirs() {
     wishes[0].own_nodes = true;
     assert!(choose(&wishes, &market.offers, &market.request()).is_some());
     let request = Request {
-        architectures: &[Architecture::X86_64],
+        architectures: &[Architecture::Amd64],
         ..market.request()
     };
     assert!(
@@ -348,10 +351,10 @@ fn an_accelerator_brings_its_architecture_and_nodes_have_theirs() {
 
 #[test]
 fn a_part_of_an_accelerator_is_had_where_one_is_sold_and_nodes_give_whole_ones() {
-    let l4 = |count: f64, price: &str| json!({ "accelerator": { "name": "L4", "count": count }, "onDemandPrice": price });
+    let l4 = |count: &str, price: &str| json!({ "accelerator": { "name": "L4", "count": count }, "onDemandPrice": price });
     let mut market = Exchange::new(
-        json!({ "provider": "x", "accelerator": { "name": "L4", "count": 0.125 } }),
-        vec![("x", "g6f", l4(0.125, "0.2")), ("x", "g6", l4(1.0, "0.8"))],
+        json!({ "provider": "x", "accelerator": { "name": "L4", "count": "0.125" } }),
+        vec![("x", "g6f", l4("0.125", "0.2")), ("x", "g6", l4("1", "0.8"))],
     );
     assert_eq!(market.name().as_deref(), Some("g6f"));
     let mut wishes = wishes(&market.pool);
@@ -359,7 +362,7 @@ fn a_part_of_an_accelerator_is_had_where_one_is_sold_and_nodes_give_whole_ones()
     assert!(choose(&wishes, &market.offers, &market.request()).is_none());
     let why = explain(&wishes, &market.offers, &market.request());
     assert!(why.contains("set accelerator.count to a whole number"), "{why}");
-    market.pool.accelerator.as_mut().unwrap().count = Some(0.25);
+    market.pool.accelerator.as_mut().unwrap().count = Some(Count::of(0.25));
     assert_eq!(market.name().as_deref(), Some("g6"));
     market.pool.accelerator.as_mut().unwrap().count = None;
     assert_eq!(market.name().as_deref(), Some("g6"), "one by default");
@@ -367,8 +370,8 @@ fn a_part_of_an_accelerator_is_had_where_one_is_sold_and_nodes_give_whole_ones()
 
 #[test]
 fn the_name_of_an_accelerator_may_say_its_memory_form_factor_and_count() {
-    let gpu = |name: &str, count: f64, memory: f64, built: Option<&str>, price: &str| {
-        let mut accelerator = json!({ "name": name, "count": count, "memoryGB": memory });
+    let gpu = |name: &str, count: u32, memory: u32, built: Option<&str>, price: &str| {
+        let mut accelerator = json!({ "name": name, "count": count, "memory": format!("{memory}Gi") });
         if let Some(built) = built {
             accelerator["formFactor"] = built.into();
         }
@@ -379,11 +382,11 @@ fn the_name_of_an_accelerator_may_say_its_memory_form_factor_and_count() {
         let market = Exchange::new(
             pool,
             vec![
-                ("x", "p4d", gpu("A100", 1.0, 40.0, Some("SXM"), "1")),
-                ("x", "p4de", gpu("A100", 1.0, 80.0, Some("SXM"), "2")),
-                ("x", "unsaid", gpu("H100", 1.0, 80.0, None, "1")),
-                ("x", "nvl", gpu("H100", 1.0, 94.0, Some("NVL"), "3")),
-                ("x", "sxm-8", gpu("H100", 8.0, 80.0, Some("SXM"), "9")),
+                ("x", "p4d", gpu("A100", 1, 40, Some("SXM"), "1")),
+                ("x", "p4de", gpu("A100", 1, 80, Some("SXM"), "2")),
+                ("x", "unsaid", gpu("H100", 1, 80, None, "1")),
+                ("x", "nvl", gpu("H100", 1, 94, Some("NVL"), "3")),
+                ("x", "sxm-8", gpu("H100", 8, 80, Some("SXM"), "9")),
             ],
         );
         (market.name(), market.why())
@@ -400,10 +403,10 @@ fn the_name_of_an_accelerator_may_say_its_memory_form_factor_and_count() {
 }
 
 #[rstest]
-#[case(json!({ "name": "A100-80GB", "memoryGB": 40 }), Some("says memoryGB 80, and accelerator.memoryGB is 40"))]
+#[case(json!({ "name": "A100-80GB", "memory": "40G" }), Some("says memory 80Gi, and accelerator.memory is 40Gi"))]
 #[case(json!({ "name": "H100:8", "count": 4 }), Some("says count 8, and accelerator.count is 4"))]
 #[case(json!({ "name": "H100-SXM", "formFactor": "NVL" }), Some("says formFactor SXM"))]
-#[case(json!({ "name": "A100-80GB", "memoryGB": 80, "count": 2, "formFactor": "SXM" }), None)]
+#[case(json!({ "name": "A100-80GB", "memory": "80G", "count": 2, "formFactor": "SXM" }), None)]
 fn a_name_that_says_something_else_than_a_field_is_told(
     #[case] asked: Value,
     #[case] expected: Option<&str>,
@@ -439,14 +442,14 @@ proptest! {
         ceiling in prop::option::of(1_u8..9),
         refused in prop::collection::btree_set(0_usize..24, 0..8),
     ) {
-        let allocation = ["spot", "on-demand", "spot-if-available", "cheapest"][allocation];
+        let allocation = ["Spot", "OnDemand", "SpotIfAvailable", "Cheapest"][allocation];
         let pool = json!({
-            "allocation": allocation, "maxHourlyCost": ceiling.map(|c| c.to_string()), "vcpus": vcpus,
-            "candidates": [{ "provider": "p0" }, { "provider": "p1", "vcpus": 1 }],
+            "allocation": allocation, "maxHourlyCost": ceiling.map(|c| c.to_string()), "cpu": vcpus,
+            "candidates": [{ "provider": "p0" }, { "provider": "p1", "cpu": 1 }],
         });
         let made: Vec<(String, String, Value)> = offers.iter().enumerate().map(|(i, (provider, cpus, _, on_demand, spot, sold_out))| {
             (format!("p{provider}"), format!("o{i:02}"), json!({
-                "vcpus": f64::from(*cpus),
+                "cpu": cpus,
                 "onDemandPrice": on_demand.map(|p| p.to_string()), "spotPrice": spot.map(|p| p.to_string()),
                 "availability": if *sold_out { "No" } else { "Yes" },
             }))
@@ -462,9 +465,9 @@ proptest! {
             if *cpus < least || *sold_out { continue }
             let within = |price: &Option<u8>| price.filter(|p| ceiling.is_none_or(|c| *p <= c));
             let price = match allocation {
-                "spot" => within(spot),
-                "on-demand" => within(on_demand),
-                "spot-if-available" => within(spot).or(within(on_demand)),
+                "Spot" => within(spot),
+                "OnDemand" => within(on_demand),
+                "SpotIfAvailable" => within(spot).or(within(on_demand)),
                 _ => [within(spot), within(on_demand)].into_iter().flatten().min(),
             };
             if let Some(price) = price {

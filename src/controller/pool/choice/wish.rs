@@ -5,7 +5,7 @@ use serde_json::Value;
 use skyward_api::{
     offer::Architecture,
     pool::{Allocation, PoolSpec},
-    shared::Accelerator,
+    shared::{Accelerator, Count, Cpu, Size},
 };
 use skyward_core::accelerator;
 
@@ -19,17 +19,19 @@ pub struct Wish {
     /// Name of the Provider.
     pub provider: String,
     /// Exactly this type of machine.
-    pub machine: Option<String>,
+    pub instance_type: Option<String>,
     /// Its accelerator.
     pub accelerator: Option<Accelerator>,
     /// Canonical name of the accelerator; `""` without one.
     pub accelerator_name: String,
-    /// Least vCPUs.
-    pub vcpus: Option<f64>,
-    /// Least memory in GB.
-    pub memory_gb: Option<f64>,
-    /// Least disk in GB.
-    pub disk_gb: Option<u32>,
+    /// Least memory of each accelerator in GB, as [`Size::card_gb`] reads it.
+    pub accelerator_memory_gb: Option<f64>,
+    /// Least CPUs.
+    pub cpu: Option<Cpu>,
+    /// Least memory in bytes.
+    pub memory: Option<u64>,
+    /// Least disk in bytes.
+    pub disk: Option<u64>,
     /// Architecture of the CPU; `None`: see [`Wish::architecture`].
     pub architecture: Option<Architecture>,
     /// Its machines stand on nodes of a cluster: they have the architecture that those have.
@@ -49,10 +51,10 @@ pub struct Wish {
 impl Wish {
     /// The architecture that a machine must have. A Pool that names a type of machine or an
     /// accelerator takes the architecture that this has, and the nodes of a cluster are what they
-    /// are; other machines are far more often x86_64 than not, and images are made for that.
+    /// are; other machines are far more often amd64 than not, and images are made for that.
     pub fn architecture(&self) -> Option<Architecture> {
-        let is_given = self.machine.is_some() || self.accelerator.is_some() || self.own_nodes;
-        self.architecture.or((!is_given).then_some(Architecture::X86_64))
+        let is_given = self.instance_type.is_some() || self.accelerator.is_some() || self.own_nodes;
+        self.architecture.or((!is_given).then_some(Architecture::Amd64))
     }
 }
 
@@ -60,6 +62,7 @@ impl Wish {
 pub fn wishes(pool: &PoolSpec) -> Vec<Wish> {
     let mut wishes = merged(pool);
     for wish in &mut wishes {
+        wish.accelerator_memory_gb = wish.accelerator.as_ref().and_then(Accelerator::memory_gb);
         wish.template = template_hash(pool, wish);
     }
     wishes
@@ -69,12 +72,13 @@ fn merged(pool: &PoolSpec) -> Vec<Wish> {
     let whole = Wish {
         candidate: 0,
         provider: pool.provider.clone().unwrap_or_default(),
-        machine: pool.machine.clone(),
+        instance_type: pool.instance_type.clone(),
         accelerator_name: canonical(pool.accelerator.as_ref()),
         accelerator: pool.accelerator.as_ref().map(filled),
-        vcpus: pool.vcpus,
-        memory_gb: pool.memory_gb,
-        disk_gb: pool.disk_gb,
+        accelerator_memory_gb: None,
+        cpu: pool.cpu,
+        memory: bytes(pool.memory.as_ref()),
+        disk: bytes(pool.disk.as_ref()),
         architecture: pool.architecture,
         own_nodes: false,
         region: pool.region.clone(),
@@ -94,12 +98,13 @@ fn merged(pool: &PoolSpec) -> Vec<Wish> {
             Wish {
                 candidate,
                 provider: own.provider.clone().unwrap_or_else(|| whole.provider.clone()),
-                machine: own.machine.clone().or_else(|| whole.machine.clone()),
+                instance_type: own.instance_type.clone().or_else(|| whole.instance_type.clone()),
                 accelerator_name: canonical(accelerator.as_ref()),
                 accelerator,
-                vcpus: own.vcpus.or(whole.vcpus),
-                memory_gb: own.memory_gb.or(whole.memory_gb),
-                disk_gb: own.disk_gb.or(whole.disk_gb),
+                accelerator_memory_gb: None,
+                cpu: own.cpu.or(whole.cpu),
+                memory: bytes(own.memory.as_ref()).or(whole.memory),
+                disk: bytes(own.disk.as_ref()).or(whole.disk),
                 architecture: own.architecture.or(whole.architecture),
                 own_nodes: false,
                 region: own.region.clone().or_else(|| whole.region.clone()),
@@ -119,13 +124,14 @@ fn canonical(accelerator: Option<&Accelerator>) -> String {
 }
 
 /// An accelerator with what its name says: `A100-80GB`, `H100-NVL`, `H100:8`. A field that
-/// is written counts; [`contradiction`] tells where the name says something else.
+/// is written counts; [`contradiction`] tells where the name says something else. Its memory has one
+/// spelling, since `80G` and `80Gi` ask for the same.
 pub fn filled(wanted: &Accelerator) -> Accelerator {
     let said = accelerator::parse(&wanted.name);
     Accelerator {
         name: wanted.name.clone(),
-        count: wanted.count.or(said.count),
-        memory_gb: wanted.memory_gb.or(said.memory_gb.map(|size| size as u32)),
+        count: wanted.count.or(said.count.map(Count::of)),
+        memory: wanted.memory_gb().or(said.memory_gb).map(Size::of_card_gb),
         form_factor: wanted.form_factor.or(said.form_factor.map(form_factor)),
     }
 }
@@ -136,24 +142,32 @@ pub fn contradiction(wanted: &Accelerator) -> Option<String> {
         name: wanted.name.clone(),
         ..Accelerator::default()
     });
-    let number = |field, said: Option<f64>, written: Option<f64>| match (said, written) {
-        (Some(said), Some(written)) if (said - written).abs() > 0.001 => {
-            Some((field, said.to_string(), written.to_string()))
+    let wanted = &Accelerator {
+        memory: wanted.memory_gb().map(Size::of_card_gb),
+        ..wanted.clone()
+    };
+    fn differ<T: PartialEq>(
+        field: &'static str,
+        said: Option<T>,
+        written: Option<T>,
+        text: impl Fn(T) -> String,
+    ) -> Option<(&'static str, String, String)> {
+        match (said, written) {
+            (Some(said), Some(written)) if said != written => Some((field, text(said), text(written))),
+            _ => None,
         }
-        _ => None,
-    };
-    let built = || match (said.form_factor, wanted.form_factor) {
-        (Some(said), Some(written)) if said != written => Some((
-            "formFactor",
-            said.as_str().to_owned(),
-            written.as_str().to_owned(),
-        )),
-        _ => None,
-    };
-    let memory = |wanted: &Accelerator| wanted.memory_gb.map(f64::from);
-    let (field, said, written) = number("count", said.count, wanted.count)
-        .or_else(|| number("memoryGB", memory(&said), memory(wanted)))
-        .or_else(built)?;
+    }
+    let (field, said, written) = differ("count", said.count, wanted.count, |count| count.to_string())
+        .or_else(|| {
+            differ("memory", said.memory.as_ref(), wanted.memory.as_ref(), |size| {
+                size.to_string()
+            })
+        })
+        .or_else(|| {
+            differ("formFactor", said.form_factor, wanted.form_factor, |built| {
+                built.as_str().to_owned()
+            })
+        })?;
     Some(format!(
         "accelerator.name \"{}\" says {field} {said}, and accelerator.{field} is {written}. Leave one of them out.",
         wanted.name
@@ -164,16 +178,24 @@ pub fn contradiction(wanted: &Accelerator) -> Option<String> {
 /// [`filled`] one: the record of a machine has the same bounds.
 pub fn out_of_bounds(wanted: &Accelerator) -> Option<String> {
     let name = &wanted.name;
-    let count = wanted.count.filter(|count| !(0.125..=16.0).contains(count));
-    let memory = wanted.memory_gb.filter(|size| !(1..=1024).contains(size));
+    let count = wanted
+        .count
+        .filter(|count| !(0.125..=16.0).contains(&count.number()));
+    let memory = wanted
+        .memory_gb()
+        .filter(|size| !(0.0625..=1024.0).contains(size));
     let (field, said, bounds) = match (count, memory) {
         (Some(count), _) => ("count", count.to_string(), "from 0.125 to 16"),
-        (None, Some(size)) => ("memoryGB", size.to_string(), "from 1 to 1024"),
+        (None, Some(size)) => ("memory", Size::of_card_gb(size).to_string(), "from 64Mi to 1Ti"),
         (None, None) => return None,
     };
     Some(format!(
         "accelerator.name \"{name}\" says {field} {said}; it must be {bounds}. Correct the name, or set accelerator.{field} and leave it out there."
     ))
+}
+
+fn bytes(size: Option<&Size>) -> Option<u64> {
+    size.and_then(Size::bytes)
 }
 
 fn cost(text: Option<&str>) -> Option<Decimal> {

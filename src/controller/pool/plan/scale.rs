@@ -300,7 +300,7 @@ struct Basket<'a> {
 impl<'a> Basket<'a> {
     fn new(draft: &Draft<'a>) -> Self {
         let of = |market| count(draft.holding().filter(|machine| machine.market == market));
-        let connected = draft.seen.pool.spec.cluster.unwrap_or(true) && draft.wanted() > 1;
+        let connected = draft.seen.pool.spec.is_connected() && draft.wanted() > 1;
         Self {
             connected,
             // Machines that go do not hold the others where they stand.

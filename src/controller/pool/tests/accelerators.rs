@@ -1,7 +1,12 @@
 //! Which accelerators the record of a machine says it has, and what the columns of a Pool say.
 
 use serde_json::{Value, json};
-use skyward_api::{machine::MachineSpec, offer::OfferedAccelerator};
+use skyward_api::{
+    machine::MachineSpec,
+    offer::OfferedAccelerator,
+    pool::Topology,
+    shared::{Count, Size},
+};
 
 use super::*;
 use crate::pool::template::accelerator;
@@ -28,20 +33,20 @@ fn record(seen: &Observed) -> MachineSpec {
 fn granted(name: &str, count: f64) -> OfferedAccelerator {
     OfferedAccelerator {
         name: name.into(),
-        count,
-        memory_gb: Some(24.0),
+        count: Count::of(count),
+        memory: Some(Size("24Gi".into())),
         form_factor: None,
     }
 }
 
 fn gpus(count: f64) -> Value {
-    json!({ "accelerator": { "name": "L4", "count": count, "memoryGB": 24.0 } })
+    json!({ "accelerator": { "name": "L4", "count": Count::of(count), "memory": "24Gi" } })
 }
 
 #[rstest]
 #[case::more_than_asked_for(json!({ "accelerator": { "name": "L4" } }), 4.0, Some(granted("L4", 4.0)))]
-#[case::by_the_type_of_machine(json!({ "machine": "local-x" }), 8.0, Some(granted("L4", 8.0)))]
-#[case::a_part(json!({ "accelerator": { "name": "L4", "count": 0.125 } }), 0.25, Some(granted("L4", 0.25)))]
+#[case::by_the_type_of_machine(json!({ "instanceType": "local-x" }), 8.0, Some(granted("L4", 8.0)))]
+#[case::a_part(json!({ "accelerator": { "name": "L4", "count": "0.125" } }), 0.25, Some(granted("L4", 0.25)))]
 fn a_rented_machine_has_what_its_offer_has(
     #[case] wish: Value,
     #[case] offered: f64,
@@ -109,7 +114,7 @@ fn the_columns_name_the_machines_and_before_there_are_any_the_candidates() {
         ..ready(slot)
     };
     seen.pool.spec.nodes.desired = 2;
-    seen.pool.spec.cluster = Some(false);
+    seen.pool.spec.topology = Some(Topology::Independent);
     seen.machines = vec![of(0, "local", "L4"), of(1, "elsewhere", "L4")];
     assert_eq!(columns(&seen), are("elsewhere,local", "L4"));
     seen.machines = vec![of(0, "local", ""), of(1, "local", "")];
@@ -121,7 +126,7 @@ fn the_columns_name_the_machines_and_before_there_are_any_the_candidates() {
 #[test]
 fn a_machine_that_the_watch_has_not_shown_is_named_too() {
     let spec = record(&before(
-        json!({ "provider": "local", "machine": "local-x" }),
+        json!({ "provider": "local", "instanceType": "local-x" }),
         gpus(1.0),
     ));
     let reserved = crate::pool::fleet::Reserved::of("uid", &spec);

@@ -1,5 +1,7 @@
 //! Machines that fail: replaced, waited for, given up.
 
+use skyward_api::shared::Size;
+
 use super::*;
 
 #[test]
@@ -298,7 +300,7 @@ fn where_nothing_else_fits_a_refused_order_waits_for_somebody_to_mend_it() {
 #[test]
 fn a_pool_that_was_corrected_is_not_kept_from_what_refused_it() {
     let mut seen = refused_in_europe(&["eu", "us"]);
-    seen.pool.spec.disk_gb = Some(20);
+    seen.pool.spec.disk = Some(Size("20G".into()));
     seen.pool.generation = 2;
     for machine in &mut seen.machines {
         machine.current = false;

@@ -9,10 +9,11 @@ use rstest::rstest;
 use rust_decimal::Decimal;
 use serde_json::{Value, json};
 use skyward_api::{
-    MachinePhase,
+    Duration, MachinePhase,
     condition::{STALLED, find, reason},
     machine::{MachineSpec, Market},
     pool::{Place, PoolPhase},
+    shared::Size,
 };
 
 use super::{at, provider, ready, world};
@@ -119,7 +120,7 @@ fn billed(slot: u32, hourly: &str, since: i64, gone_at: Option<i64>) -> MachineF
 #[test]
 fn the_record_of_a_machine_says_what_was_chosen_and_what_it_costs() {
     let seen = market(
-        json!({ "candidates": [{ "provider": "a" }, { "provider": "b", "diskGB": 77, "settings": { "tier": "x" } }] }),
+        json!({ "candidates": [{ "provider": "a" }, { "provider": "b", "disk": "77G", "settings": { "tier": "x" } }] }),
         &[
             ("a", "a-1", price("3")),
             (
@@ -150,8 +151,11 @@ fn the_record_of_a_machine_says_what_was_chosen_and_what_it_costs() {
     );
     assert_eq!((order.market, order.hourly_price.as_str()), (Market::Spot, "0.5"));
     assert_eq!(order.on_demand_price.as_deref(), Some("2"));
-    assert_eq!(order.price_ceiling.as_deref(), Some("2"));
-    assert_eq!((order.disk_gb, order.billing_step_seconds), (Some(77), Some(60)));
+    assert_eq!(order.max_hourly_cost.as_deref(), Some("2"));
+    assert_eq!(
+        (order.disk.clone(), order.billing_step.clone()),
+        (Some(Size("77G".into())), Some(Duration::of_seconds(60)))
+    );
     assert_eq!(order.settings.as_ref().unwrap()["tier"], "x");
     assert_eq!(
         plan.status.places,
@@ -270,7 +274,7 @@ fn machines_that_stand_alone_come_from_several_clouds_when_a_limit_is_reached() 
 #[test]
 fn an_hourly_limit_lets_in_what_it_pays_for_and_a_cheaper_offer_instead_of_a_dear_one() {
     let mut seen = market(
-        json!({ "nodes": { "desired": 3 }, "cluster": false, "provider": "a", "vcpus": 4 }),
+        json!({ "nodes": { "desired": 3 }, "topology": "Independent", "provider": "a", "cpu": 4 }),
         &[("a", "a-1", price("4"))],
     );
     seen.providers.get_mut("a").unwrap().limits = Limits {
@@ -292,7 +296,7 @@ fn an_hourly_limit_lets_in_what_it_pays_for_and_a_cheaper_offer_instead_of_a_dea
 #[test]
 fn a_limit_is_named_only_where_something_would_fit_without_it() {
     let mut seen = market(
-        json!({ "candidates": [{ "provider": "a" }, { "provider": "b" }], "vcpus": 4 }),
+        json!({ "candidates": [{ "provider": "a" }, { "provider": "b" }], "cpu": 4 }),
         &[("a", "a-1", price("4")), ("b", "b-1", price("5"))],
     );
     let full = Limits {
@@ -470,13 +474,13 @@ fn amounts_that_nobody_can_spend_are_no_obstacle() {
 }
 
 #[rstest]
-#[case::on_demand_it_is_the_price(json!({ "allocation": "on-demand", "maxHourlyCost": "9" }), false, "3", "1", "3")]
-#[case::at_a_marketplace_what_the_pool_is_willing_to_pay(json!({ "allocation": "on-demand", "maxHourlyCost": "9" }), true, "3", "1", "9")]
-#[case::or_twice_the_price_of_the_cheapest_there(json!({ "allocation": "on-demand" }), true, "3", "1", "6")]
-#[case::on_the_spot_market_what_it_costs_on_demand(json!({ "allocation": "spot" }), false, "3", "1", "3")]
-#[case::or_what_the_pool_is_willing_to_pay(json!({ "allocation": "spot", "maxHourlyCost": "2.50" }), true, "3", "1", "2.5")]
-#[case::even_above_the_price_on_demand(json!({ "allocation": "spot", "maxHourlyCost": "4" }), false, "3", "1", "4")]
-#[case::but_never_below_the_price_itself(json!({ "allocation": "spot" }), false, "1", "2", "2")]
+#[case::on_demand_it_is_the_price(json!({ "allocation": "OnDemand", "maxHourlyCost": "9" }), false, "3", "1", "3")]
+#[case::at_a_marketplace_what_the_pool_is_willing_to_pay(json!({ "allocation": "OnDemand", "maxHourlyCost": "9" }), true, "3", "1", "9")]
+#[case::or_twice_the_price_of_the_cheapest_there(json!({ "allocation": "OnDemand" }), true, "3", "1", "6")]
+#[case::on_the_spot_market_what_it_costs_on_demand(json!({ "allocation": "Spot" }), false, "3", "1", "3")]
+#[case::or_what_the_pool_is_willing_to_pay(json!({ "allocation": "Spot", "maxHourlyCost": "2.50" }), true, "3", "1", "2.5")]
+#[case::even_above_the_price_on_demand(json!({ "allocation": "Spot", "maxHourlyCost": "4" }), false, "3", "1", "4")]
+#[case::but_never_below_the_price_itself(json!({ "allocation": "Spot" }), false, "1", "2", "2")]
 fn the_ceiling_of_an_order_is_what_the_user_is_willing_to_pay(
     #[case] mut pool: Value,
     #[case] marketplace: bool,
@@ -489,7 +493,7 @@ fn the_ceiling_of_an_order_is_what_the_user_is_willing_to_pay(
     let mut seen = market(pool, &[("a", "a-1", offer)]);
     seen.providers.get_mut("a").unwrap().marketplace = marketplace;
     let plan = decide(&seen);
-    assert_eq!(orders(&plan)[0].price_ceiling.as_deref(), Some(ceiling));
+    assert_eq!(orders(&plan)[0].max_hourly_cost.as_deref(), Some(ceiling));
 }
 
 #[test]
@@ -558,14 +562,15 @@ fn what_is_refused_where_the_others_work_is_a_failed_try_whatever_can_be_had_els
 
 #[test]
 fn no_order_may_cost_more_than_the_limits_of_its_provider_leave() {
-    let pool = json!({ "provider": "a", "allocation": "on-demand", "maxHourlyCost": "9", "nodes": { "desired": 2 } });
+    let pool =
+        json!({ "provider": "a", "allocation": "OnDemand", "maxHourlyCost": "9", "nodes": { "desired": 2 } });
     let mut seen = market(pool, &[("a", "a-1", price("3"))]);
     let facts = seen.providers.get_mut("a").unwrap();
     facts.marketplace = true;
     facts.limits.hourly = Some(Decimal::from(7));
     let ceilings: Vec<_> = orders(&decide(&seen))
         .into_iter()
-        .map(|order| order.price_ceiling.clone().unwrap())
+        .map(|order| order.max_hourly_cost.clone().unwrap())
         .collect();
     assert_eq!(ceilings, ["3.5", "3.5"]);
 }

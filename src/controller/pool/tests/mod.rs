@@ -85,7 +85,7 @@ pub(crate) fn world(desired: u32) -> Observed {
             Arc::new(Book::of([offer("local-x", serde_json::json!({}))])),
         )]),
         shortages: Arc::default(),
-        architectures: [Architecture::X86_64, Architecture::Arm64].into(),
+        architectures: [Architecture::Amd64, Architecture::Arm64].into(),
         leftovers: Leftovers::NotAsked,
         refusal: None,
         unread: Vec::new(),

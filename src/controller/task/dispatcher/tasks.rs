@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use skyward_api::{Task, TaskPhase};
+use skyward_api::{Task, TaskPhase, task::Placed};
 
 use super::{
     AGAIN, Dispatcher,
@@ -46,13 +46,7 @@ impl Dispatcher {
             attempt: entry.status.attempt,
             interruptions: entry.status.interruptions,
         };
-        let places: Option<Vec<Place>> = entry
-            .status
-            .placed
-            .iter()
-            .map(|text| Place::parse(text))
-            .collect();
-        let places = places.unwrap_or_default();
+        let places: Vec<Place> = entry.status.placed.iter().copied().map(Place::from).collect();
         let running = entry.phase() == TaskPhase::Running && counts.attempt > 0 && !places.is_empty();
         let stage = if running {
             Stage::Running(self.recorded_attempt(&entry, counts.attempt, places, now))
@@ -154,13 +148,8 @@ impl Dispatcher {
                 }
                 if theirs && state.write.is_none() {
                     // Another leader's placement, written before this one led: it counts.
-                    let places: Option<Vec<Place>> = entry
-                        .status
-                        .placed
-                        .iter()
-                        .map(|text| Place::parse(text))
-                        .collect();
-                    if let Some(places) = places.filter(|places| !places.is_empty()) {
+                    let places: Vec<Place> = entry.status.placed.iter().copied().map(Place::from).collect();
+                    if !places.is_empty() {
                         state.counts = Counts {
                             attempt: entry.status.attempt,
                             interruptions: entry.status.interruptions,
@@ -231,7 +220,7 @@ impl Dispatcher {
         }
         match &task.stage {
             Stage::Placing(attempt) if task.write.is_none() => {
-                let places: Vec<String> = attempt.places.iter().map(ToString::to_string).collect();
+                let places: Vec<Placed> = attempt.places.iter().copied().map(Placed::from).collect();
                 let ours = entry.phase() == TaskPhase::Running
                     && entry.status.attempt == attempt.number
                     && entry.status.placed == places;

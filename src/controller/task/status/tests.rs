@@ -8,7 +8,7 @@ fn entry() -> Entry {
         "apiVersion": "skyward.dev/v1alpha1", "kind": "Task",
         "metadata": { "name": "t", "namespace": "n", "uid": "u", "resourceVersion": "7", "generation": 2,
                       "creationTimestamp": "2026-01-01T00:00:00Z" },
-        "spec": { "pool": "p", "command": ["true"], "placement": "all" },
+        "spec": { "pool": "p", "command": ["true"], "placement": "All" },
     }))
     .unwrap();
     Entry::of(&task).unwrap()

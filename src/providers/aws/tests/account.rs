@@ -13,6 +13,7 @@ fn account(keys: &[&str]) -> Account<Settings> {
         cluster: "c".into(),
         provider: "aws-main".into(),
         settings: Settings::default(),
+        request_timeout: std::time::Duration::from_secs(30),
         credentials: Credentials::new(keys.iter().map(|key| ((*key).to_owned(), Secret::new("canary")))),
         endpoints: Endpoints::default(),
         fence: Fence::always_open(),

@@ -24,7 +24,7 @@ fn order() -> Order {
         token: "0f2c6a52-8f3a-4f60-9a63-1d3b0f7f6a01-3-2".into(),
         instance_type: "g6.xlarge".into(),
         region: "us-east-1".into(),
-        price_ceiling: Some(Decimal::new(80_500, 5)),
+        max_hourly_cost: Some(Decimal::new(80_500, 5)),
         authorized_key: "ssh-ed25519 AAAA pool".into(),
         boot_script: "true\n".into(),
         pool: PoolShape {
@@ -112,14 +112,15 @@ fn a_template_is_safe_by_default() {
 
 #[rstest]
 #[case(None, 100)]
-#[case(Some(200), 200)]
-#[case(Some(20), 75)]
+#[case(Some(200 << 30), 200)]
+#[case(Some(200_000_000_000), 187)]
+#[case(Some(20 << 30), 75)]
 fn the_disk_is_what_the_pool_asks_for_but_never_smaller_than_the_image(
-    #[case] asked: Option<u32>,
+    #[case] asked: Option<u64>,
     #[case] expected: i32,
 ) {
     let order = Order {
-        disk_gb: asked,
+        disk_bytes: asked,
         ..order()
     };
     let disk = made(&order).data.block_device_mappings.unwrap().remove(0);
@@ -132,7 +133,7 @@ fn machines_of_one_pool_share_a_template_until_its_content_changes() {
     let mut other = order();
     (other.mark.slot, other.mark.machine_uid, other.token) = (4, "m2".into(), "t2".into());
     assert_eq!(made(&other).name, first.name);
-    other.disk_gb = Some(500);
+    other.disk_bytes = Some(500 << 30);
     assert_ne!(made(&other).name, first.name);
     let mut foreign = order();
     foreign.mark.pool_uid = "another".into();

@@ -23,7 +23,7 @@ fn create(code: u16, reason: &str, message: &str) -> ProviderError {
     "Forbidden",
     "pods \"a\" is forbidden: failed quota: q: must specify cpu for: machine",
     ErrorClass::Config,
-    "vcpus"
+    "cpu"
 )]
 #[case(
     403,

@@ -101,6 +101,8 @@ impl Live {
             limits: None,
             host_key_policy: None,
             refresh_interval: None,
+            request_timeout: None,
+            instance_timeout: None,
         };
         let options = Options {
             cluster: "live-test".into(),
@@ -132,11 +134,11 @@ impl Live {
             instance_type: offer.instance_type,
             region: String::new(),
             market: Market::OnDemand,
-            price_ceiling: None,
+            max_hourly_cost: None,
             accelerator: None,
             vcpus: Some(0.1),
-            memory_gb: Some(0.1),
-            disk_gb: None,
+            memory_bytes: Some(100_000_000),
+            disk_bytes: None,
             shm_bytes: Some(64 << 20),
             authorized_key: KEY.into(),
             ..Order::default()

@@ -3,7 +3,7 @@ use crate::container::{Options, PodNetwork, config};
 use rstest::rstest;
 use skyward_api::{
     provider::{Amounts, ContainerResources, ContainerSettings, SecurityProfile},
-    shared::{LocalRef, Size},
+    shared::{Cpu, LocalRef, Size},
 };
 use skyward_core::offer::Market;
 
@@ -30,14 +30,14 @@ pub(crate) fn order() -> Order {
             attempt: 1,
         },
         token: "m-uid".into(),
-        instance_type: "amd64/8cpu/31GB".into(),
+        instance_type: "amd64/8cpu/31Gi".into(),
         region: String::new(),
         market: Market::OnDemand,
-        price_ceiling: None,
+        max_hourly_cost: None,
         accelerator: None,
         vcpus: None,
-        memory_gb: None,
-        disk_gb: None,
+        memory_bytes: None,
+        disk_bytes: None,
         shm_bytes: Some(1 << 30),
         authorized_key: "ssh-ed25519 AAAA pool\n".into(),
         ..Order::default()
@@ -115,9 +115,10 @@ fn dev_shm_has_the_size_asked_for() {
 #[test]
 fn what_the_pool_asks_for_wins_over_the_providers_defaults() {
     let mut order = order();
-    (order.vcpus, order.memory_gb, order.disk_gb) = (Some(1.5), Some(4.0), Some(20));
+    (order.vcpus, order.memory_bytes, order.disk_bytes) =
+        (Some(1.5), Some(4_000_000_000), Some(20_000_000_000));
     let small = Amounts {
-        cpu: Some("500m".into()),
+        cpu: Some(Cpu::of(0.5)),
         memory: Some(Size("1Gi".into())),
         ephemeral_storage: Some(Size("5Gi".into())),
     };
@@ -143,7 +144,7 @@ fn what_the_pool_asks_for_wins_over_the_providers_defaults() {
 #[test]
 fn an_accelerator_asks_for_gpus_on_nodes_that_have_them() {
     let mut order = order();
-    order.instance_type = "amd64/64cpu/500GB/8xNVIDIA-A100-SXM4-80GB".into();
+    order.instance_type = "amd64/64cpu/500Gi/8xNVIDIA-A100-SXM4-80GB".into();
     order.accelerator = Some(("A100".into(), 4.0));
     let (_, spec, container) = made(&order, ContainerSettings::default());
     assert_eq!(

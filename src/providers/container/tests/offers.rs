@@ -24,9 +24,9 @@ fn equal_nodes_are_one_offer() {
     let all = found(&[plain(), almost]);
     assert_eq!(all.len(), 1);
     let offer = &all[0];
-    assert_eq!((offer.vcpus, offer.memory_gb), (3.9, 32.0));
-    assert_eq!(offer.instance_type, "amd64/3.9cpu/32GB");
-    assert_eq!(offer.id, "amd64-3-9cpu-32gb");
+    assert_eq!((offer.vcpus, offer.memory_gb), (3.9, (30_u64 << 30) as f64 / 1e9));
+    assert_eq!(offer.instance_type, "amd64/3.9cpu/30Gi");
+    assert_eq!(offer.id, "amd64-3-9cpu-30gi");
     assert_eq!(
         (offer.on_demand, offer.availability),
         (Some(Decimal::ZERO), Availability::Yes)
@@ -163,13 +163,42 @@ fn labels_of_gpus_become_names_that_people_use(
 #[test]
 fn a_group_survives_its_text() {
     for text in [
-        "amd64/3.9cpu/32GB",
-        "arm64/8cpu/31GB/4xNVIDIA-A100-SXM4-80GB",
-        "amd64/8cpu/1GB/1xGPU",
+        "amd64/3.9cpu/30Gi",
+        "arm64/8cpu/31Gi/4xNVIDIA-A100-SXM4-80GB",
+        "amd64/8cpu/1Gi/1xGPU",
     ] {
         assert_eq!(Group::parse(text).unwrap().to_string(), text);
     }
-    for text in ["", "amd64", "amd64/xcpu/1GB", "amd64/1cpu/1GB/GPU"] {
+    for text in [
+        "",
+        "amd64",
+        "amd64/xcpu/1Gi",
+        "amd64/1cpu/1Gi/GPU",
+        "amd64/1cpu/1GB",
+    ] {
         assert_eq!(Group::parse(text), None, "{text}");
     }
+}
+
+#[test]
+fn cards_of_labelled_nodes_fit_the_size_that_they_are_sold_with() {
+    let labelled = |product: &str, mebibytes: &str| {
+        let labels = format!(", nvidia.com/gpu.product: {product}, nvidia.com/gpu.memory: '{mebibytes}'");
+        node("", &labels, "cpu: 8, memory: 33554432Ki, nvidia.com/gpu: '1'")
+    };
+    let nodes = [
+        labelled("NVIDIA-A100-SXM4-80GB", "81920"),
+        labelled("NVIDIA-H100-80GB-HBM3", "81559"),
+        labelled("NVIDIA-L4", "23034"),
+        labelled("Tesla-T4", "15360"),
+        labelled("NVIDIA-L40S", "46068"),
+    ];
+    let sold = [
+        ("A100", 80.0),
+        ("H100", 80.0),
+        ("L4", 24.0),
+        ("T4", 16.0),
+        ("L40S", 48.0),
+    ];
+    crate::fixtures::check_memory(&found(&nodes), &sold);
 }

@@ -83,7 +83,7 @@ fn a_pod_without_a_node_waits_and_says_why() {
         panic!("not starting")
     };
     assert!(
-        text.contains("Insufficient cpu") && text.contains("vcpus"),
+        text.contains("Insufficient cpu") && text.contains("cpu, memory"),
         "{text}"
     );
 }
@@ -204,7 +204,7 @@ fn a_preempted_pod_names_who_took_it() {
 fn memory_beyond_the_limit_names_the_remedy() {
     let failure = failure(&container("{terminated: {exitCode: 137, reason: OOMKilled}}"));
     assert!(
-        failure.kind == FailureKind::OutOfMemory && failure.message.contains("memoryGB"),
+        failure.kind == FailureKind::OutOfMemory && failure.message.contains("more memory"),
         "{}",
         failure.message
     );

@@ -48,3 +48,12 @@ fn grace_is_an_arm_processor_and_a_machine_without_gpus_has_none() {
     assert_eq!(of("gpu_1x_a10").architecture, Architecture::X86_64);
     assert_eq!(of("cpu_4x_general").accelerators, None);
 }
+
+#[test]
+fn recorded_cards_fit_the_size_that_they_are_sold_with() {
+    let offers = offers(&types(), &[region("us-west-1")], None);
+    crate::fixtures::check_memory(
+        &offers,
+        &[("A10", 24.0), ("H100", 80.0), ("GH200", 96.0), ("A100", 40.0)],
+    );
+}

@@ -61,7 +61,7 @@ fn a_networked_order_asks_for_the_global_network_where_it_is() {
     assert_eq!(body["dataCenterIds"], json!(["US-KS-2"]));
     assert_eq!(body["registry"], "reg");
     let error = input(&order, &Settings::default(), &found).unwrap_err();
-    assert!(error.message.contains("allocation: on-demand"), "{error}");
+    assert!(error.message.contains("allocation: OnDemand"), "{error}");
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn a_machine_without_gpus_has_a_small_disk_and_no_volume() {
         (&json!(20), &json!("ubuntu:24.04"))
     );
     assert!(cpu.get("mounts").is_none() && cpu.get("gpu").is_none());
-    order.disk_gb = Some(100);
+    order.disk_bytes = Some(100_000_000_000);
     let error = body(&order, &Settings::default(), &Found::default()).unwrap_err();
     assert_eq!(error.kind, ErrorKind::InvalidOrder);
 }

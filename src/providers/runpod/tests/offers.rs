@@ -132,3 +132,9 @@ fn machines_without_gpus_come_in_powers_of_two_of_the_chosen_flavour() {
     // An order for more would be refused, so a Pool that asks for more looks elsewhere.
     assert!(offers.iter().all(|offer| offer.disk_gb == Some(20.0)));
 }
+
+#[test]
+fn recorded_cards_fit_the_size_that_they_are_sold_with() {
+    let offers: Vec<Offer> = all(Cloud::Secure, &Settings::default()).into_values().collect();
+    crate::fixtures::check_memory(&offers, &[("RTX 4090", 24.0), ("MI300X", 192.0)]);
+}

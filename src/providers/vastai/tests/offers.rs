@@ -244,3 +244,9 @@ fn what_is_held_on_the_spot_market_is_not_taken_from_oneself() {
         "nobody takes that"
     );
 }
+
+#[test]
+fn recorded_cards_fit_the_size_that_they_are_sold_with() {
+    let sold = [("RTX 4090", 24.0), ("H100", 80.0)];
+    crate::fixtures::check_memory(&all(&Settings::default()), &sold);
+}

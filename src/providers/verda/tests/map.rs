@@ -42,7 +42,7 @@ fn an_order_on_demand_and_one_for_spot() {
     assert!(body["os_volume"].get("on_spot_discontinue").is_none());
     assert!(body.get("startup_script_id").is_none());
     order.market = Market::Spot;
-    order.disk_gb = Some(500);
+    order.disk_bytes = Some(500_000_000_000);
     let body = body_of(&order);
     assert_eq!(body["is_spot"], true);
     assert_eq!(body["os_volume"]["size"], 500);

@@ -81,3 +81,15 @@ fn accelerators_have_canonical_names_and_memory_of_one() {
     assert_eq!(find("4gb200-180v-fin-01").architecture, Architecture::Arm64);
     assert_eq!(find("8a100-22v-fin-01").architecture, Architecture::X86_64);
 }
+
+#[test]
+fn recorded_cards_fit_the_size_that_they_are_sold_with() {
+    let sold = [
+        ("H100", 80.0),
+        ("A100", 40.0),
+        ("A100", 80.0),
+        ("GB200", 186.0),
+        ("GB200", 192.0),
+    ];
+    crate::fixtures::check_memory(&all("FIN-01"), &sold);
+}

@@ -23,9 +23,18 @@ pub(super) struct Machine {
     pub(super) refuses_epoch: bool,
 }
 
+/// The place of a machine of the Pool "p", from its name.
+fn place_in(name: &str) -> Option<Place> {
+    let (slot, attempt) = name.strip_prefix("p-")?.split_once('.')?;
+    Some(Place {
+        slot: slot.parse().ok()?,
+        attempt: attempt.parse().ok()?,
+    })
+}
+
 impl World {
     fn machine_named(&mut self, name: &str) -> Option<(Place, &mut Machine)> {
-        let place = Place::parse(name.strip_prefix("p-")?)?;
+        let place = place_in(name)?;
         Some((place, self.machines.get_mut(&place)?))
     }
 
@@ -168,9 +177,7 @@ impl World {
                 let run = order.run.clone();
                 let complete = is_complete(&order.finished);
                 assert!(
-                    !order.gone
-                        || Place::parse(name.trim_start_matches("p-"))
-                            .is_none_or(|place| !self.machines.contains_key(&place)),
+                    !order.gone || place_in(&name).is_none_or(|place| !self.machines.contains_key(&place)),
                     "{run} is given up although its machine is there"
                 );
                 let is_full = matches!(

@@ -64,9 +64,9 @@ impl Chaos {
                 if self.names < 8 {
                     self.names += 1;
                     let placement = match self.rng.random_range(0..4) {
-                        0 => json!("all"),
-                        1 => json!("head"),
-                        _ => json!("one"),
+                        0 => json!("All"),
+                        1 => json!("Head"),
+                        _ => json!("One"),
                     };
                     world.create(&format!("t{}", self.names), placement);
                 }

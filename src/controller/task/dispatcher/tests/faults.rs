@@ -20,7 +20,7 @@ pub(super) fn running(world: &World, uid: &Uid) -> (String, String) {
 fn a_rank_whose_end_left_its_machine_does_not_run_again_although_controller_and_machine_are_lost() {
     let mut world = World::new(1, 2);
     world.quiet();
-    let uid = world.create("t", json!("all"));
+    let uid = world.create("t", json!("All"));
     world.quiet();
     let (place, run) = run_of(&world, &uid, 0);
     world.finish(place, &run, 0);
@@ -53,7 +53,7 @@ fn a_rank_whose_end_left_its_machine_does_not_run_again_although_controller_and_
 fn what_is_not_known_of_a_lost_machine_is_asked_for_until_the_store_answers() {
     let mut world = World::new(1, 2);
     world.quiet();
-    let uid = world.create("t", json!("all"));
+    let uid = world.create("t", json!("All"));
     world.quiet();
     let (place, run) = run_of(&world, &uid, 0);
     world.finish(place, &run, 0);
@@ -81,7 +81,7 @@ fn what_is_not_known_of_a_lost_machine_is_asked_for_until_the_store_answers() {
 fn a_run_whose_end_was_told_does_not_run_again_because_its_machine_is_lost_then() {
     let mut world = World::new(1, 1);
     world.quiet();
-    let uid = world.create("t", json!("one"));
+    let uid = world.create("t", json!("One"));
     world.quiet();
     let (place, run) = run_of(&world, &uid, 0);
     world.finish(place, &run, 0);
@@ -110,7 +110,7 @@ fn a_run_whose_end_was_told_does_not_run_again_because_its_machine_is_lost_then(
 fn a_full_store_is_said_loses_nothing_and_is_tried_less_and_less_often() {
     let mut world = World::new(1, 1);
     world.quiet();
-    let uid = world.create("t", json!("one"));
+    let uid = world.create("t", json!("One"));
     world.quiet();
     let (place, run) = run_of(&world, &uid, 0);
     world.store_problem = Some(CollectError::Full(
@@ -162,7 +162,7 @@ fn a_full_store_is_said_loses_nothing_and_is_tried_less_and_less_often() {
 fn the_end_waits_for_what_was_just_being_said() {
     let mut world = World::new(1, 1);
     world.quiet();
-    let uid = world.create("t", json!("one"));
+    let uid = world.create("t", json!("One"));
     world.quiet();
     let (place, run) = run_of(&world, &uid, 0);
     world.store_problem = Some(CollectError::Full("full".into()));
@@ -218,7 +218,7 @@ fn a_machine_given_up_is_closed_once_the_dispatcher_saw_that_and_gets_no_run_aft
     world.machines.get_mut(&place).unwrap().deleting = true;
     // Not seen yet: a run may still come to it, so it is not closed.
     assert!(world.dispatcher.load().unwrap().closed.is_empty());
-    let early = world.create("early", json!("one"));
+    let early = world.create("early", json!("One"));
     world.quiet();
     assert_eq!(world.status(&early).phase, Some(TaskPhase::Running));
     world.show_views();
@@ -230,7 +230,7 @@ fn a_machine_given_up_is_closed_once_the_dispatcher_saw_that_and_gets_no_run_aft
         Some(&1),
         "the run that came in between is counted"
     );
-    world.create("late", json!("one"));
+    world.create("late", json!("One"));
     world.quiet();
     assert_eq!(world.active().len(), 1);
 }
@@ -239,8 +239,8 @@ fn a_machine_given_up_is_closed_once_the_dispatcher_saw_that_and_gets_no_run_aft
 fn runs_of_a_machine_that_is_taken_back_are_asked_to_end_and_go_on_elsewhere() {
     let mut world = World::new(1, 2);
     world.quiet();
-    let uid = world.create("t", json!("one"));
-    let other = world.create("other", json!("one"));
+    let uid = world.create("t", json!("One"));
+    let other = world.create("other", json!("One"));
     world.quiet();
     let (place, run) = run_of(&world, &uid, 0);
     world.take_back(place);
@@ -268,7 +268,7 @@ fn a_task_of_an_older_pool_of_that_name_fails_and_clocks_that_differ_do_not_matt
     world.pool.as_mut().unwrap().created = world.now + Duration::from_secs(30);
     world.show_views();
     world.quiet();
-    let uid = world.create("t", json!("one"));
+    let uid = world.create("t", json!("One"));
     world.quiet();
     assert_eq!(world.status(&uid).phase, Some(TaskPhase::Running));
     world.restart();
@@ -290,7 +290,7 @@ fn a_task_of_an_older_pool_of_that_name_fails_and_clocks_that_differ_do_not_matt
 fn a_secret_that_went_before_a_later_leader_could_start_the_run_is_named() {
     let mut world = World::new(1, 1);
     world.quiet();
-    let uid = world.create("t", json!("one"));
+    let uid = world.create("t", json!("One"));
     // The placement is on record, and the controller dies before it starts anything.
     while world.status(&uid).phase != Some(TaskPhase::Running) {
         if let Some(event) = world.watch.pop_front().or_else(|| world.answers.pop_front()) {
@@ -358,7 +358,7 @@ fn unwritten(world: &mut World, refused: bool) -> usize {
 fn a_placement_that_is_refused_for_now_is_not_tried_again_at_once() {
     let mut world = World::new(1, 1);
     world.quiet();
-    let uid = world.create("t", json!("one"));
+    let uid = world.create("t", json!("One"));
     assert_eq!(unwritten(&mut world, true), 1, "time stands still");
     world.pass(2);
     assert_eq!(world.active().len(), 1, "it goes on when it can");
@@ -369,7 +369,7 @@ fn a_placement_that_is_refused_for_now_is_not_tried_again_at_once() {
 fn a_placement_that_is_refused_for_long_is_said_and_no_wait_until_it_can_be_written() {
     let mut world = World::new(1, 1);
     world.quiet();
-    let uid = world.create("t", json!("one"));
+    let uid = world.create("t", json!("One"));
     unwritten(&mut world, true);
     let said = |world: &World| {
         world
@@ -396,7 +396,7 @@ fn a_placement_that_is_refused_for_long_is_said_and_no_wait_until_it_can_be_writ
 fn an_end_that_is_refused_for_long_is_tried_less_and_less_often_and_not_lost() {
     let mut world = World::new(1, 1);
     world.quiet();
-    let uid = world.create("t", json!("one"));
+    let uid = world.create("t", json!("One"));
     world.quiet();
     let (place, run) = run_of(&world, &uid, 0);
     world.finish(place, &run, 0);
@@ -423,7 +423,7 @@ fn an_end_that_is_refused_for_long_is_tried_less_and_less_often_and_not_lost() {
 fn an_answer_that_is_lost_costs_no_time() {
     let mut world = World::new(1, 1);
     world.quiet();
-    let uid = world.create("t", json!("one"));
+    let uid = world.create("t", json!("One"));
     assert_eq!(unwritten(&mut world, false), 1);
     let (place, run) = run_of(&world, &uid, 0);
     world.finish(place, &run, 0);
@@ -436,7 +436,7 @@ fn an_answer_that_is_lost_costs_no_time() {
 fn a_task_that_was_changed_meanwhile_is_placed_again_at_once() {
     let mut world = World::new(1, 1);
     world.quiet();
-    let uid = world.create("t", json!("one"));
+    let uid = world.create("t", json!("One"));
     let seen = world.watch.pop_front().unwrap();
     world.tell(seen);
     assert!(matches!(&world.effects[..], [Effect::Write { .. }]));
@@ -450,7 +450,7 @@ fn an_agent_that_says_stale_epoch_to_everything_keeps_no_other_machine_from_its_
     let mut world = World::new(1, 2);
     world.quiet();
     let uids: Vec<Uid> = (0..2)
-        .map(|number| world.create(&format!("t{number}"), json!("one")))
+        .map(|number| world.create(&format!("t{number}"), json!("One")))
         .collect();
     world.quiet();
     let (liar, stuck) = run_of(&world, &uids[0], 0);
@@ -460,7 +460,7 @@ fn an_agent_that_says_stale_epoch_to_everything_keeps_no_other_machine_from_its_
     world.quiet();
     let mut ended = 0;
     for minute in 0..5 {
-        let uid = world.create(&format!("more{minute}"), json!("one"));
+        let uid = world.create(&format!("more{minute}"), json!("One"));
         world.quiet();
         for (place, run) in world.active() {
             if place != liar {
@@ -488,7 +488,7 @@ fn an_agent_that_says_stale_epoch_to_everything_keeps_no_other_machine_from_its_
 fn another_machine_cannot_tell_a_new_leader_how_a_run_ended() {
     let mut world = World::new(1, 2);
     world.quiet();
-    let uid = world.create("t", json!("one"));
+    let uid = world.create("t", json!("One"));
     world.quiet();
     let (place, run) = run_of(&world, &uid, 0);
     let other = *world.machines.keys().find(|other| **other != place).unwrap();

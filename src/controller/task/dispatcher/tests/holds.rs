@@ -13,7 +13,7 @@ use super::{
 fn held() -> (World, Uid, Place, RunId) {
     let mut world = World::new(1, 1);
     world.quiet();
-    let uid = world.create("t", json!("one"));
+    let uid = world.create("t", json!("One"));
     world.quiet();
     let (place, run) = run_of(&world, &uid, 0);
     let problem = CollectError::Quota("namespace \"n\" holds 2 GiB".into());
@@ -92,7 +92,7 @@ fn a_hold_ends_although_nothing_can_be_written_down_about_it() {
     let mut world = World::new(1, 1);
     world.writes_no_since = true;
     world.quiet();
-    let uid = world.create("t", json!("one"));
+    let uid = world.create("t", json!("One"));
     world.quiet();
     let (place, run) = run_of(&world, &uid, 0);
     world.store_problem = Some(CollectError::Full("the result store is full".into()));
@@ -110,7 +110,7 @@ fn a_hold_ends_although_nothing_can_be_written_down_about_it() {
 fn withheld() -> (World, Uid, Place, RunId) {
     let mut world = World::new(1, 1);
     world.quiet();
-    let uid = world.create("t", json!("one"));
+    let uid = world.create("t", json!("One"));
     world.quiet();
     let (place, run) = run_of(&world, &uid, 0);
     world.withholds = true;
@@ -198,7 +198,7 @@ fn the_room_of_an_end_is_given_back_once_it_is_stored_and_of_an_unclaimed_one_on
     let told = |event, world: &mut World| tell_with_room(event, &account, world);
     let mut world = World::new(1, 1);
     world.quiet();
-    let uid = world.create("t", json!("one"));
+    let uid = world.create("t", json!("One"));
     world.quiet();
     let (place, run) = run_of(&world, &uid, 0);
     world.finish(place, &run, 0);
@@ -227,7 +227,7 @@ fn what_waits_for_the_store_takes_no_room_from_facts_and_is_fetched_again_from_i
     let all = free(&account);
     let mut world = World::new(1, 1);
     world.quiet();
-    let uid = world.create("t", json!("one"));
+    let uid = world.create("t", json!("One"));
     world.quiet();
     let (place, run) = run_of(&world, &uid, 0);
     world.store_problem = Some(CollectError::Full("full".into()));

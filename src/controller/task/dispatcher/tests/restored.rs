@@ -1,11 +1,13 @@
 //! A cluster that remembers less than its machines: what it must not stop, forget or run twice.
 
+use skyward_api::task::Placed;
+
 use super::{world::World, *};
 
 /// The Task runs, and the cluster is restored to before it was placed.
 fn restored_before_placement(world: &mut World) -> (Uid, Place, RunId) {
     world.quiet();
-    let uid = world.create("t", json!("one"));
+    let uid = world.create("t", json!("One"));
     let before = world.objects[&uid].clone();
     world.quiet();
     let (place, run) = world.active()[0].clone();
@@ -19,14 +21,14 @@ fn restored_before_placement(world: &mut World) -> (Uid, Place, RunId) {
 fn while_it_is_held_nothing_is_started_stopped_forgotten_or_given_up() {
     let mut world = World::new(1, 2);
     world.quiet();
-    let gone = world.create("gone", json!("one"));
-    let lost = world.create("lost", json!("one"));
+    let gone = world.create("gone", json!("One"));
+    let lost = world.create("lost", json!("One"));
     world.quiet();
     let before = world.active();
     world.objects.remove(&gone);
     world.restart();
     world.tell(Event::Memory(Memory::Held));
-    world.create("new", json!("one"));
+    world.create("new", json!("One"));
     let place = before.iter().find(|(_, run)| run.uid == lost).unwrap().0;
     let machine = world.machines.remove(&place).unwrap();
     world.show_views();
@@ -57,7 +59,7 @@ fn while_it_is_held_nothing_is_started_stopped_forgotten_or_given_up() {
 fn a_run_that_no_task_claims_is_left_alone_until_proof_of_a_restore_would_be_known() {
     let mut world = World::new(1, 1);
     world.quiet();
-    let uid = world.create("t", json!("one"));
+    let uid = world.create("t", json!("One"));
     world.quiet();
     world.objects.remove(&uid);
     world.restart();
@@ -85,7 +87,7 @@ fn a_task_whose_placement_was_forgotten_takes_its_run_up_again_and_runs_once() {
         world.tell(Event::Memory(Memory::Whole));
         world.pass(1);
         let status = world.status(&uid);
-        assert!(status.placed == [place.to_string()] || ended, "{status:?}");
+        assert!(status.placed == [Placed::from(place)] || ended, "{status:?}");
         world.calm();
         let status = world.status(&uid);
         assert_eq!((status.phase, status.attempt), (Some(TaskPhase::Succeeded), 1));
@@ -124,7 +126,7 @@ fn a_task_whose_outcome_is_stored_does_not_run_again() {
     for attempt in [1, 3] {
         let mut world = World::new(1, 1);
         world.quiet();
-        let uid = world.create("t", json!("one"));
+        let uid = world.create("t", json!("One"));
         world.outcomes.insert(run_of(&uid, attempt), outcome("p-old"));
         world.restart();
         world.calm();
@@ -148,7 +150,7 @@ fn a_task_whose_outcome_is_stored_does_not_run_again() {
 fn a_task_that_was_stopped_or_interrupted_later_runs_under_a_number_of_its_own() {
     let mut world = World::new(1, 1);
     world.quiet();
-    let uid = world.create("t", json!("one"));
+    let uid = world.create("t", json!("One"));
     let mut stopped = outcome("p-old");
     stopped.reason = reason::INTERRUPTED;
     world.outcomes.insert(run_of(&uid, 4), stopped);
@@ -168,7 +170,7 @@ fn a_task_that_was_stopped_or_interrupted_later_runs_under_a_number_of_its_own()
 fn a_run_on_record_that_its_agent_forgot_is_not_started_where_its_outcome_is_stored() {
     let mut world = World::new(1, 1);
     world.quiet();
-    let uid = world.create("t", json!("one"));
+    let uid = world.create("t", json!("One"));
     world.quiet();
     let (place, run) = world.active()[0].clone();
     let before = world.objects[&uid].clone();
@@ -193,11 +195,11 @@ fn a_store_that_does_not_answer_keeps_a_task_from_before_waiting_and_no_new_one(
     let mut world = World::new(2, 1);
     world.quiet();
     world.store_problem = Some(CollectError::Store("test".into()));
-    let before = world.create("before", json!("one"));
+    let before = world.create("before", json!("One"));
     world.restart();
     world.quiet();
     assert!(world.active().is_empty(), "it may have ended");
-    let new = world.create("new", json!("one"));
+    let new = world.create("new", json!("One"));
     world.quiet();
     assert_eq!(world.active()[0].1.uid, new);
     world.store_problem = None;

@@ -12,7 +12,7 @@ fn only_run(world: &World) -> (Place, RunId) {
 fn a_task_costs_two_status_writes() {
     let mut world = World::new(1, 1);
     world.quiet();
-    let uid = world.create("t", json!("one"));
+    let uid = world.create("t", json!("One"));
     world.quiet();
     assert_eq!(world.status(&uid).phase, Some(TaskPhase::Running));
     assert_eq!(world.status(&uid).done, "0/1");
@@ -38,7 +38,7 @@ fn a_task_costs_two_status_writes() {
 fn nothing_is_placed_before_all_tasks_are_known() {
     let mut world = World::new(1, 1);
     world.watch.retain(|event| !matches!(event, Event::Synced));
-    world.create("t", json!("one"));
+    world.create("t", json!("One"));
     world.quiet();
     assert!(world.active().is_empty());
     assert!(world.dispatcher.load().is_none());
@@ -52,10 +52,10 @@ fn nothing_is_placed_before_all_tasks_are_known() {
 fn higher_priority_starts_first_then_the_older_one() {
     let mut world = World::new(1, 1);
     world.quiet();
-    let first = world.create("first", json!("one"));
+    let first = world.create("first", json!("One"));
     world.quiet();
     world.now += Duration::from_secs(1);
-    let old = world.create("old", json!("one"));
+    let old = world.create("old", json!("One"));
     world.now += Duration::from_secs(1);
     let urgent = world.create_with(
         "urgent",
@@ -76,14 +76,14 @@ fn higher_priority_starts_first_then_the_older_one() {
 fn what_reads_a_secret_first_keeps_its_turn() {
     let mut world = World::new(1, 1);
     world.quiet();
-    let first = world.create("first", json!("one"));
+    let first = world.create("first", json!("One"));
     world.quiet();
     let secret = json!([{ "secretRef": { "name": "s" } }]);
     let urgent = world.create_with(
         "urgent",
         json!({ "pool": "p", "command": ["true"], "priority": 5, "envFrom": secret }),
     );
-    world.create("late", json!("one"));
+    world.create("late", json!("One"));
     world.quiet();
     // What was read before is too old by the time there is room.
     world.pass(60);
@@ -98,13 +98,13 @@ fn what_reads_a_secret_first_keeps_its_turn() {
 fn a_broadcast_is_not_starved_by_single_tasks() {
     let mut world = World::new(1, 2);
     world.quiet();
-    world.create("a", json!("one"));
-    world.create("b", json!("one"));
+    world.create("a", json!("One"));
+    world.create("b", json!("One"));
     world.quiet();
     world.now += Duration::from_secs(1);
-    let all = world.create("all", json!("all"));
+    let all = world.create("all", json!("All"));
     world.now += Duration::from_secs(1);
-    world.create("late", json!("one"));
+    world.create("late", json!("One"));
     world.quiet();
     for _ in 0..2 {
         let (place, run) = world.active()[0].clone();
@@ -120,7 +120,7 @@ fn a_broadcast_is_not_starved_by_single_tasks() {
 fn a_lost_machine_is_one_interruption_and_another_attempt() {
     let mut world = World::new(1, 1);
     world.quiet();
-    let uid = world.create("t", json!("one"));
+    let uid = world.create("t", json!("One"));
     world.quiet();
     let (place, _) = only_run(&world);
     world.lose_machine(place);
@@ -195,7 +195,7 @@ fn work_that_stops_its_own_run_does_not_begin_for_ever() {
 fn a_machine_that_only_the_cache_lost_is_not_lost() {
     let mut world = World::new(1, 1);
     world.quiet();
-    let uid = world.create("t", json!("one"));
+    let uid = world.create("t", json!("One"));
     world.quiet();
     let views = Event::Views {
         pool: world.pool.clone().map(Arc::new),
@@ -235,7 +235,7 @@ fn too_many_interruptions_fail_the_task() {
 fn all_ranks_restart_together_and_only_after_the_others_stopped() {
     let mut world = World::new(1, 2);
     world.quiet();
-    let uid = world.create("t", json!("all"));
+    let uid = world.create("t", json!("All"));
     world.quiet();
     let (lost, _) = world.active()[0].clone();
     world.lose_machine(lost);
@@ -256,7 +256,7 @@ fn all_ranks_restart_together_and_only_after_the_others_stopped() {
 fn a_deleted_task_is_stopped_forgotten_and_its_data_deleted() {
     let mut world = World::new(1, 1);
     world.quiet();
-    let uid = world.create("t", json!("one"));
+    let uid = world.create("t", json!("One"));
     world.quiet();
     world.delete(&uid);
     world.quiet();
@@ -273,7 +273,7 @@ fn a_deleted_task_is_stopped_forgotten_and_its_data_deleted() {
 fn a_task_that_left_the_watch_but_is_there_goes_on() {
     let mut world = World::new(1, 1);
     world.quiet();
-    let uid = world.create("t", json!("one"));
+    let uid = world.create("t", json!("One"));
     world.quiet();
     world.tell(Event::Left(uid.clone()));
     world.calm();
@@ -285,7 +285,7 @@ fn a_task_that_left_the_watch_but_is_there_goes_on() {
 fn a_suspended_task_is_stopped_and_resumes_with_another_attempt() {
     let mut world = World::new(1, 1);
     world.quiet();
-    let uid = world.create("t", json!("one"));
+    let uid = world.create("t", json!("One"));
     world.quiet();
     world.edit(&uid, |task| task.spec.suspend = Some(true));
     world.quiet();
@@ -322,11 +322,11 @@ fn a_task_suspended_from_the_start_says_so_at_once_and_never_runs() {
 fn a_task_of_a_namespace_that_is_not_served_says_so_and_what_runs_goes_on() {
     let mut world = World::new(2, 1);
     world.quiet();
-    let runs = world.create("runs", json!("one"));
+    let runs = world.create("runs", json!("One"));
     world.quiet();
     let served = std::mem::replace(&mut world.dispatcher, Dispatcher::new(Key::new("n", "p")));
     world.dispatcher = served.serving(false);
-    let waits = world.create("waits", json!("one"));
+    let waits = world.create("waits", json!("One"));
     world.pass(30);
     let status = world.status(&waits);
     assert_eq!(
@@ -344,9 +344,9 @@ fn a_task_of_a_namespace_that_is_not_served_says_so_and_what_runs_goes_on() {
 fn a_deleted_pool_stops_its_runs_and_fails_every_task_it_had() {
     let mut world = World::new(1, 1);
     world.quiet();
-    let runs = world.create("runs", json!("one"));
+    let runs = world.create("runs", json!("One"));
     world.quiet();
-    let waits = world.create("waits", json!("one"));
+    let waits = world.create("waits", json!("One"));
     world.quiet();
     world.pool.as_mut().unwrap().deleted_at = Some(world.now);
     world.show_views();
@@ -363,7 +363,7 @@ fn a_deleted_pool_stops_its_runs_and_fails_every_task_it_had() {
     assert!(world.dispatcher.load().unwrap().runs.is_empty());
     // One that comes later is meant for the next Pool of that name.
     world.now += Duration::from_secs(1);
-    let next = world.create("next", json!("one"));
+    let next = world.create("next", json!("One"));
     world.pass(6);
     assert_eq!(
         (world.status(&next).phase, world.status(&next).reason.as_str()),
@@ -375,7 +375,7 @@ fn a_deleted_pool_stops_its_runs_and_fails_every_task_it_had() {
 fn a_pool_turned_off_puts_its_tasks_back_without_counting() {
     let mut world = World::new(1, 1);
     world.quiet();
-    let uid = world.create("t", json!("one"));
+    let uid = world.create("t", json!("One"));
     world.quiet();
     world.pool.as_mut().unwrap().off = Some("nodes.desired of the Pool is 0");
     world.show_views();
@@ -404,7 +404,7 @@ fn a_wait_is_told_within_a_second_and_once() {
     world.machines.clear();
     world.show_views();
     world.quiet();
-    let uid = world.create("t", json!("one"));
+    let uid = world.create("t", json!("One"));
     world.moments(1);
     assert_eq!(world.writes.get(&uid), None);
     world.moments(2);
@@ -441,7 +441,7 @@ fn a_missing_secret_holds_only_its_own_task() {
     world.missing_references = true;
     let spec = json!({ "pool": "p", "command": ["true"], "envFrom": [{ "secretRef": { "name": "s" } }] });
     let held = world.create_with("held", spec);
-    let free = world.create("free", json!("one"));
+    let free = world.create("free", json!("One"));
     world.quiet();
     assert_eq!(world.status(&free).phase, Some(TaskPhase::Running));
     world.pass(6);
@@ -464,7 +464,7 @@ fn a_rank_that_the_pool_never_has_is_said() {
 fn a_run_that_nobody_claims_is_stopped_and_forgotten() {
     let mut world = World::new(1, 1);
     world.quiet();
-    let uid = world.create("t", json!("one"));
+    let uid = world.create("t", json!("One"));
     world.quiet();
     let (place, run) = only_run(&world);
     // The Task goes while no controller is there.
@@ -481,7 +481,7 @@ fn a_run_that_nobody_claims_is_stopped_and_forgotten() {
 fn an_end_whose_answer_was_lost_is_written_once() {
     let mut world = World::new(1, 1);
     world.quiet();
-    let uid = world.create("t", json!("one"));
+    let uid = world.create("t", json!("One"));
     world.quiet();
     let (place, run) = only_run(&world);
     world.finish(place, &run, 0);
@@ -505,7 +505,7 @@ fn an_end_whose_answer_was_lost_is_written_once() {
 fn a_status_edited_to_finished_by_hand_stops_what_runs() {
     let mut world = World::new(1, 1);
     world.quiet();
-    let uid = world.create("t", json!("one"));
+    let uid = world.create("t", json!("One"));
     world.quiet();
     world.edit(&uid, |task| {
         task.status.as_mut().unwrap().phase = Some(TaskPhase::Succeeded);
@@ -541,12 +541,12 @@ fn a_reason_that_changes_is_told_again() {
 fn a_new_leader_gives_a_machine_nothing_before_its_agent_has_told_what_it_runs() {
     let mut world = World::new(1, 1);
     world.quiet();
-    let gone = world.create("gone", json!("one"));
+    let gone = world.create("gone", json!("One"));
     world.quiet();
     let (place, run) = only_run(&world);
     // Deleted while no controller lives: nothing but the agent knows of its run.
     world.objects.remove(&gone);
-    world.create("next", json!("one"));
+    world.create("next", json!("One"));
     world.restart();
     while let Some(event) = world.watch.pop_front() {
         world.tell(event);
@@ -579,7 +579,7 @@ fn a_machine_that_was_killed_for_want_of_memory_is_a_failure_of_what_ran_there()
         (Some(TaskPhase::Failed), "OutOfMemory", 0)
     );
     let failed = condition::find(&status.conditions, condition::FAILED).unwrap();
-    assert!(failed.message.contains("memoryGB"), "{}", failed.message);
+    assert!(failed.message.contains("more memory"), "{}", failed.message);
     assert!(!world.published.contains(&"TaskRetried"));
     // Its machine goes, and nothing is left to be asked of it.
     world.lose_machine(place);
@@ -591,7 +591,7 @@ fn a_machine_that_was_killed_for_want_of_memory_is_a_failure_of_what_ran_there()
 fn what_ended_before_its_machine_was_killed_for_want_of_memory_is_what_counts() {
     let mut world = World::new(1, 1);
     world.quiet();
-    let uid = world.create("t", json!("one"));
+    let uid = world.create("t", json!("One"));
     world.quiet();
     let (place, run) = only_run(&world);
     // An earlier leader stored it; this one was not told.

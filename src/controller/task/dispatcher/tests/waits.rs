@@ -3,7 +3,7 @@
 use super::{world::World, *};
 
 fn tasks(world: &mut World, count: usize) -> Vec<Uid> {
-    let uids = (0..count).map(|number| world.create(&format!("t{number:03}"), json!("one")));
+    let uids = (0..count).map(|number| world.create(&format!("t{number:03}"), json!("One")));
     uids.collect()
 }
 
@@ -24,7 +24,7 @@ fn end_some(world: &mut World, count: usize) {
 fn a_task_that_starts_at_once_costs_no_other_write() {
     let mut world = World::new(1, 1);
     world.quiet();
-    let uid = world.create("t", json!("one"));
+    let uid = world.create("t", json!("One"));
     world.quiet();
     world.moments(8);
     world.pass(8);
@@ -47,7 +47,7 @@ fn each_that_waits_says_within_a_second_what_is_taken_and_how_many_come_first() 
     assert_eq!(scheduled(&world, &uids[8]), first);
     let last = r#"8 of 8 places of Pool "p" taken, 41 Tasks before it"#;
     assert_eq!(scheduled(&world, &uids[49]), last);
-    let all = world.create("u", json!("all"));
+    let all = world.create("u", json!("All"));
     world.quiet();
     world.moments(3);
     let each = r#"needs a free place on each machine: 8 of 8 places of Pool "p" taken, 42 Tasks before it"#;
@@ -106,7 +106,7 @@ fn a_task_whose_status_is_never_taken_says_so_counts_for_nothing_and_keeps_nobod
     let mut world = World::new(1, 1);
     world.quiet();
     world.invalid.insert("bad".into());
-    let bad = world.create("bad", json!("one"));
+    let bad = world.create("bad", json!("One"));
     world.quiet();
     let said = |world: &World| {
         world
@@ -116,7 +116,7 @@ fn a_task_whose_status_is_never_taken_says_so_counts_for_nothing_and_keeps_nobod
             .count()
     };
     assert_eq!(said(&world), 1);
-    let good = world.create("good", json!("one"));
+    let good = world.create("good", json!("One"));
     world.quiet();
     assert_eq!(world.status(&good).phase, Some(TaskPhase::Running));
     let load = world.dispatcher.load().unwrap();
@@ -141,9 +141,9 @@ fn a_new_leader_knows_that_a_task_waits_although_its_status_is_never_taken() {
     let mut world = World::new(1, 1);
     world.quiet();
     world.invalid.insert("bad".into());
-    let running = world.create("running", json!("one"));
+    let running = world.create("running", json!("One"));
     world.quiet();
-    let bad = world.create("bad", json!("one"));
+    let bad = world.create("bad", json!("One"));
     world.quiet();
     // Every place is taken: the wait is what cannot be told.
     world.moments(3);

@@ -369,7 +369,7 @@ impl World {
     /// The kernel kills all of it.
     pub(super) fn starve(&mut self, place: Place) {
         if let Some(machine) = self.machines.get_mut(&place) {
-            machine.out_of_memory = Some("give the Pool more memoryGB".into());
+            machine.out_of_memory = Some("give the Pool more memory".into());
             machine.ready = false;
         }
         self.flap(place, false);

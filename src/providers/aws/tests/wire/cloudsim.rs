@@ -197,7 +197,7 @@ async fn ordering_twice_gives_one_machine() {
     let provider = provider(&server);
     assert_eq!(provider.create(&order).await.unwrap(), first);
     let changed = Order {
-        disk_gb: Some(300),
+        disk_bytes: Some(300 << 30),
         ..order.clone()
     };
     // Its token is used, so EC2 refuses it: the machine is looked for, and shows up.

@@ -42,6 +42,7 @@ fn provider_at(server: SocketAddr, prices: Option<String>, settings: serde_json:
         cluster: CLUSTER.to_owned(),
         provider: "aws-main".to_owned(),
         settings: serde_json::from_value::<Settings>(settings).unwrap(),
+        request_timeout: Duration::from_secs(30),
         credentials: Credentials::new([
             ("AWS_ACCESS_KEY_ID".to_owned(), Secret::new(KEY)),
             ("AWS_SECRET_ACCESS_KEY".to_owned(), Secret::new(SECRET)),

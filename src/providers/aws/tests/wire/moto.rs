@@ -257,7 +257,7 @@ async fn a_spot_machine_is_ordered_with_its_ceiling() {
     let provider = provider(&moto).await;
     let order = Order {
         market: Market::Spot,
-        price_ceiling: Some("0.5".parse().unwrap()),
+        max_hourly_cost: Some("0.5".parse().unwrap()),
         ..order("spot", 0)
     };
     let accepted = provider.create(&order).await.unwrap();
