@@ -302,7 +302,12 @@ mod tests {
         }
         for kind in account_kinds() {
             for wait in ["requestTimeout", "instanceTimeout"] {
-                assert_eq!(kind.schema["properties"][wait], serde_json::Value::Null, "{}", kind.name);
+                assert_eq!(
+                    kind.schema["properties"][wait],
+                    serde_json::Value::Null,
+                    "{}",
+                    kind.name
+                );
                 assert!(!kind.fixed.contains(&wait), "{}", kind.name);
             }
         }

@@ -7,7 +7,7 @@ use anyhow::Result;
 use serde_json::Value;
 use skyward_control_plane_tests::{api, cluster, object, path, refusal};
 
-use crate::manifests::{BAD, GOOD};
+use crate::{manifests::BAD, taken::GOOD};
 
 #[tokio::test]
 async fn bad_manifests_are_refused_with_what_to_write_instead() -> Result<()> {

@@ -7,4 +7,5 @@ mod limits;
 mod manifests;
 mod records;
 mod serving;
+mod taken;
 mod words;
