@@ -117,7 +117,7 @@ fn a_limit_lets_in_what_fits_and_names_itself() {
 #[test]
 fn a_number_in_the_name_of_an_accelerator_has_the_bounds_of_its_field() {
     let mut seen = world(1);
-    for name in ["0.1x L4", "L4 0.5GB", "32x L4"] {
+    for name in ["0.1x L4", "L4 0.01GB", "32x L4"] {
         seen.pool.spec.accelerator = serde_json::from_value(serde_json::json!({ "name": name })).unwrap();
         let plan = decide(&seen);
         let (_, why, message) = condition(&plan, STALLED).unwrap();

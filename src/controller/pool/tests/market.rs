@@ -407,7 +407,7 @@ fn a_set_that_cannot_be_completed_moves_as_a_whole_unless_it_works() {
         "{said}"
     );
     assert!(
-        said.contains("or set cluster to false"),
+        said.contains("or set topology to Independent"),
         "it says what would help: {said}"
     );
     assert!(
