@@ -405,8 +405,10 @@ mod tests {
             [(5, "1".to_owned()), (6, "2".to_owned())]
         );
         let status = |placed: Value| task("all", json!({ "placed": placed })).status.unwrap();
-        assert!(!is_array(&status(json!(["0.1"]))));
-        assert!(is_array(&status(json!(["0.1", "1.1"]))));
+        assert!(!is_array(&status(json!([{ "slot": 0, "attempt": 1 }]))));
+        assert!(is_array(&status(
+            json!([{ "slot": 0, "attempt": 1 }, { "slot": 1, "attempt": 1 }])
+        )));
     }
 
     #[test]
