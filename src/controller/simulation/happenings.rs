@@ -3,7 +3,11 @@
 use kube::ResourceExt;
 use rand::Rng;
 use serde_json::json;
-use skyward_api::{Pool, labels, pool::PoolSpec, shared::Cpu};
+use skyward_api::{
+    Pool, labels,
+    pool::{PoolSpec, Topology},
+    shared::Cpu,
+};
 
 use super::{
     cloud::NEVER,
@@ -18,13 +22,17 @@ impl World {
             .iter()
             .all(|provider| self.kind_of(provider).capabilities.connected);
         let candidates: Vec<_> = providers.iter().map(|name| json!({ "provider": name })).collect();
-        let cluster = reaches && self.random.random_bool(0.6);
+        let topology = if reaches && self.random.random_bool(0.6) {
+            Topology::Connected
+        } else {
+            Topology::Independent
+        };
         let allocation = self.one_of(&["OnDemand", "SpotIfAvailable", "Cheapest"]);
         let spec: PoolSpec = serde_json::from_value(json!({
             "candidates": candidates,
             "nodes": { "desired": desired },
             "allocation": allocation,
-            "cluster": cluster,
+            "topology": topology,
             "maxProvisionAttempts": 4,
             "provisionRetryDelay": "5s",
         }))

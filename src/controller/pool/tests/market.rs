@@ -240,9 +240,9 @@ fn when_every_provider_refuses_the_pool_says_what_each_of_them_said() {
 
 #[test]
 fn machines_that_stand_alone_come_from_several_clouds_when_a_limit_is_reached() {
-    let pool = |cluster| json!({ "nodes": { "desired": 3 }, "cluster": cluster, "candidates": [{ "provider": "a" }, { "provider": "b" }] });
+    let pool = |topology| json!({ "nodes": { "desired": 3 }, "topology": topology, "candidates": [{ "provider": "a" }, { "provider": "b" }] });
     let offers = [("a", "a-1", price("1")), ("b", "b-1", price("2"))];
-    let mut alone = market(pool(false), &offers);
+    let mut alone = market(pool("Independent"), &offers);
     alone.providers.get_mut("a").unwrap().limits = Limits {
         total: Some(2),
         ..Limits::default()
@@ -254,7 +254,7 @@ fn machines_that_stand_alone_come_from_several_clouds_when_a_limit_is_reached() 
         .collect();
     assert_eq!(from, ["a", "a", "b"]);
 
-    let mut together = market(pool(true), &offers);
+    let mut together = market(pool("Connected"), &offers);
     together.providers.get_mut("a").unwrap().limits = Limits {
         total: Some(2),
         ..Limits::default()
