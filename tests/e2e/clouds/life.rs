@@ -133,7 +133,11 @@ async fn sample_story(cloud: &'static str) -> Result {
         (ours.iter().map(|machine| machine.price).sum::<Decimal>(), unseen)
     });
     // These bill by the minute.
-    let step = if ["lambda", "vastai"].contains(&cloud) { 60 } else { 0 };
+    let step = if ["lambda", "vastai"].contains(&cloud) {
+        60
+    } else {
+        0
+    };
     let seconds = (ledger - bill).abs() * Decimal::from(3600) / hourly;
     ensure!(
         seconds <= Decimal::from(LOOK + step + unseen),
