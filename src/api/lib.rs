@@ -44,3 +44,6 @@ pub const SUBRESOURCES_GROUP: &str = "subresources.skyward.dev";
 /// Most machines that one Pool may want. It bounds what a Task's status must
 /// record for a broadcast (one short entry for each rank) to well under 32 KiB.
 pub const MAX_POOL_NODES: u32 = 500;
+
+#[cfg(test)]
+mod tests;

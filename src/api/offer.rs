@@ -115,7 +115,8 @@ pub struct OfferedAccelerator {
 #[schemars(transform = crate::crd::explain_variants)]
 pub enum Architecture {
     /// AMD64.
-    #[serde(rename = "amd64")]
+    // The other word stands in records that are older than the settled names.
+    #[serde(rename = "amd64", alias = "x86_64")]
     Amd64,
     /// AArch64.
     #[serde(rename = "arm64")]

@@ -247,12 +247,16 @@ pub struct Candidate {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(transform = crate::crd::explain_variants)]
 pub enum Selection {
+    // The other words stand in Pools that are older than the settled names.
     /// The lowest price of all.
     #[default]
+    #[serde(alias = "cheapest")]
     Cheapest,
     /// The first in their order that can be ordered.
+    #[serde(alias = "first")]
     First,
     /// The first in their order whose provider says that it has some.
+    #[serde(alias = "available")]
     Available,
 }
 
@@ -260,14 +264,19 @@ pub enum Selection {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(transform = crate::crd::explain_variants)]
 pub enum Allocation {
+    // The other words stand in Pools that are older than the settled names.
     /// Only the spot market.
+    #[serde(alias = "spot")]
     Spot,
     /// Only on demand.
+    #[serde(alias = "on-demand")]
     OnDemand,
     /// The spot market where an offer has one, else on demand.
     #[default]
+    #[serde(alias = "spot-if-available")]
     SpotIfAvailable,
     /// Whichever costs less.
+    #[serde(alias = "cheapest")]
     Cheapest,
 }
 

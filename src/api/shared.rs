@@ -377,7 +377,7 @@ pub(crate) const CPU_PATTERN: &str = r"^[0-9]{1,7}(\.[0-9]{1,3}|m)?$";
 
 /// How many accelerators: a whole number such as `8`, or a part of one as text such as `"0.5"`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
-#[serde(try_from = "Written")]
+#[serde(try_from = "StoredCount")]
 pub struct Count {
     thousandths: u64,
 }
@@ -417,11 +417,22 @@ impl Serialize for Count {
     }
 }
 
-impl TryFrom<Written> for Count {
+/// A [`Count`] as a record has it; one that is older than the settled names has a part as a number.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum StoredCount {
+    Written(Written),
+    Part(f64),
+}
+
+impl TryFrom<StoredCount> for Count {
     type Error = String;
 
-    fn try_from(written: Written) -> Result<Self, Self::Error> {
-        let text = written.text();
+    fn try_from(stored: StoredCount) -> Result<Self, Self::Error> {
+        let text = match stored {
+            StoredCount::Written(written) => written.text(),
+            StoredCount::Part(number) => return Ok(Self::of(number)),
+        };
         let thousandths = thousandths(&text).ok_or_else(|| {
             format!("\"{text}\" is not a number of accelerators; write for example 8 or \"0.5\"")
         })?;
@@ -578,12 +589,14 @@ mod tests {
             ("\"8\"", "8", 8.0),
             ("\"0.5\"", "\"0.5\"", 0.5),
             ("\"0.125\"", "\"0.125\"", 0.125),
+            ("0.5", "\"0.5\"", 0.5),
         ] {
             let count: Count = serde_json::from_str(written).unwrap();
             assert_eq!(serde_json::to_string(&count).unwrap(), expected, "{written}");
             assert_eq!(Count::of(number), count);
         }
-        for bad in ["0.5", "\"many\"", "\"-1\"", "-1", "\"0.1234\"", "\"\"", "\".5\""] {
+        assert!(serde_json::from_str::<Cpu>("0.5").is_err());
+        for bad in ["\"many\"", "\"-1\"", "-1", "\"0.1234\"", "\"\"", "\".5\""] {
             assert!(serde_json::from_str::<Count>(bad).is_err(), "{bad}");
             assert!(serde_json::from_str::<Cpu>(bad).is_err(), "{bad}");
         }

@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 use serde_json::Value;
 
 use crate::{
@@ -286,13 +286,37 @@ pub struct TaskStatus {
 }
 
 /// The Machine that a rank runs on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Placed {
     /// Number of its place in the Pool.
     pub slot: u32,
     /// Which try to fill that place.
     pub attempt: u32,
+}
+
+// A Task that was placed before the names of the resources were settled has `slot.attempt`: it is
+// read, or an upgrade would lose the run.
+impl<'de> Deserialize<'de> for Placed {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Stored {
+            Now { slot: u32, attempt: u32 },
+            Before(String),
+        }
+        match Stored::deserialize(from)? {
+            Stored::Now { slot, attempt } => Ok(Self { slot, attempt }),
+            Stored::Before(text) => {
+                let parts = text.split_once('.');
+                let parts =
+                    parts.and_then(|(slot, attempt)| Some((slot.parse().ok()?, attempt.parse().ok()?)));
+                let (slot, attempt) =
+                    parts.ok_or_else(|| D::Error::custom(format!("\"{text}\" is no slot and attempt")))?;
+                Ok(Self { slot, attempt })
+            }
+        }
+    }
 }
 
 /// What became of one run: one rank of one attempt.
@@ -363,9 +387,10 @@ impl TaskSpec {
             None => Some(Placement::One),
             Some(IntOrString::Int(rank)) => u32::try_from(*rank).ok().map(Placement::Rank),
             Some(IntOrString::String(text)) => match text.as_str() {
-                "One" => Some(Placement::One),
-                "All" => Some(Placement::All),
-                "Head" => Some(Placement::Rank(0)),
+                // Tasks that were made before the names were settled have them in lower case.
+                "One" | "one" => Some(Placement::One),
+                "All" | "all" => Some(Placement::All),
+                "Head" | "head" => Some(Placement::Rank(0)),
                 number => number.parse().ok().map(Placement::Rank),
             },
         }

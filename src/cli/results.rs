@@ -405,9 +405,10 @@ mod tests {
             [(5, "1".to_owned()), (6, "2".to_owned())]
         );
         let status = |placed: Value| task("all", json!({ "placed": placed })).status.unwrap();
-        let on = |slot: u32| json!({ "slot": slot, "attempt": 1 });
-        assert!(!is_array(&status(json!([on(0)]))));
-        assert!(is_array(&status(json!([on(0), on(1)]))));
+        assert!(!is_array(&status(json!([{ "slot": 0, "attempt": 1 }]))));
+        assert!(is_array(&status(
+            json!([{ "slot": 0, "attempt": 1 }, { "slot": 1, "attempt": 1 }])
+        )));
     }
 
     #[test]

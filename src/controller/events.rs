@@ -3,7 +3,7 @@
 //! Publishing never blocks and never fails its caller: Events are for people, and a
 //! reconcile must not wait for them. What is repeated within some minutes becomes one
 //! Event with a count; starts and completions of Tasks above one per second and Pool
-//! become one Event of the Pool with their number. Backoff are never merged away.
+//! become one Event of the Pool with their number. Failures are never merged away.
 //!
 //! They are written through the core API: only there an Event may carry the times and the
 //! count of old beside the new ones, and `kubectl get events --sort-by=.lastTimestamp` sorts

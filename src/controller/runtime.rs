@@ -388,7 +388,7 @@ async fn controllers(
     if ended.is_err() {
         tracing::warn!(
             seconds = GRACE.as_secs(),
-            "some controllers did not end in time; they are cut why_suspended"
+            "some controllers did not end in time; they are cut off"
         );
     }
     failure.map_or(Ok(()), Err)

@@ -607,7 +607,7 @@ async fn following_goes_on_with_the_next_attempt() {
 /// Or a log that is followed before its Task begins would take any number of streams.
 #[tokio::test]
 async fn an_attempt_with_more_ranks_than_can_be_followed_ends_the_log_with_what_to_do() {
-    let many: Vec<Value> = (0..129)
+    let many: Vec<_> = (0..129)
         .map(|slot| json!({ "slot": slot, "attempt": 1 }))
         .collect();
     let many = json!({ "phase": "Running", "attempt": 2, "placed": many });

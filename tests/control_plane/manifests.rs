@@ -1,4 +1,7 @@
-//! Manifests that are refused, each with what to write instead. Those that are taken: [`crate::taken`].
+//! Manifests that are refused, each with what to write instead.
+
+pub(crate) const MACHINE: &str = "{pool: p, poolUid: u, slot: 0, attempt: 1, provider: x, offer: o, instanceType: t, \
+                       market: OnDemand, hourlyPrice: '0', token: k, templateHash: h}";
 
 /// Kind, spec, and what the refusal must contain.
 pub(crate) const BAD: &[(&str, &str, &str)] = &[

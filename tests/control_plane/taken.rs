@@ -1,9 +1,7 @@
 //! Manifests that are taken.
 
-const MACHINE: &str = "{pool: p, poolUid: u, slot: 0, attempt: 1, provider: x, offer: o, instanceType: t, \
-                       market: OnDemand, hourlyPrice: '0', token: k, templateHash: h}";
+use crate::manifests::MACHINE;
 
-/// Kind and spec.
 pub(crate) const GOOD: &[(&str, &str)] = &[
     ("Pool", "{provider: x}"),
     ("Pool", "{provider: x, nodes: {desired: 0}}"),

@@ -295,6 +295,14 @@ async fn holder(cluster: &Cluster) -> Result<String> {
         .unwrap_or_default())
 }
 
+/// Waits until that process leads. A ready one may still wait for the Lease of one that was killed.
+async fn leads(cluster: &Cluster, identity: &str) -> Result {
+    until(&format!("{identity} leads"), PATIENCE, async || {
+        Ok((holder(cluster).await? == identity).then_some(()))
+    })
+    .await
+}
+
 const DEPLOYMENT: &str = "deployment/skyward-controller";
 
 /// A story of controllers that run beside the cluster while none runs in it.
@@ -325,8 +333,7 @@ async fn outside(cluster: &Cluster, folder: &Path) -> Result {
     let space = cluster.namespace("outside").await?;
     lease_of_an_editor(&space).await?;
     let mut first = Controller::start(cluster, folder, "outside-1", OPERATOR_NAMESPACE).await?;
-    first.wait_ready(200, "").await?;
-    assert_eq!(holder(cluster).await?, "outside-1");
+    leads(cluster, "outside-1").await?;
 
     // Pods are reached through the API server, and the logs API reaches the controller here.
     space.pool("p", 1, json!({})).await?;
@@ -356,10 +363,7 @@ async fn outside(cluster: &Cluster, folder: &Path) -> Result {
         .await?;
     space.task_phase("through", TaskPhase::Running).await?;
     first.signal("-STOP")?;
-    until("the second leads", PATIENCE, async || {
-        Ok((holder(cluster).await? == "outside-2").then_some(()))
-    })
-    .await?;
+    leads(cluster, "outside-2").await?;
     let machine = space.ready_machines("p").await?.remove(0).name_any();
     let open = ["exec", &machine, "--", "touch", "/tmp/go"];
     space.kubectl(&open).await?.ok()?;
@@ -464,7 +468,7 @@ async fn another_installation_takes_over_when_the_one_that_led_is_gone_and_what_
     without_operator("gone", async |cluster: &Cluster, folder: &Path| {
         let space = cluster.namespace("gone").await?;
         let mut first = Controller::start(cluster, folder, "gone-1", OPERATOR_NAMESPACE).await?;
-        first.wait_ready(200, "").await?;
+        leads(cluster, "gone-1").await?;
         let mut other = Controller::start(cluster, folder, "gone-2", &space.name).await?;
         let why = format!("in the namespace \"{OPERATOR_NAMESPACE}\"");
         other.wait_ready(503, &why).await?;
@@ -489,6 +493,7 @@ async fn another_installation_takes_over_when_the_one_that_led_is_gone_and_what_
         other.signal("-TERM")?;
         assert_eq!(other.ended(60).await?, Some(0), "{}", other.said());
         cluster.kubectl(&UNCLAIM).await?.ok()?;
+        leads(cluster, "gone-3").await?;
         back.wait_ready(200, "").await?;
         space.finish().await?;
         back.signal("-TERM")?;
@@ -531,7 +536,7 @@ async fn stood_still(cluster: &Cluster, folder: &Path) -> Result {
     flags.push("--lease-duration=5s");
     let start = async |name| Controller::start_with(cluster, folder, name, OPERATOR_NAMESPACE, &flags).await;
     let mut first = start("still-1").await?;
-    first.wait_ready(200, "").await?;
+    leads(cluster, "still-1").await?;
     let spec = json!({"credentialsSecretRef": {"name": space.name}, "requestTimeout": "44s", "verda": {}});
     let provider = space.provider("verda", spec).await?;
     let providers: Api<Provider> = Api::all(cluster.client.clone());
@@ -554,10 +559,7 @@ async fn stood_still(cluster: &Cluster, folder: &Path) -> Result {
     .await?;
     first.signal("-STOP")?;
     sim.clear_faults();
-    until("the second leads", PATIENCE, async || {
-        Ok((holder(cluster).await? == "still-2").then_some(()))
-    })
-    .await?;
+    leads(cluster, "still-2").await?;
     let orders = || sim.calls("instances.create");
     assert_eq!(orders(), 0, "the first has ordered before it was stopped");
     until("the second orders", PATIENCE, async || {

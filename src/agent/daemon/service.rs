@@ -331,7 +331,8 @@ impl Service {
 type Chunks = mpsc::Sender<Result<Chunk, Status>>;
 
 /// Sends a log from an offset on; with `follow` until its run has ended. A reader that knows no
-/// gaps gets what stands before the first one.
+/// gaps gets what stands before the first one. A run that is forgotten meanwhile ends the stream with
+/// an error: its end would say that all of the log was sent.
 async fn send_log(
     own: &Inner,
     run_id: &str,
@@ -345,7 +346,7 @@ async fn send_log(
     loop {
         newest.mark_unchanged();
         // Asked before reading: what an ended run wrote is there by then.
-        let ended = own.ledger.has_finished(run_id).unwrap_or(true);
+        let ended = own.ledger.has_finished(run_id).unwrap_or_default();
         loop {
             let (back, read) = off_thread(move || {
                 let read = reader.read(offset);
@@ -367,6 +368,10 @@ async fn send_log(
             if chunks.send(Ok(chunk)).await.is_err() {
                 return Ok(());
             }
+        }
+        // Files go after the record. So of a run that is known now, all was there to be read.
+        if own.ledger.has_finished(run_id).is_none() {
+            return Err(not_found(run_id));
         }
         if ended || !follow {
             return Ok(());

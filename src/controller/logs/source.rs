@@ -119,7 +119,7 @@ impl Source {
                 tracing::info!(
                     run = self.run,
                     why,
-                    "a log's stream was broken why_suspended; the reader goes on later"
+                    "a log's stream was broken off; the reader goes on later"
                 );
                 let _ = send.send(Err(io::Error::other(why))).await;
             }
@@ -233,6 +233,8 @@ impl Source {
                 () = send.closed() => return Err(Stop::Left),
             };
             match chunk {
+                // An older agent ends the stream of a run that it forgets as if all had been sent.
+                None if self.has_more(*offset).await => return Ok(Progress::Some),
                 None => return Ok(Progress::Done),
                 Some(Err(error)) => {
                     tracing::debug!(%error, run = self.run, "the agent's log stream broke; going on where it was");

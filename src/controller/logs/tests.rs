@@ -37,6 +37,8 @@ enum Call {
     Ends,
     /// The agent has forgotten the run; the collector had stored all of it before.
     Forgotten,
+    /// The same after so many bytes, and the stream ends as if that were all.
+    ForgottenAfter(usize),
 }
 
 /// A machine whose run has ended with this log, and whose collector moves it to the store.
@@ -98,6 +100,29 @@ impl Machine {
     }
 }
 
+impl Machine {
+    /// The collector stores what is left, and the agent forgets the run.
+    async fn forget(&self) {
+        let stored = self.store.log_end(UID, &self.run).await.unwrap();
+        let mut at = usize::try_from(stored).unwrap();
+        if at < self.hole.start {
+            self.copy(at..self.hole.start).await;
+            at = self.hole.start;
+        }
+        if self.hole.contains(&at) {
+            let gap = Gap {
+                start: at as u64,
+                end: self.hole.end as u64,
+                why: Missing::OverLimit,
+            };
+            self.store.put_log_gap(UID, &self.run, gap).await.unwrap();
+            at = self.hole.end;
+        }
+        self.copy(at..self.log.len()).await;
+        self.present.store(false, Ordering::SeqCst);
+    }
+}
+
 struct Agent(Arc<Machine>);
 
 #[async_trait]
@@ -113,24 +138,12 @@ impl RunReader for Agent {
             Call::Breaks(bytes) => (bytes, Some(Err(AgentError::Disconnected("broken".into())))),
             Call::Ends => (usize::MAX, None),
             Call::Forgotten => {
-                let stored = machine.store.log_end(UID, &machine.run).await.unwrap();
-                let mut at = usize::try_from(stored).unwrap();
-                if at < machine.hole.start {
-                    machine.copy(at..machine.hole.start).await;
-                    at = machine.hole.start;
-                }
-                if machine.hole.contains(&at) {
-                    let gap = Gap {
-                        start: at as u64,
-                        end: machine.hole.end as u64,
-                        why: Missing::OverLimit,
-                    };
-                    machine.store.put_log_gap(UID, &machine.run, gap).await.unwrap();
-                    at = machine.hole.end;
-                }
-                machine.copy(at..machine.log.len()).await;
-                machine.present.store(false, Ordering::SeqCst);
+                machine.forget().await;
                 return Err(AgentError::NotFound);
+            }
+            Call::ForgottenAfter(bytes) => {
+                machine.forget().await;
+                (bytes, None)
             }
         };
         let until = begin.saturating_add(bytes).min(machine.log.len());
@@ -232,6 +245,8 @@ async fn no_byte_is_lost_or_doubled_at_the_seam() {
         (64, &[Call::Breaks(10), Call::Forgotten]),
         (0, &[Call::Forgotten]),
         (64, &[Call::Breaks(1), Call::Breaks(1), Call::Forgotten]),
+        (64, &[Call::ForgottenAfter(100)]),
+        (0, &[Call::Breaks(10), Call::ForgottenAfter(0)]),
     ];
     for (stored, calls) in cases {
         for offset in [0, 40, 64, 700] {
@@ -262,6 +277,7 @@ async fn behind_a_gap_the_log_goes_on_wherever_it_is_and_whatever_breaks() {
         &[Call::Breaks(0), Call::Breaks(33), Call::Breaks(900)],
         &[Call::Breaks(10), Call::Forgotten],
         &[Call::Forgotten],
+        &[Call::ForgottenAfter(300)],
     ];
     // Nothing is stored; part of the beginning; what the machine has dropped since, cut within a
     // record; some of the newest.

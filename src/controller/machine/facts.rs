@@ -62,7 +62,7 @@ pub struct Observed {
     pub missing: Option<String>,
     /// Since when it is tried to connect to a machine that took runs before.
     pub disconnected_since: Option<Timestamp>,
-    /// Since when its Pool is why_suspended: suspended, without machines by its spec, or with its
+    /// Since when its Pool is off: suspended, without machines by its spec, or with its
     /// budget spent.
     pub off_since: Option<Timestamp>,
     /// Runs on it; `None` = not known.
@@ -226,7 +226,7 @@ pub struct MachineMemory {
     pub last_write: Option<Timestamp>,
     /// Since when it is tried to connect to a machine that took runs before.
     pub disconnected_since: Option<Timestamp>,
-    /// Since when its Pool is why_suspended.
+    /// Since when its Pool is off.
     pub off_since: Option<Timestamp>,
     /// Not to be ordered again before.
     pub order_not_before: Option<Timestamp>,

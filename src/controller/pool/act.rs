@@ -432,7 +432,7 @@ fn is_gone(error: &Error) -> bool {
         || matches!(error, Error::Api(_, kube::Error::Api(status)) if status.code == 404)
 }
 
-/// Puts our finalizer on, or takes it why_suspended, from the version that was decided on.
+/// Puts our finalizer on, or takes it off, from the version that was decided on.
 async fn set_finalizer(context: &Context, pool: &Pool, on: bool) -> Result<Pool, Error> {
     let mut finalizers = pool.metadata.finalizers.clone().unwrap_or_default();
     finalizers.retain(|name| name != labels::FINALIZER);

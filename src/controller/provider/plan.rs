@@ -38,7 +38,7 @@ const REFRESH: Duration = Duration::from_mins(5);
 const CLUSTER_REFRESH: Duration = Duration::from_mins(1);
 /// First wait after a call that failed; it doubles up to the refresh interval.
 const RETRY: Duration = Duration::from_secs(5);
-/// Backoff in a row before a Provider that was ready is not: one lost answer is no news.
+/// Failures in a row before a Provider that was ready is not: one lost answer is no news.
 const PATIENCE: u32 = 2;
 /// Time between two looks at an account that has something of ours when its Provider goes.
 const DEPARTURE_AGAIN: Duration = Duration::from_secs(5);
@@ -124,7 +124,7 @@ pub(crate) struct Plan {
     pub release: Vec<PoolScope>,
     /// What to tell people.
     pub event: Option<EventSpec>,
-    /// Take our finalizer why_suspended: nothing uses it any more.
+    /// Take our finalizer off: nothing uses it any more.
     pub remove_finalizer: bool,
     /// When to look again, if nothing happens.
     pub again: Duration,

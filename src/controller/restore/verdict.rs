@@ -284,7 +284,7 @@ fn message(
         parts.push("This cluster remembers less than its machines: it was restored from a backup, or is a copy. Nothing of this Provider is ordered, ended, started, stopped or forgotten.".to_owned());
     }
     parts.extend(epoch.map(|epoch| format!("A machine proves epoch {epoch}, which is above ours.")));
-    // Before the ids, so that it is not cut why_suspended a long message.
+    // Before the ids, so that it is not cut off a long message.
     parts.push(format!(
         "Decide with the annotation {}=Adopt@{digest} (keep the machines without a record) or End@{digest} (end them); if nobody decides until {ends_at:.0}, they are ended. See docs/disaster-recovery.md",
         labels::AFTER_RESTORE

@@ -236,7 +236,7 @@ fn show<K>(
     }
 }
 
-/// Takes the guard why_suspended, and removes fields that nobody reads; a malformed object is skipped and
+/// Takes the guard off, and removes fields that nobody reads; a malformed object is skipped and
 /// counted.
 fn readable<K: Resource<DynamicType = ()>>(
     event: Event<Guarded<K>>,

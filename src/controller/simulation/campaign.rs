@@ -248,7 +248,7 @@ fn finish(world: &mut World) {
             world.put_right(Want::Nothing);
             world.calm_down(ALL_SWEEPS, 2 * HOUR);
             world.at_rest(Want::Nothing);
-            // What somebody tore why_suspended at an account of before is found there.
+            // What somebody tore off at an account of before is found there.
             world.other_accounts();
             world.calm_down(ALL_SWEEPS, 2 * HOUR);
             world.nothing_is_left();

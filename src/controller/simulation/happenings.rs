@@ -242,7 +242,7 @@ impl World {
         }
         let now = self.time();
         self.torn.insert(machine.uid().unwrap_or_default());
-        self.tell(|| format!("somebody tears why_suspended Machine {name}"));
+        self.tell(|| format!("somebody tears off Machine {name}"));
         self.server
             .machines
             .delete(&mut self.server.version, &name, None, now);

@@ -245,7 +245,7 @@ impl World {
         });
     }
 
-    /// A machine whose runs may finish is not deleted under them, unless its Pool is why_suspended.
+    /// A machine whose runs may finish is not deleted under them, unless its Pool is off.
     fn may_be_deleted(&mut self, machine: &Machine) {
         let name = machine.name_any();
         let status = machine.status.clone().unwrap_or_default();

@@ -279,7 +279,7 @@ impl World {
         }
     }
 
-    /// Machines at the accounts whose credentials are there; what somebody tore why_suspended at
+    /// Machines at the accounts whose credentials are there; what somebody tore off at
     /// another one is found when its credentials come back.
     fn billed(&self) -> impl Iterator<Item = &Rented> {
         let is_known = |account: &String| self.secrets.values().any(|secret| secret.account == *account);
@@ -351,8 +351,8 @@ impl World {
                 metered += machine.bill(kind, self.now);
             }
         }
-        let why_suspended = (paid - metered).abs();
-        self.rule(why_suspended * Decimal::from(1000) <= metered, || {
+        let off = (paid - metered).abs();
+        self.rule(off * Decimal::from(1000) <= metered, || {
             format!("{paid} USD are settled, the meter says {metered}")
         });
     }

@@ -41,7 +41,7 @@ pub(crate) fn masked(text: &str, secrets: &[String]) -> String {
 /// What is known of an end of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Edge {
-    /// Something was cut why_suspended, perhaps in the middle of a value.
+    /// Something was cut off, perhaps in the middle of a value.
     Cut,
     /// Perhaps.
     Unknown,

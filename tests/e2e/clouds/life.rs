@@ -132,8 +132,12 @@ async fn sample_story(cloud: &'static str) -> Result {
         let unseen = end.map_or(0, |end| returned.duration_since(end).as_secs());
         (ours.iter().map(|machine| machine.price).sum::<Decimal>(), unseen)
     });
-    // Lambda bills by the minute.
-    let step = if cloud == "lambda" { 60 } else { 0 };
+    // These bill by the minute.
+    let step = if ["lambda", "vastai"].contains(&cloud) {
+        60
+    } else {
+        0
+    };
     let seconds = (ledger - bill).abs() * Decimal::from(3600) / hourly;
     ensure!(
         seconds <= Decimal::from(LOOK + step + unseen),

@@ -1,5 +1,8 @@
 //! Signals as something to wait for. They are handled and not blocked, because a child would
-//! inherit what is blocked and nobody between us and the work could undo it.
+//! inherit what is blocked and nobody between us and the work could undo it. A child inherits what
+//! is ignored too, but not what is handled: so signals that whatever started the agent may
+//! have ignored (a shell does so for what it runs in the background, as does `nohup`) are handled
+//! as well.
 
 use std::{
     io::{self, Read},
@@ -16,6 +19,17 @@ use std::{
 use nix::sys::signal::Signal;
 use signal_hook::{flag, low_level::pipe};
 
+/// Signals that mean nothing to a shim.
+const MEANINGLESS: [Signal; 7] = [
+    Signal::SIGQUIT,
+    Signal::SIGUSR1,
+    Signal::SIGUSR2,
+    Signal::SIGALRM,
+    Signal::SIGTSTP,
+    Signal::SIGTTIN,
+    Signal::SIGTTOU,
+];
+
 /// Children that end, and wishes that we do.
 pub(super) struct Signals {
     woken: UnixStream,
@@ -28,6 +42,10 @@ impl Signals {
         let (woken, waker) = UnixStream::pair()?;
         woken.set_nonblocking(true)?;
         let terminate = Arc::new(AtomicBool::new(false));
+        let nobody = Arc::new(AtomicBool::new(false));
+        for signal in MEANINGLESS {
+            flag::register(signal as i32, nobody.clone())?;
+        }
         // Before the wakers: handlers run in the order in which they were registered.
         for signal in [Signal::SIGTERM, Signal::SIGINT] {
             flag::register(signal as i32, terminate.clone())?;

@@ -250,8 +250,12 @@ impl Drop for Machine {
     }
 }
 
+/// Started with signals ignored, as a shell's background process has them.
 fn spawn(role: &str, home: &Path, arguments: &[String]) -> Child {
-    Command::new(program())
+    let ignoring = r#"trap "" HUP INT QUIT USR1 USR2 ALRM TSTP TTIN TTOU; exec "$0" "$@""#;
+    Command::new("sh")
+        .args(["-c", ignoring])
+        .arg(program())
         .args([role, "--machine", "tests/machine", "--home"])
         .arg(home)
         .args(arguments)

@@ -273,6 +273,29 @@ async fn a_stream_that_is_not_kept_is_not_kept() {
 }
 
 #[tokio::test]
+async fn a_reader_that_is_behind_when_a_run_is_forgotten_does_not_take_a_part_for_the_whole() {
+    let mut machine = Machine::start().await;
+    let spec = RunSpec {
+        log_limit: 16 << 20,
+        ..bash("r", "exec seq 3000000")
+    };
+    machine.begin(spec).await;
+    let mut chunks = machine.read_log("r", 0, true).await;
+    chunks.message().await.unwrap().unwrap();
+    machine.ended("r").await;
+    machine.forget("r").await;
+    let mut end = 0;
+    let status = loop {
+        match chunks.message().await {
+            Ok(Some(chunk)) => end = chunk.offset + chunk.data.len() as u64,
+            Ok(None) => panic!("the stream ended after {end} bytes as if that were all"),
+            Err(status) => break status,
+        }
+    };
+    assert_eq!(status.code(), tonic::Code::NotFound, "{status:?}");
+}
+
+#[tokio::test]
 async fn a_forgotten_run_is_gone_with_everything_it_left() {
     let mut machine = Machine::start().await;
     machine

@@ -329,7 +329,7 @@ fn drains(seen: &Observed, now: Timestamp) -> Drains {
         return Drains::No;
     };
     let pool_ends = pool.metadata.deletion_timestamp.as_ref().map(|time| time.0);
-    // When a Pool is turned why_suspended, or its budget is spent, no run is paid for to its end.
+    // When a Pool is turned off, or its budget is spent, no run is paid for to its end.
     let ends = pool_ends.or(seen.off_since);
     let since = match (machine.finish_runs, ends) {
         (true, None) => {

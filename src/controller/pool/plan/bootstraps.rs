@@ -3,7 +3,7 @@
 //!
 //! The ways are on record in the Pool's status before their machines go, so that another leader
 //! knows them, with the names of the machines, so that none counts twice. They are forgotten when
-//! the spec changes or what it names does (Secrets, ConfigMaps, Providers), when the Pool is why_suspended or
+//! the spec changes or what it names does (Secrets, ConfigMaps, Providers), when the Pool is off or
 //! suspended, when a machine becomes ready afterwards, and after an hour where a server was not
 //! reached, which may pass by itself. From then on only machines of later attempts count: those
 //! that were under way were prepared as it was before.

@@ -119,7 +119,7 @@ fn tell_unread(draft: &mut Draft<'_>) {
     draft.block(Block {
         reason: reason::MACHINE_UNREADABLE,
         message: format!(
-            "Machine \"{}\" cannot be read by this version ({}), so its slot is kept: it may run, and nothing is ordered in its place. Upgrade the operator or mend the Machine. Where neither can be, delete it and take its finalizer why_suspended: then the sweep ends what it had.{others}",
+            "Machine \"{}\" cannot be read by this version ({}), so its slot is kept: it may run, and nothing is ordered in its place. Upgrade the operator or mend the Machine. Where neither can be, delete it and take its finalizer off: then the sweep ends what it had.{others}",
             first.name, first.error
         ),
         stalled: true,

@@ -268,10 +268,10 @@ fn a_server_that_was_not_reached_is_tried_again_after_an_hour() {
 #[test]
 fn a_pool_that_was_off_or_suspended_begins_anew() {
     let (seen, plan) = stopped();
-    for why_suspended in [true, false] {
+    for off in [true, false] {
         let mut gone = seen.clone();
         after_restart(&mut gone, &plan, vec![]);
-        if why_suspended {
+        if off {
             gone.pool.spec.nodes.desired = 0;
         } else {
             gone.pool.spec.suspend = Some(true);

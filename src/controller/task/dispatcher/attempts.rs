@@ -389,7 +389,7 @@ fn outcome(
             Outcome::Later("it was suspended; another attempt starts when it is resumed")
         }
         Some(StopWhy::PoolOff) => {
-            Outcome::Later("its Pool was turned why_suspended; another attempt starts when it is on")
+            Outcome::Later("its Pool was turned off; another attempt starts when it is on")
         }
         // With nobody's reason too: else work that stops itself would begin for ever.
         Some(StopWhy::Drained | StopWhy::Interrupted) | None => {

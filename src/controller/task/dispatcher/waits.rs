@@ -179,7 +179,7 @@ impl Dispatcher {
                 .is_some_and(|machine| machine.ending)
     }
 
-    /// Does the work that was put why_suspended until now.
+    /// Does the work that was put off until now.
     pub(super) fn retry_task(&mut self, uid: &Uid, now: Timestamp) {
         let Some(task) = self.tasks.get_mut(uid) else {
             return;
@@ -246,7 +246,7 @@ impl Dispatcher {
         if let Some(why_suspended) = pool.why_suspended {
             return Why::new(
                 reason::POOL_OFF,
-                format!("Pool \"{name}\" is why_suspended: {why_suspended}"),
+                format!("Pool \"{name}\" is off: {why_suspended}"),
             );
         }
         let hindrance = waiting.obstacle.as_ref().filter(|why| {

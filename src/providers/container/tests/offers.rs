@@ -184,7 +184,7 @@ fn a_group_survives_its_text() {
 fn cards_of_labelled_nodes_fit_the_size_that_they_are_sold_with() {
     let labelled = |product: &str, mebibytes: &str| {
         let labels = format!(", nvidia.com/gpu.product: {product}, nvidia.com/gpu.memory: '{mebibytes}'");
-        node(&labels, "", "cpu: '8', memory: 33554432Ki, nvidia.com/gpu: '1'")
+        node(&labels, "", "cpu: 8, memory: 33554432Ki, nvidia.com/gpu: '1'")
     };
     let nodes = [
         labelled("NVIDIA-A100-SXM4-80GB", "81920"),
