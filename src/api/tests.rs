@@ -68,7 +68,7 @@ fn a_pool_and_a_task_that_runs_are_read() {
         ]
     );
     assert_eq!(
-        serde_json::to_value(&placed[1]).unwrap(),
+        serde_json::to_value(placed[1]).unwrap(),
         json!({ "slot": 12, "attempt": 34 }),
         "in the settled form"
     );
