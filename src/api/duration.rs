@@ -2,8 +2,9 @@
 
 use std::{fmt, str::FromStr};
 
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
+
+use crate::written::written;
 
 /// A duration such as `300s`, `10m` or `1h30m` (units: ms, s, m, h).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -76,27 +77,12 @@ impl fmt::Display for Duration {
     }
 }
 
-impl JsonSchema for Duration {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "Duration".into()
-    }
-
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        // A number is admitted as far as the rule, which says what to write instead of it.
-        json_schema!({
-            "x-kubernetes-int-or-string": true,
-            "maxLength": 32,
-            "x-kubernetes-validations": [{
-                "rule": format!("type(self) == string && string(self).matches(r'{PATTERN}')"),
-                "message": "write a duration such as 300s, 10m or 1h30m",
-            }],
-        })
-    }
-}
+written!(
+    Duration,
+    32,
+    format!("type(self) == string && string(self).matches(r'{PATTERN}')"),
+    "write a duration such as 300s, 10m or 1h30m"
+);
 
 #[cfg(test)]
 mod tests {

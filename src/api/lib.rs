@@ -25,6 +25,7 @@ pub mod provider;
 mod rule;
 pub mod shared;
 pub mod task;
+mod written;
 
 pub use duration::Duration;
 pub use machine::{Machine, MachinePhase, MachineSpec, MachineStatus};

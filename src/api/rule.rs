@@ -73,7 +73,7 @@ pub(crate) fn size_between(field: &str, least: &str, most: &str) -> Rule {
 /// A size from 64Mi: nobody means less, but who forgets the unit writes it. What is no amount at all
 /// has its own message.
 pub(crate) fn size_with_unit(field: &str, most: &str) -> Rule {
-    quantity_between(SIZE_PATTERN, "64Mi", most)
+    quantity_between(shared::SIZE_PATTERN, "64Mi", most)
         .message(format!("{field} must be from 64Mi to {most}: write 16Gi, not 16").as_str())
 }
 
@@ -88,9 +88,6 @@ pub(crate) fn count_between(field: &str, least: &str, most: &str) -> Rule {
     quantity_between(shared::COUNT_PATTERN, least, most)
         .message(format!("{field} must be from {least} to {most}, such as 8 or \"0.5\"").as_str())
 }
-
-/// Pattern of a [`crate::shared::Size`].
-const SIZE_PATTERN: &str = "^[0-9]{1,12}(Ki|Mi|Gi|Ti|k|M|G|T)?$";
 
 /// A number or text that matches is a quantity from `least` to `most`.
 fn quantity_between(pattern: &str, least: &str, most: &str) -> Rule {

@@ -6,6 +6,8 @@ use kube::KubeSchema;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize, Serializer};
 
+use crate::written::{self, written};
+
 /// Accelerator of a machine.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
@@ -202,27 +204,15 @@ fn unit_bytes(unit: &str) -> Option<u64> {
     Some(*factor)
 }
 
-impl JsonSchema for Size {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "Size".into()
-    }
+written!(
+    Size,
+    32,
+    format!("type(self) == string && string(self).matches(r'{SIZE_PATTERN}')"),
+    "write an amount such as 512Mi or 8Gi"
+);
 
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        // A number is admitted as far as the rule, which says what to write instead of it.
-        json_schema!({
-            "x-kubernetes-int-or-string": true,
-            "maxLength": 32,
-            "x-kubernetes-validations": [{
-                "rule": r"type(self) == string && string(self).matches(r'^[0-9]{1,12}(Ki|Mi|Gi|Ti|k|M|G|T)?$')",
-                "message": "write an amount such as 512Mi or 8Gi",
-            }],
-        })
-    }
-}
+/// Pattern of a [`Size`].
+pub(crate) const SIZE_PATTERN: &str = "^[0-9]{1,12}(Ki|Mi|Gi|Ti|k|M|G|T)?$";
 
 /// Size of a disk in the settings of a kind of account, such as `100G`. `OR_NONE`: `"0"` says that
 /// there is none.
@@ -286,16 +276,11 @@ impl<const OR_NONE: bool> JsonSchema for Disk<OR_NONE> {
         } else {
             ("", "")
         };
-        json_schema!({
-            "x-kubernetes-int-or-string": true,
-            "maxLength": 32,
-            "x-kubernetes-validations": [{
-                "rule": format!(
-                    r"type(self) == string && ({none}string(self).matches(r'^[0-9]{{1,12}}(Ki|Mi|Gi|Ti|k|M|G|T)$') && quantity(string(self)).compareTo(quantity('1G')) >= 0 && quantity(string(self)).compareTo(quantity('64Ti')) <= 0)"
-                ),
-                "message": format!("write the size of a disk from 1G to 64Ti{or_none}: 100Gi, not 100"),
-            }],
-        })
+        let rule = format!(
+            r"type(self) == string && ({none}string(self).matches(r'^[0-9]{{1,12}}(Ki|Mi|Gi|Ti|k|M|G|T)$') && quantity(string(self)).compareTo(quantity('1G')) >= 0 && quantity(string(self)).compareTo(quantity('64Ti')) <= 0)"
+        );
+        let message = format!("write the size of a disk from 1G to 64Ti{or_none}: 100Gi, not 100");
+        written::schema(32, &rule, &message)
     }
 }
 
@@ -351,26 +336,12 @@ impl TryFrom<Written> for Cpu {
     }
 }
 
-impl JsonSchema for Cpu {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "Cpu".into()
-    }
-
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "x-kubernetes-int-or-string": true,
-            "maxLength": 32,
-            "x-kubernetes-validations": [{
-                "rule": format!("type(self) == int ? self >= 0 : string(self).matches(r'{CPU_PATTERN}')"),
-                "message": "write an amount of CPUs such as 500m or 4",
-            }],
-        })
-    }
-}
+written!(
+    Cpu,
+    32,
+    format!("type(self) == int ? self >= 0 : string(self).matches(r'{CPU_PATTERN}')"),
+    "write an amount of CPUs such as 500m or 4"
+);
 
 /// Pattern of a [`Cpu`].
 pub(crate) const CPU_PATTERN: &str = r"^[0-9]{1,7}(\.[0-9]{1,3}|m)?$";
@@ -440,26 +411,12 @@ impl TryFrom<StoredCount> for Count {
     }
 }
 
-impl JsonSchema for Count {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "Count".into()
-    }
-
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "x-kubernetes-int-or-string": true,
-            "maxLength": 16,
-            "x-kubernetes-validations": [{
-                "rule": format!("type(self) == int ? self >= 0 : string(self).matches(r'{COUNT_PATTERN}')"),
-                "message": "write a whole number such as 8, or a part of one as text such as \"0.5\"",
-            }],
-        })
-    }
-}
+written!(
+    Count,
+    16,
+    format!("type(self) == int ? self >= 0 : string(self).matches(r'{COUNT_PATTERN}')"),
+    "write a whole number such as 8, or a part of one as text such as \"0.5\""
+);
 
 /// Pattern of a [`Count`].
 pub(crate) const COUNT_PATTERN: &str = r"^[0-9]{1,7}(\.[0-9]{1,3})?$";
