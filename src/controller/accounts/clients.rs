@@ -76,7 +76,7 @@ impl Default for Accounts {
 }
 
 impl Accounts {
-    /// The account of that name, if its Provider was seen by its controller.
+    /// The account of the Provider of that name; `None` until the Provider controller has seen the object.
     pub fn get(&self, name: &str) -> Option<Account> {
         self.known
             .read()

@@ -39,7 +39,7 @@ pub struct ProviderFacts {
 /// The account that machines come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AccountFacts {
-    /// No Provider of that name exists; these do.
+    /// No Provider of that name exists; the names of all Providers that exist.
     NotFound(Vec<String>),
     /// It cannot be used now; why.
     NotReady(String),
