@@ -10,6 +10,15 @@ pub(super) fn run_of(world: &World, uid: &Uid, rank: u32) -> (SlotAttempt, RunId
         .unwrap_or_else(|| panic!("rank {rank} of {uid} does not run: {active:?}"))
 }
 
+/// A Task that runs on the only machine, with its slot and its run.
+pub(super) fn one_runs(world: &mut World) -> (Uid, SlotAttempt, RunId) {
+    world.quiet();
+    let uid = world.create("t", json!("One"));
+    world.quiet();
+    let (place, run) = run_of(world, &uid, 0);
+    (uid, place, run)
+}
+
 pub(super) fn running(world: &World, uid: &Uid) -> (String, String) {
     let status = world.status(uid);
     let condition = condition::find(&status.conditions, condition::RUNNING).unwrap();
@@ -80,10 +89,7 @@ fn what_is_not_known_of_a_lost_machine_is_asked_for_until_the_store_answers() {
 #[test]
 fn a_run_whose_end_was_told_does_not_run_again_because_its_machine_is_lost_then() {
     let mut world = World::new(1, 1);
-    world.quiet();
-    let uid = world.create("t", json!("One"));
-    world.quiet();
-    let (place, run) = run_of(&world, &uid, 0);
+    let (uid, place, run) = one_runs(&mut world);
     world.finish(place, &run, 0);
     // The fact arrives; before the rest of the log is fetched, the machine vanishes.
     while let Some(event) = world.answers.pop_front() {
@@ -109,10 +115,7 @@ fn a_run_whose_end_was_told_does_not_run_again_because_its_machine_is_lost_then(
 #[test]
 fn a_full_store_is_said_loses_nothing_and_is_tried_less_and_less_often() {
     let mut world = World::new(1, 1);
-    world.quiet();
-    let uid = world.create("t", json!("One"));
-    world.quiet();
-    let (place, run) = run_of(&world, &uid, 0);
+    let (uid, place, run) = one_runs(&mut world);
     world.store_problem = Some(CollectError::Full(
         "the result store is full; enlarge its volume".into(),
     ));
@@ -161,10 +164,7 @@ fn a_full_store_is_said_loses_nothing_and_is_tried_less_and_less_often() {
 #[test]
 fn the_end_waits_for_what_was_just_being_said() {
     let mut world = World::new(1, 1);
-    world.quiet();
-    let uid = world.create("t", json!("One"));
-    world.quiet();
-    let (place, run) = run_of(&world, &uid, 0);
+    let (uid, place, run) = one_runs(&mut world);
     world.store_problem = Some(CollectError::Full("full".into()));
     world.finish(place, &run, 0);
     world.quiet();
@@ -395,10 +395,7 @@ fn a_placement_that_is_refused_for_long_is_said_and_no_wait_until_it_can_be_writ
 #[test]
 fn an_end_that_is_refused_for_long_is_tried_less_and_less_often_and_not_lost() {
     let mut world = World::new(1, 1);
-    world.quiet();
-    let uid = world.create("t", json!("One"));
-    world.quiet();
-    let (place, run) = run_of(&world, &uid, 0);
+    let (uid, place, run) = one_runs(&mut world);
     world.finish(place, &run, 0);
     assert_eq!(unwritten(&mut world, true), 1, "time stands still");
     let mut tries = 0;
@@ -487,10 +484,7 @@ fn an_agent_that_says_stale_epoch_to_everything_keeps_no_other_machine_from_its_
 #[test]
 fn another_machine_cannot_tell_a_new_leader_how_a_run_ended() {
     let mut world = World::new(1, 2);
-    world.quiet();
-    let uid = world.create("t", json!("One"));
-    world.quiet();
-    let (place, run) = run_of(&world, &uid, 0);
+    let (uid, place, run) = one_runs(&mut world);
     let other = *world.machines.keys().find(|other| **other != place).unwrap();
     let lie = Finished {
         ending: Ending::Exited.into(),

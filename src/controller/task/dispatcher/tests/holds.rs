@@ -4,7 +4,7 @@ use skyward_remote::budget::{Account, Budget};
 
 use super::{
     agents::fact_of,
-    faults::{run_of, running},
+    faults::{one_runs, running},
     world::World,
     *,
 };
@@ -12,10 +12,7 @@ use super::{
 /// One Task whose value has no room in the store.
 fn held() -> (World, Uid, SlotAttempt, RunId) {
     let mut world = World::new(1, 1);
-    world.quiet();
-    let uid = world.create("t", json!("One"));
-    world.quiet();
-    let (place, run) = run_of(&world, &uid, 0);
+    let (uid, place, run) = one_runs(&mut world);
     let problem = CollectError::Quota("namespace \"n\" holds 2 GiB".into());
     world.store_problem = Some(problem);
     world.finish(place, &run, 0);
@@ -91,10 +88,7 @@ fn what_finds_room_before_its_hold_is_over_is_stored() {
 fn a_hold_ends_although_nothing_can_be_written_down_about_it() {
     let mut world = World::new(1, 1);
     world.writes_no_since = true;
-    world.quiet();
-    let uid = world.create("t", json!("One"));
-    world.quiet();
-    let (place, run) = run_of(&world, &uid, 0);
+    let (uid, place, run) = one_runs(&mut world);
     world.store_problem = Some(CollectError::Full("the result store is full".into()));
     world.finish(place, &run, 0);
     world.quiet();
@@ -109,10 +103,7 @@ fn a_hold_ends_although_nothing_can_be_written_down_about_it() {
 /// One Task that has ended on a machine that does not give what it left.
 fn withheld() -> (World, Uid, SlotAttempt, RunId) {
     let mut world = World::new(1, 1);
-    world.quiet();
-    let uid = world.create("t", json!("One"));
-    world.quiet();
-    let (place, run) = run_of(&world, &uid, 0);
+    let (uid, place, run) = one_runs(&mut world);
     world.withholds = true;
     world.finish(place, &run, 0);
     world.quiet();
@@ -197,10 +188,7 @@ fn the_room_of_an_end_is_given_back_once_it_is_stored_and_of_an_unclaimed_one_on
     let all = free();
     let told = |event, world: &mut World| tell_with_room(event, &account, world);
     let mut world = World::new(1, 1);
-    world.quiet();
-    let uid = world.create("t", json!("One"));
-    world.quiet();
-    let (place, run) = run_of(&world, &uid, 0);
+    let (_, place, run) = one_runs(&mut world);
     world.finish(place, &run, 0);
     let event = world.answers.pop_back().unwrap();
     told(event, &mut world);
@@ -226,10 +214,7 @@ fn what_waits_for_the_store_takes_no_room_from_facts_and_is_fetched_again_from_i
     let account = Budget::default().account("n");
     let all = free(&account);
     let mut world = World::new(1, 1);
-    world.quiet();
-    let uid = world.create("t", json!("One"));
-    world.quiet();
-    let (place, run) = run_of(&world, &uid, 0);
+    let (uid, place, run) = one_runs(&mut world);
     world.store_problem = Some(CollectError::Full("full".into()));
     world.finish(place, &run, 0);
     world.answers.pop_back();
