@@ -56,13 +56,20 @@ impl Cause {
 impl Diagnosis {
     /// From how a step ended and the end of its output.
     pub fn of(ended: &str, output: &str) -> Self {
-        let (cause, line) = match cause(output) {
-            Some((cause, line)) => (Some(cause), line.trim().to_owned()),
-            None => (None, meaningful(output)),
+        let lines: Vec<&str> = output.lines().collect();
+        let (cause, at) = match cause(&lines) {
+            Some((cause, at)) => (Some(cause), Some(at)),
+            None => (None, error(&lines)),
         };
+        let (line, common) = at.map_or_else(Default::default, |at| {
+            let line = sentence(&lines, at);
+            // Of several packages, each machine may name another one as the first that it did not get.
+            let common = if cause.is_some() { lines[at] } else { &line };
+            (in_context(&lines, at, &line), pattern(common.trim()))
+        });
         Self {
             ended: cut(ended, LINE),
-            pattern: pattern(if line.is_empty() { ended } else { &line }),
+            pattern: if common.is_empty() { pattern(ended) } else { common },
             line: cut(&line, LINE),
             cause,
             output: output.to_owned(),
@@ -113,14 +120,13 @@ const UNREACHABLE: [&str; 22] = [
     "tunnel connection failed",
 ];
 
-/// What an output shows to be the cause, with its last line that does.
-fn cause(output: &str) -> Option<(Cause, &str)> {
+/// What an output shows to be the cause, with the place of its last line that does.
+fn cause(lines: &[&str]) -> Option<(Cause, usize)> {
     let says = |line: &&str, words: &[&str]| {
-        let line = line.to_ascii_lowercase();
-        words.iter().any(|word| line.contains(word))
+        let lower = line.to_ascii_lowercase();
+        !is_retried(line) && words.iter().any(|word| lower.contains(word))
     };
-    let lines = || output.lines().rev().filter(|line| !is_retried(line));
-    let of = |cause, words: &[&str]| Some((cause, lines().find(|line| says(line, words))?));
+    let of = |cause, words: &[&str]| Some((cause, lines.iter().rposition(|line| says(line, words))?));
     of(Cause::Certificates, &CERTIFICATES).or_else(|| of(Cause::Unreachable, &UNREACHABLE))
 }
 
@@ -160,41 +166,72 @@ const NOISE: [&str; 9] = [
     "some index files failed to download",
 ];
 
-/// The line of an output that tells the most: the last that names an error, else the last that is
-/// no advice. A message that its program has wrapped, or that goes on in causes, is one line.
-fn meaningful(output: &str) -> String {
-    let lines: Vec<&str> = output.lines().collect();
-    let begins = |line: &str, words: &[&str]| {
-        let line = line.trim_start().to_lowercase();
-        words.iter().any(|word| line.starts_with(word))
-    };
+/// Whether a line begins with one of these words.
+fn begins(line: &str, words: &[&str]) -> bool {
+    let line = line.trim_start().to_lowercase();
+    words.iter().any(|word| line.starts_with(word))
+}
+
+/// Where the line stands that tells the most: the last that names an error, else the last that is
+/// no advice.
+fn error(lines: &[&str]) -> Option<usize> {
     let useful = |line: &&str| line.chars().any(char::is_alphanumeric) && !begins(line, &NOISE);
-    let Some(at) = lines
-        .iter()
-        .rposition(|line| useful(line) && begins(line, &ERRORS))
-    else {
-        let last = lines.iter().rev().find(|line| useful(line));
-        return last.map_or_else(String::new, |line| line.trim().to_owned());
-    };
-    let mut text = lines[at]
-        .trim()
-        .trim_start_matches(['×', '╰', '─', '▶', ' '])
-        .to_owned();
-    let indent = |line: &str| line.len() - line.trim_start().len();
-    let rest = lines[at + 1..].iter().take(WRAPPED);
-    let wrapped: Vec<&str> = rest
-        .map_while(|line| (!line.trim().is_empty() && indent(line) > 0).then(|| line.trim()))
-        .collect();
-    let causes = wrapped.iter().rev().find(|line| line.starts_with("Caused by:"));
-    if let Some(root) = causes {
-        text = format!("{text}: {}", root.trim_start_matches("Caused by:").trim());
-    } else if lines[at].contains('▶') {
-        for line in wrapped {
+    let names_it = |line: &&str| useful(line) && begins(line, &ERRORS);
+    let last = || lines.iter().rposition(useful);
+    lines.iter().rposition(names_it).or_else(last)
+}
+
+/// What a line says, without what draws its place in a tree. A message that its program has wrapped
+/// is one line.
+fn sentence(lines: &[&str], at: usize) -> String {
+    let mut text = bare(lines[at]).to_owned();
+    if lines[at].contains('▶') {
+        for line in below(lines, at).filter(|line| !is_in_tree(line)) {
             text.push(' ');
-            text.push_str(line);
+            text.push_str(line.trim());
         }
     }
     text
+}
+
+/// That sentence, with what it is the cause of: uv names the package first, then causes below it.
+fn in_context(lines: &[&str], at: usize, sentence: &str) -> String {
+    let heads = |line: &&str| line.trim_start().starts_with('×') || begins(line, &["error:"]);
+    let is_cause = |line: &str| line.trim_start().starts_with(CAUSED_BY) || is_in_tree(line);
+    let head = lines[..at].iter().rposition(heads);
+    match head {
+        // What a build printed stands between the head and a line that no tree shows.
+        Some(head) if is_cause(lines[at]) || lines[head].trim_start().starts_with('×') => {
+            format!("{}: {sentence}", bare(lines[head]).trim_end_matches(':'))
+        }
+        _ if heads(&lines[at]) => match below(lines, at).filter(|line| is_cause(line)).last() {
+            Some(root) => format!("{}: {}", sentence.trim_end_matches(':'), bare(root)),
+            None => sentence.to_owned(),
+        },
+        _ => sentence.to_owned(),
+    }
+}
+
+/// What uv and cargo begin the line of a cause with.
+const CAUSED_BY: &str = "Caused by:";
+
+/// Whether a line stands in a tree of causes.
+fn is_in_tree(line: &str) -> bool {
+    line.trim_start().starts_with(['├', '╰'])
+}
+
+/// A line without what draws its place.
+fn bare(line: &str) -> &str {
+    let text = line
+        .trim()
+        .trim_start_matches(['×', '├', '╰', '─', '▶', ' ']);
+    text.strip_prefix(CAUSED_BY).map_or(text, str::trim_start)
+}
+
+/// Indented lines below one, as far as they belong to its message.
+fn below<'a>(lines: &'a [&'a str], at: usize) -> impl Iterator<Item = &'a str> {
+    let is_more = |line: &&str| !line.trim().is_empty() && line.starts_with([' ', '\t']);
+    lines[at + 1..].iter().take(WRAPPED).copied().take_while(is_more)
 }
 
 /// A line without what is another on each machine: numbers, digests and addresses are `#`, what

@@ -39,6 +39,8 @@ pub struct ProviderFacts {
 /// The account that machines come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AccountFacts {
+    /// It is being deleted: nothing is ordered there any more.
+    Deleting,
     /// No Provider of that name exists; the names of all Providers that exist.
     NotFound(Vec<String>),
     /// It cannot be used now; why.

@@ -188,6 +188,24 @@ impl Fleet {
             .insert(name.clone(), machine.clone());
     }
 
+    /// The API server answered that a Machine is being deleted, which the watch may not have shown
+    /// yet: who plans in between gives it up once and not twice. One that is not known any more,
+    /// or is known under another UID, stays so.
+    pub fn is_being_deleted(&self, machine: Machine) {
+        let Some(name) = &machine.metadata.name else { return };
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = inner
+            .pools
+            .get_mut(&machine.spec.pool_uid)
+            .and_then(|pool| pool.get_mut(name));
+        if let Some(known) = known
+            && known.metadata.uid == machine.metadata.uid
+            && known.metadata.deletion_timestamp.is_none()
+        {
+            *known = Arc::new(machine);
+        }
+    }
+
     /// The watch shows that a Machine is gone.
     pub fn remove(&self, machine: &Machine) {
         let (Some(namespace), Some(name)) = (&machine.metadata.namespace, &machine.metadata.name) else {
@@ -333,6 +351,8 @@ fn used(inner: &Inner, provider: &str, namespace: &str) -> Used {
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
     use super::*;
 
     fn reserved(slot: u32) -> (String, Reserved) {
@@ -386,6 +406,34 @@ mod tests {
         let mut machine = Machine::new(name, spec);
         machine.metadata.namespace = Some("team".into());
         Arc::new(machine)
+    }
+
+    #[test]
+    fn a_deletion_that_the_api_server_answered_shows_before_the_watch_and_brings_nothing_back() {
+        let answered = |name: &str, uid: &str| {
+            let mut machine = (*machine(name)).clone();
+            machine.metadata.uid = Some(uid.into());
+            machine.metadata.deletion_timestamp = Some(Time(jiff::Timestamp::UNIX_EPOCH));
+            machine
+        };
+        let known = |uid: &str| {
+            let mut machine = answered("m-0", uid);
+            machine.metadata.deletion_timestamp = None;
+            Arc::new(machine)
+        };
+        let is_deleting = |fleet: &Fleet| {
+            let (machines, _) = fleet.of_pool("uid");
+            let deleting = machines.iter().map(|m| m.metadata.deletion_timestamp.is_some());
+            deleting.collect::<Vec<_>>()
+        };
+        let fleet = Fleet::default();
+        fleet.is_being_deleted(answered("m-0", "a"));
+        assert!(is_deleting(&fleet).is_empty(), "a Machine that is gone stays gone");
+        fleet.apply(&known("b"));
+        fleet.is_being_deleted(answered("m-0", "a"));
+        assert_eq!(is_deleting(&fleet), [false], "it is another Machine of that name");
+        fleet.is_being_deleted(answered("m-0", "b"));
+        assert_eq!(is_deleting(&fleet), [true]);
     }
 
     #[test]

@@ -412,7 +412,11 @@ async fn delete_machine(
     };
     context.metrics.api_write("Machine");
     match call("delete a machine", api.delete(name, &params)).await {
-        Ok(_) => {
+        Ok(answer) => {
+            let is_deleting = |machine: &Machine| machine.metadata.deletion_timestamp.is_some();
+            if let Some(machine) = answer.left().filter(is_deleting) {
+                context.fleet.is_being_deleted(machine);
+            }
             tracing::info!(
                 namespace = seen.pool.namespace,
                 machine = name,

@@ -143,7 +143,7 @@ fn account_facts(context: &Context, name: &str, provider: Option<&ProviderObject
         return AccountFacts::NotFound(existing);
     };
     if provider.metadata.deletion_timestamp.is_some() {
-        return AccountFacts::NotReady(format!("Provider \"{name}\" is being deleted"));
+        return AccountFacts::Deleting;
     }
     if context.holds.is_held(name) {
         return AccountFacts::NotReady(format!(

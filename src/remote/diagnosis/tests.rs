@@ -25,6 +25,17 @@ const UV_BUILD: &str = "  × Failed to build `mpi4py==4.0.0`
 
       hint: This usually indicates a problem with the package or the build environment.
 the Python packages could not be installed";
+const UV_BUILD_LOG: &str = "  × Failed to build `thing==1.0`
+  ├─▶ The build backend returned an error
+  ╰─▶ Call to `setuptools.build_meta:__legacy__.build_wheel` failed (exit status: 1)
+
+      [stderr]
+      Traceback (most recent call last):
+        File \"<string>\", line 14, in <module>
+      ModuleNotFoundError: No module named 'numpy'
+
+      hint: This usually indicates a problem with the package or the build environment.
+the Python packages could not be installed";
 const PIP_TYPO: &str =
     "ERROR: Could not find a version that satisfies the requirement no-such-package-xyz (from versions: none)
 ERROR: No matching distribution found for no-such-package-xyz
@@ -81,22 +92,27 @@ fn the_line_that_tells_the_most_and_the_cause() {
         (
             UV_TYPO,
             None,
-            "Because no-such-package-xyz was not found in the package registry and you require no-such-package-xyz, we can conclude that your requirements are unsatisfiable.",
+            "No solution found when resolving dependencies: Because no-such-package-xyz was not found in the package registry and you require no-such-package-xyz, we can conclude that your requirements are unsatisfiable.",
         ),
         (
             UV_DNS,
             Some(Cause::Unreachable),
-            "Caused by: dns error: failed to lookup address information: Temporary failure in name resolution",
+            "error: Failed to fetch: `https://index.example/simple/six/`: dns error: failed to lookup address information: Temporary failure in name resolution",
         ),
         (
             UV_CERTIFICATE,
             Some(Cause::Certificates),
-            "╰─▶ invalid peer certificate: UnknownIssuer",
+            "Failed to fetch: `https://index.example/simple/six/`: invalid peer certificate: UnknownIssuer",
         ),
         (
             UV_BUILD,
             None,
-            "Call to `setuptools.build_meta.build_wheel` failed (exit status: 1)",
+            "Failed to build `mpi4py==4.0.0`: Call to `setuptools.build_meta.build_wheel` failed (exit status: 1)",
+        ),
+        (
+            UV_BUILD_LOG,
+            None,
+            "Failed to build `thing==1.0`: ModuleNotFoundError: No module named 'numpy'",
         ),
         (
             PIP_TYPO,
@@ -245,4 +261,12 @@ fn whatever_a_machine_prints_is_bounded_and_no_character_is_cut() {
     assert_eq!(Diagnosis::of("timed out", "").pattern, "timed out");
     let lines = Diagnosis::of("failed", &"× a\n  b\n".repeat(10_000));
     assert!(lines.line.len() <= LINE);
+}
+
+#[test]
+fn packages_that_fail_for_the_same_server_fail_in_the_same_way() {
+    let other = UV_DNS.replace("six", "numpy");
+    let (one, other) = (Diagnosis::of("failed", UV_DNS), Diagnosis::of("failed", &other));
+    assert_ne!(one.line, other.line);
+    assert_eq!(one.pattern, other.pattern);
 }

@@ -57,12 +57,12 @@ pub(super) fn message(failure: &SessionFailure) -> String {
         (None, FailureKind::StepTimedOut) => timed_out,
         (None, _) => "",
     };
+    let full_stop = |text: &str| if text.ends_with('.') { "" } else { "." };
     if !remedy.is_empty() {
-        let stop = if message.ends_with('.') { "" } else { "." };
-        message = format!("{message}{stop} {remedy}");
+        message = format!("{message}{} {remedy}", full_stop(&message));
     }
     if output.trim() != line.as_str() {
-        message = format!("{message}{OUTPUT}{output}");
+        message = format!("{message}{}{OUTPUT}{output}", full_stop(&message));
     }
     message
 }
@@ -87,7 +87,7 @@ mod tests {
             "Building...\nE: Unable to locate package nope\nthese packages could not be installed: nope";
         let failure = failed(FailureKind::StepFailed, "apt", "failed (exit code 1)", output);
         let said = message(&failure);
-        let first = "Step \"apt\": failed (exit code 1): E: Unable to locate package nope";
+        let first = "Step \"apt\": failed (exit code 1): E: Unable to locate package nope.";
         assert_eq!(said, format!("{first} Its last output:\n{output}"));
         assert_eq!(without_output(&said), first);
         assert_eq!(without_output("nothing of the kind"), "nothing of the kind");

@@ -25,6 +25,9 @@ use crate::{
     },
 };
 
+/// The label that each namespace has by itself, with its name.
+const NAME_OF_NAMESPACE: &str = "kubernetes.io/metadata.name";
+
 pub(crate) fn plan(draft: &mut Draft<'_>) {
     let block = namespace(draft.seen)
         .or_else(|| overrides(draft))
@@ -163,12 +166,26 @@ fn refusal(seen: &Observed, name: &str, facts: &ProviderFacts) -> Option<Block> 
                 format!("No Provider \"{name}\" exists. {known}"),
             ))
         }
-        (_, Err(selector)) => Some(stalled(
-            reason::NAMESPACE_NOT_ALLOWED,
+        (AccountFacts::Deleting, _) => Some(stalled(
+            reason::PROVIDER_NOT_READY,
             format!(
-                "Provider \"{name}\" does not admit namespace \"{namespace}\": its allowedNamespaces asks for labels {selector}. Ask a platform engineer to label the namespace or to widen the selector."
+                "Provider \"{name}\" is being deleted: no machine is ordered there, and the Provider goes with its last machine. Name another Provider in the Pool, or delete the Pool."
             ),
         )),
+        (_, Err(selector)) => {
+            // Kubernetes sets that label itself: nobody can label a namespace with another's name.
+            let remedy = if selector.contains(NAME_OF_NAMESPACE) {
+                "Ask a platform engineer to add the namespace to the selector, or name another Provider."
+            } else {
+                "Ask a platform engineer to label the namespace or to widen the selector."
+            };
+            Some(stalled(
+                reason::NAMESPACE_NOT_ALLOWED,
+                format!(
+                    "Provider \"{name}\" does not admit namespace \"{namespace}\": its allowedNamespaces asks for labels {selector}. {remedy}"
+                ),
+            ))
+        }
         (AccountFacts::NotReady(why), _) => Some(waiting(reason::PROVIDER_NOT_READY, format!("{why}."))),
         (AccountFacts::Ready, Ok(())) => None,
     }

@@ -13,10 +13,11 @@ use skyward_api::{
 };
 
 use super::{
-    draft::Draft,
+    draft::{Draft, named},
     failures::{self, MAX_ATTEMPTS},
 };
 use crate::{
+    accounts::facts::AccountFacts,
     events::{self, EventSpec},
     money,
     pool::{
@@ -60,7 +61,7 @@ pub(crate) fn plan(draft: &mut Draft<'_>) {
                 .count(),
         ),
     };
-    let conditions = conditions(draft, &counts);
+    let conditions = settled(conditions(draft, &counts));
     write(draft, &counts, &conditions);
     announce(draft, &counts, &conditions);
 }
@@ -145,7 +146,12 @@ fn conditions(draft: &Draft<'_>, counts: &Counts) -> Vec<Condition> {
     let is_ready = ready >= least && ready > 0;
     let blocked = draft.block.as_ref();
     conditions.push(match blocked {
-        _ if ready >= wanted => Condition::new(READY, true, reason::ALL_MACHINES_READY, summary.clone()),
+        _ if ready >= wanted => Condition::new(
+            READY,
+            true,
+            reason::ALL_MACHINES_READY,
+            format!("{summary}{}", leaving(draft)),
+        ),
         Some(block) if is_ready => Condition::new(
             READY,
             true,
@@ -153,7 +159,8 @@ fn conditions(draft: &Draft<'_>, counts: &Counts) -> Vec<Condition> {
             format!("{summary} {}", block.message),
         ),
         None if is_ready => Condition::new(READY, true, reason::PARTIALLY_READY, summary.clone()),
-        Some(block) => Condition::new(READY, false, block.reason, block.message.clone()),
+        // The end of an output is long: Stalled has it.
+        Some(block) => Condition::new(READY, false, block.reason, without_output(&block.message)),
         None => {
             let last = draft
                 .last_failure
@@ -193,6 +200,41 @@ fn conditions(draft: &Draft<'_>, counts: &Counts) -> Vec<Condition> {
             message = format!("{message}. What each provider says: {}", each.join("; "));
         }
         conditions.push(Condition::new(STALLED, true, reason::ORDER_REFUSED, message));
+    }
+    conditions
+}
+
+/// Which of the Providers that have its machines are being deleted: they wait for these machines.
+fn leaving(draft: &Draft<'_>) -> String {
+    let seen = draft.seen;
+    let is_leaving = |name: &&str| {
+        seen.providers
+            .get(*name)
+            .is_some_and(|facts| facts.account == AccountFacts::Deleting)
+    };
+    let all: BTreeSet<&str> = seen.machines.iter().map(|m| m.place.provider.as_str()).collect();
+    let leaving: Vec<&str> = all.into_iter().filter(is_leaving).collect();
+    if leaving.is_empty() {
+        return String::new();
+    }
+    let (is, waits) = if leaving.len() == 1 {
+        ("is", "goes")
+    } else {
+        ("are", "go")
+    };
+    format!(
+        " {} {is} being deleted and {waits} with the last machine: name another Provider in the Pool, or delete the Pool.",
+        named(leaving)
+    )
+}
+
+/// The conditions, with Reconciling at False where nothing is under way, for the better or the worse:
+/// a Pool's Ready says which, and `kubectl wait` has one condition that comes at either end.
+fn settled(mut conditions: Vec<Condition>) -> Vec<Condition> {
+    let ready = conditions.iter().find(|c| c.type_ == READY);
+    if let (Some(ready), true) = (ready, conditions.iter().all(|c| c.type_ != RECONCILING)) {
+        let message = "No machine is on its way, and none is being returned.";
+        conditions.push(Condition::new(RECONCILING, false, ready.reason, message));
     }
     conditions
 }
@@ -260,9 +302,14 @@ fn write(draft: &mut Draft<'_>, counts: &Counts, conditions: &[Condition]) {
 /// For a column: why not all machines are ready, with the failed tries and how many are allowed.
 fn reason_in_words(conditions: &[Condition], failed: u32, allowed: u32) -> String {
     let ready = conditions.iter().find(|c| c.type_ == READY);
+    let stalled = conditions
+        .iter()
+        .any(|c| c.type_ == STALLED && c.status == Some(true));
     match ready.map(|ready| ready.reason) {
         None | Some(reason::ALL_MACHINES_READY) => String::new(),
         Some(why @ (reason::OFF | reason::SUSPENDED | reason::DELETING)) => why.to_owned(),
+        // Fewer may have been enough: a machine that fails as another one did is no try more.
+        Some(why) if failed > 0 && stalled => format!("{why}: given up after {failed} tries"),
         Some(why) if failed > 0 => format!("{why}: {failed}/{allowed} tries failed"),
         Some(why) => why.to_owned(),
     }
@@ -402,9 +449,13 @@ mod tests {
             of(false, reason::PROVISIONING, 2),
             "Provisioning: 2/10 tries failed"
         );
+        let stalled = [
+            Condition::new(READY, false, reason::BOOTSTRAP_FAILED, ""),
+            Condition::new(STALLED, true, reason::BOOTSTRAP_FAILED, ""),
+        ];
         assert_eq!(
-            of(false, reason::BOOTSTRAP_FAILED, 2),
-            "BootstrapFailed: 2/10 tries failed"
+            reason_in_words(&stalled, 2, 10),
+            "BootstrapFailed: given up after 2 tries"
         );
         assert_eq!(
             of(true, reason::PARTIALLY_READY, 1),

@@ -76,7 +76,7 @@ fn the_second_machine_that_fails_in_the_same_way_stops_the_pool_with_what_it_sai
     ] {
         assert!(message.contains(words), "{words} in {message}");
     }
-    assert_eq!(plan.status.reason, "BootstrapFailed: 2/10 tries failed");
+    assert_eq!(plan.status.reason, "BootstrapFailed: given up after 2 tries");
     let told = plan
         .events
         .iter()
@@ -93,7 +93,7 @@ fn the_second_machine_that_fails_in_the_same_way_stops_the_pool_with_what_it_sai
         let plan = decide_at(&seen, NOW + later);
         assert_eq!((created(&plan), is_stopped(&plan)), (vec![], true));
         assert_eq!(condition(&plan, STALLED).unwrap().2, message);
-        assert_eq!(plan.status.reason, "BootstrapFailed: 2/10 tries failed");
+        assert_eq!(plan.status.reason, "BootstrapFailed: given up after 2 tries");
         assert!(plan.events.is_empty(), "it is said once: {:?}", plan.events);
     }
 }
@@ -201,7 +201,7 @@ fn failures_of_different_kinds_are_tried_up_to_the_limit() {
     seen.machines = vec![broken(0, 10, now, "j")];
     let plan = decide_at(&seen, now);
     assert_eq!(condition(&plan, STALLED).unwrap().1, reason::PROVISIONING_FAILED);
-    assert_eq!(plan.status.reason, "ProvisioningFailed: 10/10 tries failed");
+    assert_eq!(plan.status.reason, "ProvisioningFailed: given up after 10 tries");
     let kept = plan.status.bootstrap.unwrap().failures;
     assert_eq!(kept.len(), 6, "what is remembered is bounded");
     assert_eq!(
