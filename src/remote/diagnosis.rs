@@ -222,9 +222,7 @@ fn is_in_tree(line: &str) -> bool {
 
 /// A line without what draws its place.
 fn bare(line: &str) -> &str {
-    let text = line
-        .trim()
-        .trim_start_matches(['×', '├', '╰', '─', '▶', ' ']);
+    let text = line.trim().trim_start_matches(['×', '├', '╰', '─', '▶', ' ']);
     text.strip_prefix(CAUSED_BY).map_or(text, str::trim_start)
 }
 

@@ -192,7 +192,9 @@ impl Fleet {
     /// yet: who plans in between gives it up once and not twice. One that is not known any more,
     /// or is known under another UID, stays so.
     pub fn is_being_deleted(&self, machine: Machine) {
-        let Some(name) = &machine.metadata.name else { return };
+        let Some(name) = &machine.metadata.name else {
+            return;
+        };
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         let known = inner
             .pools
@@ -428,7 +430,10 @@ mod tests {
         };
         let fleet = Fleet::default();
         fleet.is_being_deleted(answered("m-0", "a"));
-        assert!(is_deleting(&fleet).is_empty(), "a Machine that is gone stays gone");
+        assert!(
+            is_deleting(&fleet).is_empty(),
+            "a Machine that is gone stays gone"
+        );
         fleet.apply(&known("b"));
         fleet.is_being_deleted(answered("m-0", "a"));
         assert_eq!(is_deleting(&fleet), [false], "it is another Machine of that name");

@@ -51,8 +51,8 @@ const COLLECTS: usize = 32;
 /// Running logs that are copied at once, over all Pools: apart, so that large results
 /// never keep live logs waiting.
 const COPIES: usize = 16;
-/// Most fetches, and most copies, of one namespace: a transfer holds a piece of `collect::HELD`
-/// bytes at most.
+/// Most fetches, and most copies, of one namespace: a transfer holds two pieces at most, of
+/// 768 KiB each.
 const EACH: usize = 6;
 
 /// The subject of the message that a Secret or ConfigMap is missing.
