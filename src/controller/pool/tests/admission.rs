@@ -5,6 +5,7 @@ use super::*;
 #[rstest]
 #[case(AccountFacts::NotFound(vec!["gpu".into()]), reason::PROVIDER_NOT_FOUND, "There are: gpu")]
 #[case(AccountFacts::NotFound(vec![]), reason::PROVIDER_NOT_FOUND, "There is none yet")]
+#[case(AccountFacts::Deleting, reason::PROVIDER_NOT_READY, "Name another Provider")]
 #[case(AccountFacts::NotReady("Provider \"local\" is not ready: revoked".into()), reason::PROVIDER_NOT_READY, "revoked")]
 fn a_pool_says_what_is_wrong_with_its_provider(
     #[case] account: AccountFacts,
@@ -30,8 +31,12 @@ fn a_namespace_that_is_not_allowed_and_a_missing_secret_are_named() {
         condition(&decide(&seen), STALLED)
             .unwrap()
             .2
-            .contains("asks for labels team=ml")
+            .contains("asks for labels team=ml. Ask a platform engineer to label the namespace")
     );
+    // Nobody can give a namespace the name of another one.
+    of_local(&mut seen).admits = Err("kubernetes.io/metadata.name in (ops)".into());
+    let (_, _, message) = condition(&decide(&seen), STALLED).unwrap();
+    assert!(message.contains("add the namespace to the selector"), "{message}");
     let mut seen = world(1);
     seen.has_references = true;
     seen.missing_references = Ok(vec!["Secret \"hf\"".into()]);
@@ -53,6 +58,23 @@ fn a_namespace_that_is_not_allowed_and_a_missing_secret_are_named() {
         (reason::REFERENCE_TOO_LARGE, "the Secrets have 2000000 bytes.")
     );
     assert_ne!(plan.next, Next::Wait, "no watch tells us of Secrets");
+}
+
+#[test]
+fn a_ready_pool_says_that_its_provider_is_being_deleted_and_a_stalled_one_has_nothing_under_way() {
+    let mut seen = world(1);
+    seen.machines = vec![ready(0)];
+    of_local(&mut seen).account = AccountFacts::Deleting;
+    let (status, _, message) = condition(&decide(&seen), READY).unwrap();
+    assert_eq!(status, "True");
+    assert!(
+        message.contains("Provider \"local\" is being deleted and goes with the last machine"),
+        "{message}"
+    );
+    seen.machines.clear();
+    let plan = decide(&seen);
+    assert_eq!(condition(&plan, STALLED).unwrap().0, "True");
+    assert_eq!(condition(&plan, RECONCILING).unwrap().0, "False");
 }
 
 #[test]

@@ -37,15 +37,15 @@ fn a_plan_on_a_world_that_matches_does_nothing() {
     assert_eq!(second.status, seen.pool.status);
     assert_eq!(second.status.phase, Some(PoolPhase::Ready));
     assert_eq!(second.status.head_address, "10.0.0.0");
-    assert!(
-        condition(
-            &Plan {
-                status: second.status,
-                ..Plan::default()
-            },
-            RECONCILING
-        )
-        .is_none()
+    let plan = Plan {
+        status: second.status,
+        ..Plan::default()
+    };
+    let (status, why, _) = condition(&plan, RECONCILING).unwrap();
+    assert_eq!(
+        (status.as_str(), why.as_str()),
+        ("False", reason::ALL_MACHINES_READY),
+        "what waits for it gets an answer, as at a Pool that is Stalled"
     );
 }
 
