@@ -54,6 +54,7 @@ use skyward_core::{
     Order, PoolScope, Provider, ProviderError, ProviderMachine, Scope,
     provider::{BilledTime, HostKeys, Idempotency, MarkWriters, Marking, ReclaimNotice, SelfStop},
 };
+use skyward_provider_kit::{Connected, Kind};
 use tokio::time::Instant;
 
 /// Name of this kind of provider.
@@ -99,8 +100,24 @@ const RECENT: usize = 8192;
 /// Asks for the notice of a spot instance; IMDSv2 answers 404 while there is none.
 const NOTICE: &str = include_str!("notice.sh");
 
+/// What the registry knows of AWS.
+pub struct AwsKind;
+
+impl Kind for AwsKind {
+    const NAME: &'static str = KIND;
+    const CREDENTIALS: &'static [CredentialKey] = CREDENTIALS;
+    const ENDPOINTS: &'static [(&'static str, &'static str)] = ENDPOINTS;
+    const CAPABILITIES: &'static Capabilities = &CAPABILITIES;
+    const FIXED: &'static [&'static str] = &["region", "regions", "excludeBurstable"];
+    type Settings = Settings;
+
+    fn connect(account: Account<Settings>) -> Connected {
+        connect(account)
+    }
+}
+
 /// The client of an account; no call is made yet.
-pub fn connect(account: Account<Settings>) -> Result<Arc<dyn Provider>, ProviderError> {
+pub fn connect(account: Account<Settings>) -> Connected {
     let Account {
         provider,
         settings,

@@ -10,7 +10,7 @@ use super::{
     errors::provider_error,
     wire::{Data, Instance, Launched, Region, SshKey, TypeItem},
 };
-use crate::http::{Call, Effect, Http, Limits, Rate, Rest, Rule};
+use skyward_provider_kit::http::{Call, Effect, Http, Limits, Rate, Rest, Rule};
 
 /// Name of the address, and the cloud's own.
 pub const ENDPOINT: (&str, &str) = ("lambda", "https://cloud.lambda.ai");

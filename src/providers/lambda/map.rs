@@ -7,10 +7,7 @@ use skyward_core::{
 };
 
 use super::{config::Settings, wire::Instance};
-use crate::{
-    marks,
-    wire::{cut, dns_label, quoted},
-};
+use skyward_provider_kit::{cut, dns_label, marks, quoted};
 
 /// Longest value of a tag.
 const TAG_VALUE: usize = 128;

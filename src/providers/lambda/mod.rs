@@ -20,15 +20,14 @@ use skyward_core::{
 };
 use tokio::time::Instant;
 
-use crate::{
-    http::{Auth, Batched, Http, Setup},
-    lookup::{self, Listed, Maker, Service},
-    marks,
-    registry::{Connected, Kind},
-    wire::{digest, same_key},
-};
 use client::Client;
 use config::Settings;
+use skyward_provider_kit::{
+    Connected, Kind, digest,
+    http::{Auth, Batched, Http, Setup},
+    lookup::{self, Listed, Maker, Service},
+    marks, same_key,
+};
 use wire::{Instance, SshKey, TypeItem};
 
 /// Name of this kind of provider.

@@ -8,7 +8,7 @@ use skyward_core::{
 };
 
 use super::wire::{InstanceType, Region, TypeItem};
-use crate::wire::dns_label;
+use skyward_provider_kit::dns_label;
 
 /// GB in a GiB.
 const GIB: f64 = 1.073_741_824;

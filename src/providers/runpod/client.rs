@@ -13,7 +13,7 @@ use super::{
         Registry, Rented, Who,
     },
 };
-use crate::http::{Call, Effect, Http, Rest};
+use skyward_provider_kit::http::{Call, Effect, Http, Rest};
 
 /// Name of the address, and the cloud's own.
 pub const ENDPOINT: (&str, &str) = ("runpod", "https://api.runpod.io");

@@ -3,9 +3,9 @@
 use skyward_core::{ErrorKind, ProviderError};
 
 use super::wire::{GraphError, Problem};
-use crate::{
+use skyward_provider_kit::{
     http::{Answer, Effect},
-    wire::{said, says},
+    said, says,
 };
 
 const CREDENTIALS: &str =

@@ -16,7 +16,7 @@ use super::{
     kind::{Cloud, Kind},
     wire::Pod,
 };
-use crate::wire::{cut, time};
+use skyward_provider_kit::{cut, time};
 
 /// Variable that carries the mark: the API shows the environment of a pod.
 pub const MARK: &str = "SKYWARD_MARK";

@@ -21,14 +21,14 @@ use skyward_core::{
     provider::{HostKeys, Idempotency, Marking, ReclaimNotice, SelfStop},
 };
 
-use crate::{
-    http::{Auth, Batched, Http, Limits, Setup},
-    lookup::{self, Listed, Service},
-    registry::Connected,
-};
 use client::Client;
 use config::{CloudType, DEFAULT_REGISTRY, Settings};
 use kind::{Cloud, Kind};
+use skyward_provider_kit::{
+    Connected,
+    http::{Auth, Batched, Http, Limits, Setup},
+    lookup::{self, Listed, Service},
+};
 use wire::{Cpu, DataCenter, Gpu, Pod, Registry};
 
 /// Name of this kind of provider.
@@ -40,7 +40,7 @@ const RARELY: Duration = Duration::from_mins(5);
 /// What the registry knows of this folder.
 pub struct RunPodKind;
 
-impl crate::registry::Kind for RunPodKind {
+impl skyward_provider_kit::Kind for RunPodKind {
     const NAME: &'static str = KIND;
     const CREDENTIALS: &'static [CredentialKey] = config::CREDENTIALS;
     const ENDPOINTS: &'static [(&'static str, &'static str)] = &[client::ENDPOINT];

@@ -15,7 +15,7 @@ use super::{
     map::CPU_DISK_GB,
     wire::{Cpu, DataCenter, Gpu, GpuType},
 };
-use crate::wire::dns_label;
+use skyward_provider_kit::dns_label;
 
 /// Numbers of GPUs whose stock is asked for; for a number in between, a larger one that is in stock
 /// is proof enough.

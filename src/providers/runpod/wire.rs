@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use skyward_core::{ErrorKind, ProviderError};
 
-use crate::wire::Amount;
+use skyward_provider_kit::Amount;
 
 /// Body of `GET /v2/pods`.
 #[derive(Debug, Deserialize)]

@@ -11,7 +11,7 @@ use super::{
     errors::provider_error,
     wire::{Ask, Asks, Failure, Instance, One, Ordered, Overlay, Page, User},
 };
-use crate::http::{Answer, Call, Effect, Http, Limits, Rate, Rest, Rule};
+use skyward_provider_kit::http::{Answer, Call, Effect, Http, Limits, Rate, Rest, Rule};
 
 /// Name of the address, and the cloud's own.
 pub const ENDPOINT: (&str, &str) = ("vastai", "https://console.vast.ai");

@@ -3,9 +3,9 @@
 use skyward_core::{ErrorKind, ProviderError};
 
 use super::wire::Failure;
-use crate::{
+use skyward_provider_kit::{
     http::{Answer, Effect},
-    wire::{said, says},
+    said, says,
 };
 
 /// The error of an answer that is none of success, also with HTTP 200.

@@ -10,10 +10,7 @@ use skyward_core::{
 };
 
 use super::{config::Settings, offers, wire::Instance};
-use crate::{
-    marks,
-    wire::{quoted, said},
-};
+use skyward_provider_kit::{marks, quoted, said};
 
 /// First part of every label.
 const PREFIX: &str = "skyward";

@@ -31,15 +31,15 @@ use skyward_core::{
 };
 use tokio::time::Instant;
 
-use crate::{
-    http::{Auth, Batched, Http, Setup},
-    lookup::{self, Listed, Maker, Service},
-    marks,
-    registry::{Connected, Kind},
-};
 use client::Client;
 use config::Settings;
 use offers::{Group, OwnBid};
+use skyward_provider_kit::{
+    Connected, Kind,
+    http::{Auth, Batched, Http, Setup},
+    lookup::{self, Listed, Maker, Service},
+    marks,
+};
 use wire::{Ask, Instance, Overlay};
 
 const OVERLAY: &str = "overlay network";

@@ -18,7 +18,7 @@ use super::{
     config::Settings,
     wire::{Ask, Instance},
 };
-use crate::wire::dns_label;
+use skyward_provider_kit::dns_label;
 
 /// Countries, and clusters, that are offered for one GPU and number, the cheapest first:
 /// more would be a thousand offers that nobody reads.

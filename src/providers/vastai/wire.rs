@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::wire::Amount;
+use skyward_provider_kit::Amount;
 
 /// Body of a search.
 #[derive(Debug, Deserialize)]

@@ -8,7 +8,7 @@ use super::{
     errors::provider_error,
     wire::{ActionResult, Availability, Instance, InstanceType, Location, Script, SshKey, Volume},
 };
-use crate::http::{Answer, Auth, Call, Effect, Http, Limits, Rate, Rest, Rule};
+use skyward_provider_kit::http::{Answer, Auth, Call, Effect, Http, Limits, Rate, Rest, Rule};
 
 /// Name of the address, and the cloud's own.
 pub const ENDPOINT: (&str, &str) = ("verda", "https://api.verda.com");

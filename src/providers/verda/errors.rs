@@ -3,9 +3,9 @@
 use skyward_core::{ErrorKind, ProviderError};
 
 use super::wire::Failure;
-use crate::{
+use skyward_provider_kit::{
     http::{Answer, Effect},
-    wire::said,
+    said,
 };
 
 /// The error of an answer that is none of success.

@@ -11,10 +11,7 @@ use super::{
     config::Settings,
     wire::{Instance, InstanceType, Tag},
 };
-use crate::{
-    marks,
-    wire::{cut, dns_label, time},
-};
+use skyward_provider_kit::{cut, dns_label, marks, time};
 
 /// User of every image.
 const USER: &str = "root";

@@ -21,17 +21,16 @@ use skyward_core::{
 };
 use tokio::time::Instant;
 
-use crate::{
-    http::{Batched, Http, Setup},
-    lookup::{self, Listed, Maker, Service},
-    marks,
-    registry::{Connected, Kind},
-    wire::{digest, same_key},
-};
 use client::{Acted, Client};
 use config::Settings;
 use ended::Ended;
 use errors::{Refusal, refusal};
+use skyward_provider_kit::{
+    Connected, Kind, digest,
+    http::{Batched, Http, Setup},
+    lookup::{self, Listed, Maker, Service},
+    marks, same_key,
+};
 use wire::{Instance, InstanceType};
 
 /// Name of this kind of provider.

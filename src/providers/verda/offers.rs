@@ -8,7 +8,7 @@ use skyward_core::{
 };
 
 use super::wire::{Availability as Stock, InstanceType, Location};
-use crate::wire::dns_label;
+use skyward_provider_kit::dns_label;
 
 /// Part of the ids of locations whose names come before that of the preferred one.
 const LATER: &str = "zz-";

@@ -3,7 +3,7 @@
 
 use serde::Deserialize;
 
-use crate::wire::Amount;
+use skyward_provider_kit::Amount;
 
 /// A machine.
 #[derive(Clone, Debug, Deserialize)]

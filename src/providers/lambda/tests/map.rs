@@ -4,9 +4,8 @@ use rstest::rstest;
 
 use super::*;
 use crate::{
-    fixtures,
+    fixtures::{self, dec},
     lambda::wire::{Data, Tag},
-    wire::dec,
 };
 
 fn order() -> Order {

@@ -1,5 +1,5 @@
 use super::*;
-use crate::{lambda::wire::Data, wire::dec};
+use crate::{fixtures::dec, lambda::wire::Data};
 
 fn types() -> BTreeMap<String, TypeItem> {
     let body: Data<BTreeMap<String, TypeItem>> =

@@ -3,7 +3,10 @@ use std::process::Command;
 use rstest::rstest;
 
 use super::*;
-use crate::{fixtures, runpod::wire::Pods, wire::dec};
+use crate::{
+    fixtures::{self, dec},
+    runpod::wire::Pods,
+};
 
 fn order(instance_type: &str) -> Order {
     Order {

@@ -4,7 +4,10 @@ use rstest::rstest;
 use skyward_core::machine::Failure;
 
 use super::*;
-use crate::{fixtures::order, vastai::wire::Page, wire::dec};
+use crate::{
+    fixtures::{dec, order},
+    vastai::wire::Page,
+};
 
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 
@@ -134,7 +137,7 @@ fn no_order_decides_how_its_machine_is_reached() {
             .is_some()
     };
     assert_ne!(reached(true), reached(false));
-    let fixed = <crate::vastai::VastAiKind as crate::registry::Kind>::FIXED;
+    let fixed = <crate::vastai::VastAiKind as skyward_provider_kit::Kind>::FIXED;
     assert!(fixed.contains(&"requireDirectPort"), "{fixed:?}");
 }
 

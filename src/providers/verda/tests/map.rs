@@ -2,7 +2,7 @@ use rstest::rstest;
 use skyward_core::machine::Failure;
 
 use super::*;
-use crate::{fixtures, wire::dec};
+use crate::fixtures::{self, dec};
 
 const INSTANCES: &str = include_str!("../../tests/fixtures/verda/instances.json");
 

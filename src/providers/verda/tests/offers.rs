@@ -1,4 +1,4 @@
-use crate::wire::dec;
+use crate::fixtures::dec;
 use serde::Deserialize;
 
 use super::*;

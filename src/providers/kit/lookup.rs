@@ -25,7 +25,7 @@ use tokio::{sync::Semaphore, time::Instant};
 
 use crate::{
     http::{Batched, operation},
-    registry::{Connected, overridden},
+    kind::{Connected, overridden},
 };
 
 /// What a cloud's list shows of one machine.

@@ -2,7 +2,7 @@
 
 use skyward_core::Mark;
 
-use crate::wire::{cut, digest};
+use crate::{cut, digest};
 
 /// Tags of a machine. Their keys are in lower case and without dots, as every cloud takes
 /// them; values are cut, which may hit names: the UIDs beside them are what counts.
