@@ -1,5 +1,6 @@
 //! Lines of code in production, by folder: `cargo xtask lines`. Comments, blank lines and tests are
-//! no code. A test is whatever stands in `tests/` or `tests.rs`, or below `#[cfg(test)]`.
+//! no code. A test is whatever stands in `tests/`, `tests.rs` or `fixtures.rs`,
+//! or below `#[cfg(test)]`.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -42,7 +43,8 @@ fn in_folder(folder: &Path) -> Result<usize> {
 }
 
 fn is_test(path: &Path) -> bool {
-    path.file_stem().is_some_and(|stem| stem == "tests")
+    path.file_stem()
+        .is_some_and(|stem| stem == "tests" || stem == "fixtures")
 }
 
 /// What begins a comment in a file of code.

@@ -5,12 +5,12 @@
 //! - [`cloud`]: the SDK's clients, one for each region; [`question`]: two calls without a
 //!   client; [`errors`]: answers become kinds of error.
 //! - [`map`]: an order becomes a launch template and a fleet, an instance a machine;
-//!   [`user_data`]: what it is told at its first boot; [`images`]: what it starts from.
+//!   [`images`]: what it starts from.
 //! - [`network`]: subnets, and the security group of a Pool; [`placement`]: one zone for
 //!   the machines of a Pool.
 //! - `order` carries an order out, `look` looks at instances.
 //! - [`offers`]: what is sold becomes offers, with [`prices`] of the price list; [`catalogue`]
-//!   remembers it; [`memory`] is how.
+//!   remembers it.
 //!
 //! A crate of its own, since its SDK takes minutes to compile (docs/decisions/0007).
 
@@ -22,18 +22,16 @@ mod fenced;
 pub mod images;
 mod look;
 pub mod map;
-pub mod memory;
 pub mod network;
 pub mod offers;
 mod order;
 pub mod placement;
 pub mod prices;
 pub mod question;
-pub mod user_data;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -46,7 +44,6 @@ pub use config::Settings;
 use futures::FutureExt;
 use look::{Look, is_ending, is_over};
 use map::{Image, filter};
-use memory::Memory;
 use network::Subnet;
 use placement::Placement;
 use skyward_core::{
@@ -54,7 +51,7 @@ use skyward_core::{
     Order, PoolScope, Provider, ProviderError, ProviderMachine, Scope,
     provider::{BilledTime, HostKeys, Idempotency, MarkWriters, Marking, ReclaimNotice, SelfStop},
 };
-use skyward_provider_kit::{Connected, Kind};
+use skyward_provider_kit::{Cache, Connected, Kind};
 use tokio::time::Instant;
 
 /// Name of this kind of provider.
@@ -149,12 +146,12 @@ pub fn connect(account: Account<Settings>) -> Connected {
         settings,
         reach,
         catalogue: Catalogue::default(),
-        subnets: Memory::new(10 * Duration::from_secs(60), 256),
-        groups: Memory::new(10 * Duration::from_secs(60), 4096),
-        images: Memory::new(24 * Duration::from_secs(3600), 1024),
-        templates: Memory::new(Duration::from_secs(3600), 4096),
+        subnets: Cache::new(10 * Duration::from_secs(60), 256),
+        groups: Cache::new(10 * Duration::from_secs(60), 4096),
+        images: Cache::new(24 * Duration::from_secs(3600), 1024),
+        templates: Cache::new(Duration::from_secs(3600), 4096),
         placement: Placement::default(),
-        recent: Mutex::default(),
+        recent: Cache::new(SETTLE, RECENT),
         doubts: Mutex::default(),
     }))
 }
@@ -192,16 +189,16 @@ struct Aws {
     reach: Reach,
     catalogue: Catalogue,
     /// By region and given subnet.
-    subnets: Memory<(String, Option<String>), Vec<Subnet>>,
+    subnets: Cache<(String, Option<String>), Vec<Subnet>>,
     /// By region, Pool and VPC.
-    groups: Memory<(String, String, String), String>,
+    groups: Cache<(String, String, String), String>,
     /// By region and image or parameter.
-    images: Memory<(String, String), Image>,
+    images: Cache<(String, String), Image>,
     /// Names of templates that exist, by region.
-    templates: Memory<(String, String), ()>,
+    templates: Cache<(String, String), ()>,
     placement: Placement,
     /// When machines were ordered, by UID: AWS may not show them yet.
-    recent: Mutex<BTreeMap<String, Instant>>,
+    recent: Cache<String, ()>,
     /// Since when AWS knows tokens of ours from orders that it does not show.
     doubts: Mutex<BTreeMap<String, Instant>>,
 }
@@ -218,20 +215,9 @@ impl Aws {
             .collect()
     }
 
-    fn remember(&self, machine_uid: &str) {
-        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
-        if recent.len() >= RECENT {
-            recent.retain(|_, since| since.elapsed() < SETTLE);
-        }
-        recent.insert(machine_uid.to_owned(), Instant::now());
-    }
-
+    /// Whether a machine was just ordered.
     fn is_recent(&self, machine_uid: &str) -> bool {
-        self.recent
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(machine_uid)
-            .is_some_and(|since| since.elapsed() < SETTLE)
+        self.recent.known(&machine_uid.to_owned()).is_some()
     }
 }
 

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
-use skyward_core::{Account, Capabilities, CredentialKey, ErrorKind, Provider, ProviderError};
+use skyward_core::{Account, Capabilities, CredentialKey, ErrorKind, Provider, ProviderError, Secret};
+
+use crate::digest;
 
 /// The client of an account.
 pub type Connected = Result<Arc<dyn Provider>, ProviderError>;
@@ -26,6 +28,12 @@ pub trait Kind {
     type Settings: JsonSchema + DeserializeOwned;
     /// Makes the client of an account; no call is made yet.
     fn connect(account: Account<Self::Settings>) -> Connected;
+}
+
+/// The id of an account at a cloud that tells none: what stands for it (`key`, `client`) with a digest
+/// of its credentials.
+pub fn account_id(what: &str, credentials: &Secret) -> String {
+    format!("{what}-{}", digest(credentials.expose(), 16))
 }
 
 /// Settings as a type, or an error that names the field.
@@ -54,5 +62,10 @@ pub fn overridden<T: DeserializeOwned>(
             merged.insert(name.clone(), value.clone());
         }
     }
-    settings_of(kind, merged)
+    settings_of(kind, merged).map_err(|mut error| {
+        error
+            .message
+            .push_str("; correct candidates[].settings of the Pool");
+        error
+    })
 }

@@ -5,7 +5,6 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use skyward_api::shared::Disk;
 use skyward_core::CredentialKey;
-
 use skyward_provider_kit::factor;
 
 /// Key of the API key.

@@ -20,15 +20,15 @@ use skyward_core::{
     ProviderMachine,
     provider::{HostKeys, Idempotency, Marking, ReclaimNotice, SelfStop},
 };
-
-use client::Client;
-use config::{CloudType, DEFAULT_REGISTRY, Settings};
-use kind::{Cloud, Kind};
 use skyward_provider_kit::{
     Connected,
     http::{Auth, Batched, Http, Limits, Setup},
     lookup::{self, Listed, Service},
 };
+
+use client::Client;
+use config::{CloudType, DEFAULT_REGISTRY, Settings};
+use kind::{Cloud, Kind};
 use wire::{Cpu, DataCenter, Gpu, Pod, Registry};
 
 /// Name of this kind of provider.
@@ -49,15 +49,16 @@ impl skyward_provider_kit::Kind for RunPodKind {
     type Settings = Settings;
 
     fn connect(account: Account<Settings>) -> Connected {
-        let http = Http::new(Setup {
-            cloud: "RunPod",
-            base: account.endpoints.or_own(client::ENDPOINT),
-            auth: Auth::Bearer(account.credentials.token(config::API_KEY)?),
-            // Its limits are not published: 429 tells them.
-            limits: Limits::new(Vec::new()),
-            request_timeout: account.request_timeout,
-            fence: account.fence,
-        })?;
+        let auth = Auth::Bearer(account.credentials.token(config::API_KEY)?);
+        // Its limits are not published: 429 tells them.
+        let setup = Setup::of(
+            &account,
+            "RunPod",
+            client::ENDPOINT,
+            auth,
+            Limits::new(Vec::new()),
+        );
+        let http = Http::new(setup)?;
         let runpod = RunPod {
             client: Client::new(http),
             settings: account.settings.clone(),

@@ -7,7 +7,6 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use skyward_api::{Duration as Lasting, shared::Disk};
 use skyward_core::CredentialKey;
-
 use skyward_provider_kit::factor;
 
 /// Key of the API key.

@@ -95,9 +95,8 @@ impl Answer {
         let mut body: Value = self.json()?;
         let found = body.pointer_mut(pointer).map(Value::take);
         let found = found.ok_or_else(|| self.unexpected("something unexpected", pointer))?;
-        serde_path_to_error::deserialize(found).map_err(|error| {
-            self.unexpected("something unexpected", &format!("{pointer}/{}", error.path()))
-        })
+        serde_path_to_error::deserialize(found)
+            .map_err(|error| self.unexpected("something unexpected", &format!("{pointer}/{}", error.path())))
     }
 
     fn unexpected(&self, what: &str, at: &str) -> ProviderError {

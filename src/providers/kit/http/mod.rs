@@ -39,6 +39,7 @@ pub use limits::{Limits, Rate, Rule};
 pub use pages::{List, Next};
 pub use rest::Rest;
 pub use status::{Remedies, judge};
+pub use token::ServiceAccount;
 
 /// Longest wait for a connection.
 const CONNECT: Duration = Duration::from_secs(10);

@@ -76,7 +76,11 @@ impl List {
 
     /// A list of pages with a cursor or token.
     pub const fn cursor(entries: &'static str, query: &'static str, at: &'static str) -> Self {
-        let next = Next::Cursor { query, at, more: None };
+        let next = Next::Cursor {
+            query,
+            at,
+            more: None,
+        };
         Self { entries, next }
     }
 

@@ -251,7 +251,7 @@ impl Tokens {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use aws_lc_rs::{
         encoding::AsDer as _,
         rsa::KeySize,
@@ -262,7 +262,7 @@ mod tests {
     use super::*;
 
     /// The file of a new key, and its public half.
-    fn key_file() -> (Secret, Vec<u8>) {
+    pub(in crate::http) fn key_file() -> (Secret, Vec<u8>) {
         let key = KeyPair::generate(KeySize::Rsa2048).unwrap();
         let der = BASE64_STANDARD.encode(key.as_der().unwrap().as_ref());
         let file = json!({

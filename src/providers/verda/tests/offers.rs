@@ -1,5 +1,6 @@
 use crate::fixtures::dec;
 use serde::Deserialize;
+use skyward_core::offer::{Architecture, Availability};
 
 use super::*;
 
