@@ -1,6 +1,6 @@
 //! A machine as its provider sees it.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use jiff::Timestamp;
 use rust_decimal::Decimal;
@@ -110,6 +110,18 @@ pub struct Endpoint {
     pub user: String,
 }
 
+impl Endpoint {
+    /// Port 22 of an address, for this user; `None` while the cloud names no address: it writes nothing
+    /// then, or `0.0.0.0`.
+    pub fn ssh(user: &str, address: Option<&str>) -> Option<Self> {
+        let address: IpAddr = address?.trim().parse().ok()?;
+        (!address.is_unspecified()).then(|| Self {
+            dial: Dial::Address((address, 22).into()),
+            user: user.to_owned(),
+        })
+    }
+}
+
 /// Where SSH listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Dial {
@@ -150,6 +162,27 @@ impl MachineRef {
             mark: order.mark.clone(),
             region: order.region.clone(),
             started: false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_that_is_none_yet_is_no_endpoint() {
+        let dial = |text| Endpoint::ssh("root", text).map(|endpoint| endpoint.dial);
+        assert_eq!(
+            dial(Some(" 198.51.100.2\n")),
+            Some(Dial::Address("198.51.100.2:22".parse().unwrap()))
+        );
+        assert_eq!(
+            dial(Some("2001:db8::1")),
+            Some(Dial::Address("[2001:db8::1]:22".parse().unwrap()))
+        );
+        for none in [None, Some(""), Some("0.0.0.0"), Some("::"), Some("soon")] {
+            assert_eq!(dial(none), None, "{none:?}");
         }
     }
 }

@@ -49,6 +49,12 @@ pub enum Availability {
     Unknown,
 }
 
+impl From<bool> for Availability {
+    fn from(in_stock: bool) -> Self {
+        if in_stock { Self::Yes } else { Self::No }
+    }
+}
+
 /// One thing that can be rented.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Offer {

@@ -1,30 +1,25 @@
 //! What tests of all folders share: an order, and recorded failures for the tables over
 //! each `errors.rs`.
 
+use rust_decimal::Decimal;
 use serde::Deserialize;
 use serde_json::Value;
 use skyward_api::shared::Size;
-use skyward_core::{Mark, Order, ProviderError, accelerator, offer::Offer};
+use skyward_core::{ProviderError, accelerator, offer::Offer};
 
-use crate::http::{Answer, Effect};
+use skyward_provider_kit::{
+    decimal,
+    http::{Answer, Effect},
+};
 
-/// An order, of the machine that the recorded lists have.
-pub(crate) fn order() -> Order {
-    Order {
-        mark: Mark {
-            cluster: "c-uid".into(),
-            namespace: "ml".into(),
-            pool: "train".into(),
-            pool_uid: "p-uid".into(),
-            machine: "train-0-1".into(),
-            machine_uid: "m-uid".into(),
-            slot: 0,
-            attempt: 1,
-        },
-        authorized_key: "ssh-ed25519 AAAA pool's\n".into(),
-        boot_script: "mkdir -p /run/skyward\n( sleep 5 ) &\n".into(),
-        ..Order::default()
-    }
+pub(crate) use shared::order;
+
+#[path = "kit/fixtures.rs"]
+mod shared;
+
+/// A decimal that a test writes down.
+pub(crate) fn dec(text: &str) -> Decimal {
+    decimal(text).expect("a number")
 }
 
 /// Asserts that each recorded failure of a file becomes the error that stands beside it.

@@ -3,23 +3,18 @@
 //! [`registry`] is the single list of them and makes the client of an account from
 //! its Provider object. Inside a folder `mod.rs` reads like the contract, `config.rs`
 //! resolves settings, and `map.rs` and `errors.rs` are pure: most mistakes are made
-//! there, and their tests take microseconds. What folders share is in [`http`] (the way to
-//! an API), [`lookup`] (the contract where there are no idempotency tokens), [`marks`] (how
-//! machines are known again) and [`wire`] (what the clouds' JSON has in common). `docs/adding-a-provider.md` is the recipe.
+//! there, and their tests take microseconds. What folders share is `kit/`, a crate below them.
+//! `docs/adding-a-provider.md` is the recipe.
 
 pub mod container;
 #[cfg(test)]
 mod fixtures;
-pub mod http;
 pub mod instrumented;
 pub mod lambda;
-pub mod lookup;
-pub mod marks;
 pub mod registry;
 pub mod runpod;
 pub mod vastai;
 pub mod verda;
-pub mod wire;
 
 pub use instrumented::CallSink;
 pub use registry::{Options, capabilities, credential_keys, factory};

@@ -3,12 +3,11 @@
 
 use std::{sync::Arc, time::Duration};
 
-use schemars::JsonSchema;
-use serde::de::DeserializeOwned;
 use skyward_api::{Duration as Lasting, crd::AccountKind, provider::ProviderSpec};
 use skyward_core::{
-    Account, Capabilities, CredentialKey, Credentials, Endpoints, ErrorKind, Fence, Provider, ProviderError,
+    Account, Capabilities, CredentialKey, Credentials, Endpoints, ErrorKind, Fence, ProviderError,
 };
+use skyward_provider_kit::{Connected, Kind, kind::settings_of};
 
 use crate::{
     container,
@@ -39,9 +38,6 @@ pub struct Options {
     pub fence: Fence,
 }
 
-/// Makes the client of an account.
-pub type Connected = Result<Arc<dyn Provider>, ProviderError>;
-
 /// A kind of provider that is reached by its API over HTTP; `container` alone is not one.
 pub struct Cloud {
     /// Name of the kind: its field in a Provider's spec.
@@ -62,24 +58,6 @@ impl Cloud {
     pub fn connect(&self, account: Account<serde_json::Value>) -> Connected {
         (self.connect)(account)
     }
-}
-
-/// What the folder of a cloud gives the registry.
-pub trait Kind {
-    /// Name of the kind: its field in a Provider's spec.
-    const NAME: &'static str;
-    /// Keys of its Secret.
-    const CREDENTIALS: &'static [CredentialKey];
-    /// Names of the addresses of its APIs, with the cloud's own.
-    const ENDPOINTS: &'static [(&'static str, &'static str)];
-    /// What it can do.
-    const CAPABILITIES: &'static Capabilities;
-    /// Settings that a Pool cannot override: they decide what is offered, or are of the account.
-    const FIXED: &'static [&'static str];
-    /// Its settings. Fields that it does not know are refused.
-    type Settings: JsonSchema + DeserializeOwned;
-    /// Makes the client of an account; no call is made yet.
-    fn connect(account: Account<Self::Settings>) -> Connected;
 }
 
 const fn cloud<K: Kind>() -> Cloud {
@@ -114,28 +92,10 @@ const fn cloud<K: Kind>() -> Cloud {
     }
 }
 
-/// AWS is a crate of its own, which knows nothing of this list.
-#[cfg(feature = "aws")]
-struct Aws;
-
-#[cfg(feature = "aws")]
-impl Kind for Aws {
-    const NAME: &'static str = skyward_provider_aws::KIND;
-    const CREDENTIALS: &'static [CredentialKey] = skyward_provider_aws::CREDENTIALS;
-    const ENDPOINTS: &'static [(&'static str, &'static str)] = skyward_provider_aws::ENDPOINTS;
-    const CAPABILITIES: &'static Capabilities = &skyward_provider_aws::CAPABILITIES;
-    const FIXED: &'static [&'static str] = &["region", "regions", "excludeBurstable"];
-    type Settings = skyward_provider_aws::Settings;
-
-    fn connect(account: Account<Self::Settings>) -> Connected {
-        skyward_provider_aws::connect(account)
-    }
-}
-
 /// The list.
 const CLOUDS: &[Cloud] = &[
     #[cfg(feature = "aws")]
-    cloud::<Aws>(),
+    cloud::<skyward_provider_aws::AwsKind>(),
     cloud::<lambda::LambdaKind>(),
     cloud::<runpod::RunPodKind>(),
     cloud::<vastai::VastAiKind>(),
@@ -177,35 +137,6 @@ pub fn account_kinds() -> Vec<AccountKind> {
             fixed: cloud.fixed,
         })
         .collect()
-}
-
-/// Settings as a type, or an error that names the field.
-pub fn settings_of<T: DeserializeOwned>(
-    kind: &'static str,
-    settings: serde_json::Value,
-) -> Result<T, ProviderError> {
-    serde_json::from_value(settings).map_err(|error| {
-        ProviderError::new(
-            ErrorKind::InvalidOrder,
-            "read the settings",
-            format!("{kind}: {error}"),
-        )
-    })
-}
-
-/// The settings of one machine: the Provider's, with the overrides of its Pool.
-pub fn overridden<T: DeserializeOwned>(
-    kind: &'static str,
-    settings: &serde_json::Value,
-    overrides: &serde_json::Value,
-) -> Result<T, ProviderError> {
-    let mut merged = settings.clone();
-    if let (Some(merged), Some(overrides)) = (merged.as_object_mut(), overrides.as_object()) {
-        for (name, value) in overrides {
-            merged.insert(name.clone(), value.clone());
-        }
-    }
-    settings_of(kind, merged)
 }
 
 /// Makes clients of accounts from Provider objects and the content of their Secrets.

@@ -38,10 +38,19 @@ const OURS: &[(&str, &[&str])] = &[
         ],
     ),
     ("skyward-core", &[]),
-    ("skyward-provider-aws", &["skyward-api", "skyward-core"]),
+    (
+        "skyward-provider-aws",
+        &["skyward-api", "skyward-core", "skyward-provider-kit"],
+    ),
+    ("skyward-provider-kit", &["skyward-api", "skyward-core"]),
     (
         "skyward-providers",
-        &["skyward-api", "skyward-core", "skyward-provider-aws"],
+        &[
+            "skyward-api",
+            "skyward-core",
+            "skyward-provider-aws",
+            "skyward-provider-kit",
+        ],
     ),
     ("skyward-remote", &["skyward-agent", "skyward-core"]),
     ("skyward-store", &[]),

@@ -4,7 +4,8 @@
 //! the reference, settings in the providers' pages, the agent protocol); `cargo xtask check`
 //! fails when one of them is stale, when a crate or a room of the controller uses what it must
 //! not (`layers`, `rooms`), when tests would compile again what programs compiled (`features`) or
-//! when documentation says what it must not (`words`). Neither needs a network, a cluster or Helm.
+//! when documentation says what it must not (`words`). `cargo xtask lines` counts code. None needs
+//! a network,
 
 #![expect(
     clippy::print_stdout,
@@ -14,6 +15,7 @@
 mod crds;
 mod features;
 mod layers;
+mod lines;
 mod output;
 mod pages;
 mod protocol;
@@ -42,12 +44,20 @@ enum Command {
     Generate,
     /// Fail when something generated is stale or a rule of the architecture is broken.
     Check,
+    /// Print the lines of code in production, by folder.
+    Lines,
 }
 
 fn main() -> Result<()> {
     let check = match Arguments::parse().command {
         Command::Generate => false,
         Command::Check => true,
+        Command::Lines => {
+            for (folder, lines) in lines::by_folder(&root())? {
+                println!("{lines:>7}  {folder}");
+            }
+            return Ok(());
+        }
     };
     let mut output = Output::new(root(), check);
     crds::generate(&mut output)?;

@@ -16,10 +16,10 @@ use futures::{StreamExt, TryStreamExt, stream};
 use jiff::Timestamp;
 use rust_decimal::Decimal;
 use skyward_core::{ErrorKind, Offer, ProviderError};
+use skyward_provider_kit::Cache;
 
 use crate::{
     cloud::{Cloud, Region, call, within},
-    memory::Memory,
     offers::{self, Kind, Prices, SpotPrices, Zones},
     prices,
 };
@@ -38,23 +38,23 @@ const LINUX: &str = "Linux/UNIX";
 
 /// What is sold, by region.
 pub struct Catalogue {
-    kinds: Memory<String, BTreeMap<String, Kind>>,
-    single: Memory<(String, String), Kind>,
-    zones: Memory<String, Zones>,
-    prices: Memory<String, Prices>,
-    spot: Memory<String, SpotPrices>,
-    launches: Memory<String, Option<Decimal>>,
+    kinds: Cache<String, BTreeMap<String, Kind>>,
+    single: Cache<(String, String), Kind>,
+    zones: Cache<String, Zones>,
+    prices: Cache<String, Prices>,
+    spot: Cache<String, SpotPrices>,
+    launches: Cache<String, Option<Decimal>>,
 }
 
 impl Default for Catalogue {
     fn default() -> Self {
         Self {
-            kinds: Memory::new(7 * 24 * HOUR, REGIONS),
-            single: Memory::new(7 * 24 * HOUR, 1024),
-            zones: Memory::new(24 * HOUR, REGIONS),
-            prices: Memory::new(24 * HOUR, REGIONS),
-            spot: Memory::new(HOUR / 4, REGIONS),
-            launches: Memory::new(30 * 24 * HOUR, LAUNCHES),
+            kinds: Cache::new(7 * 24 * HOUR, REGIONS),
+            single: Cache::new(7 * 24 * HOUR, 1024),
+            zones: Cache::new(24 * HOUR, REGIONS),
+            prices: Cache::new(24 * HOUR, REGIONS),
+            spot: Cache::new(HOUR / 4, REGIONS),
+            launches: Cache::new(30 * 24 * HOUR, LAUNCHES),
         }
     }
 }

@@ -14,10 +14,11 @@ use aws_sdk_ec2::{
     error::{ProvideErrorMetadata, SdkError},
 };
 use skyward_core::{Credentials, Endpoints, Fence, ProviderError};
+use skyward_provider_kit::http::Effect;
 use tokio::sync::OnceCell;
 
 use crate::{
-    errors::{Effect, provider_error, timed_out},
+    errors::{provider_error, timed_out},
     fenced::Fenced,
     question::{Call, PARAMETER, PRICES, Question},
 };
@@ -197,7 +198,7 @@ where
 {
     answer
         .await
-        .map_err(|error| provider_error(operation, Effect::None, &error))
+        .map_err(|error| provider_error(operation, Effect::Repeatable, &error))
 }
 
 /// Ends a question of many pages that takes too long.
@@ -208,6 +209,6 @@ pub async fn within<T>(
 ) -> Result<T, ProviderError> {
     match tokio::time::timeout(limit, answer).await {
         Ok(answer) => answer,
-        Err(_) => Err(timed_out(operation, Effect::None, limit)),
+        Err(_) => Err(timed_out(operation, Effect::Repeatable, limit)),
     }
 }

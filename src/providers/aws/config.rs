@@ -5,6 +5,9 @@ use aws_sdk_ec2::types::SpotAllocationStrategy;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use skyward_core::{Credentials, ErrorKind, ProviderError};
+use skyward_provider_kit::kind::overridden;
+
+use crate::KIND;
 
 /// Region of orders where nothing says another.
 const REGION: &str = "us-east-1";
@@ -197,18 +200,11 @@ pub struct Choice {
 
 /// What holds for the machines of one order: the settings with what its Pool overrides.
 pub fn choice(settings: &Settings, overrides: &serde_json::Value) -> Result<Choice, ProviderError> {
-    let refused = |error: serde_json::Error| {
-        ProviderError::new(
-            ErrorKind::InvalidOrder,
-            "read the settings",
-            format!("aws: {error}; correct candidates[].settings of the Pool"),
-        )
-    };
-    let mut merged = serde_json::to_value(settings).map_err(refused)?;
-    if let (Some(merged), Some(overrides)) = (merged.as_object_mut(), overrides.as_object()) {
-        merged.extend(overrides.clone());
-    }
-    let settings: Settings = serde_json::from_value(merged).map_err(refused)?;
+    let settings: Settings = overridden(
+        KIND,
+        &serde_json::to_value(settings).unwrap_or_default(),
+        overrides,
+    )?;
     Ok(Choice {
         ami: settings.ami,
         ubuntu: settings.ubuntu_version.unwrap_or_else(|| UBUNTU.to_owned()),

@@ -10,24 +10,7 @@ use aws_sdk_ec2::{
     types::CreateFleetError,
 };
 use skyward_core::{ErrorKind, NotLeading, ProviderError};
-
-/// Whether a call changes something: then a lost answer is no proof that nothing happened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Effect {
-    /// It only reads, or may be repeated freely.
-    None,
-    /// It starts a machine.
-    Creates,
-}
-
-impl Effect {
-    const fn lost(self) -> ErrorKind {
-        match self {
-            Self::None => ErrorKind::Transient,
-            Self::Creates => ErrorKind::Indeterminate,
-        }
-    }
-}
+use skyward_provider_kit::{chain, http::Effect};
 
 /// The error of one call.
 pub fn provider_error<E>(
@@ -83,20 +66,6 @@ fn no_credentials(error: &(dyn std::error::Error + 'static)) -> bool {
         cause = inner.source();
     }
     false
-}
-
-/// The error and its causes in one line: the outer one often says only "dispatch failure".
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        let said = inner.to_string();
-        if !text.contains(&said) {
-            text = format!("{text}: {said}");
-        }
-        cause = inner.source();
-    }
-    text
 }
 
 /// The error of a code and a message.
@@ -327,7 +296,7 @@ pub fn fleet_error(operation: &'static str, errors: &[CreateFleetError]) -> Prov
         let mut mapped = from_code(
             operation,
             // The answer came: nothing was started.
-            Effect::None,
+            Effect::Repeatable,
             error.error_code().unwrap_or_default(),
             error.error_message().unwrap_or_default(),
             200,

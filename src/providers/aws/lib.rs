@@ -5,12 +5,12 @@
 //! - [`cloud`]: the SDK's clients, one for each region; [`question`]: two calls without a
 //!   client; [`errors`]: answers become kinds of error.
 //! - [`map`]: an order becomes a launch template and a fleet, an instance a machine;
-//!   [`user_data`]: what it is told at its first boot; [`images`]: what it starts from.
+//!   [`images`]: what it starts from.
 //! - [`network`]: subnets, and the security group of a Pool; [`placement`]: one zone for
 //!   the machines of a Pool.
 //! - `order` carries an order out, `look` looks at instances.
 //! - [`offers`]: what is sold becomes offers, with [`prices`] of the price list; [`catalogue`]
-//!   remembers it; [`memory`] is how.
+//!   remembers it.
 //!
 //! A crate of its own, since its SDK takes minutes to compile (docs/decisions/0007).
 
@@ -22,18 +22,16 @@ mod fenced;
 pub mod images;
 mod look;
 pub mod map;
-pub mod memory;
 pub mod network;
 pub mod offers;
 mod order;
 pub mod placement;
 pub mod prices;
 pub mod question;
-pub mod user_data;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -46,7 +44,6 @@ pub use config::Settings;
 use futures::FutureExt;
 use look::{Look, is_ending, is_over};
 use map::{Image, filter};
-use memory::Memory;
 use network::Subnet;
 use placement::Placement;
 use skyward_core::{
@@ -54,6 +51,7 @@ use skyward_core::{
     Order, PoolScope, Provider, ProviderError, ProviderMachine, Scope,
     provider::{BilledTime, HostKeys, Idempotency, MarkWriters, Marking, ReclaimNotice, SelfStop},
 };
+use skyward_provider_kit::{Cache, Connected, Kind};
 use tokio::time::Instant;
 
 /// Name of this kind of provider.
@@ -99,8 +97,24 @@ const RECENT: usize = 8192;
 /// Asks for the notice of a spot instance; IMDSv2 answers 404 while there is none.
 const NOTICE: &str = include_str!("notice.sh");
 
+/// What the registry knows of AWS.
+pub struct AwsKind;
+
+impl Kind for AwsKind {
+    const NAME: &'static str = KIND;
+    const CREDENTIALS: &'static [CredentialKey] = CREDENTIALS;
+    const ENDPOINTS: &'static [(&'static str, &'static str)] = ENDPOINTS;
+    const CAPABILITIES: &'static Capabilities = &CAPABILITIES;
+    const FIXED: &'static [&'static str] = &["region", "regions", "excludeBurstable"];
+    type Settings = Settings;
+
+    fn connect(account: Account<Settings>) -> Connected {
+        connect(account)
+    }
+}
+
 /// The client of an account; no call is made yet.
-pub fn connect(account: Account<Settings>) -> Result<Arc<dyn Provider>, ProviderError> {
+pub fn connect(account: Account<Settings>) -> Connected {
     let Account {
         provider,
         settings,
@@ -132,12 +146,12 @@ pub fn connect(account: Account<Settings>) -> Result<Arc<dyn Provider>, Provider
         settings,
         reach,
         catalogue: Catalogue::default(),
-        subnets: Memory::new(10 * Duration::from_secs(60), 256),
-        groups: Memory::new(10 * Duration::from_secs(60), 4096),
-        images: Memory::new(24 * Duration::from_secs(3600), 1024),
-        templates: Memory::new(Duration::from_secs(3600), 4096),
+        subnets: Cache::new(10 * Duration::from_secs(60), 256),
+        groups: Cache::new(10 * Duration::from_secs(60), 4096),
+        images: Cache::new(24 * Duration::from_secs(3600), 1024),
+        templates: Cache::new(Duration::from_secs(3600), 4096),
         placement: Placement::default(),
-        recent: Mutex::default(),
+        recent: Cache::new(SETTLE, RECENT),
         doubts: Mutex::default(),
     }))
 }
@@ -175,16 +189,16 @@ struct Aws {
     reach: Reach,
     catalogue: Catalogue,
     /// By region and given subnet.
-    subnets: Memory<(String, Option<String>), Vec<Subnet>>,
+    subnets: Cache<(String, Option<String>), Vec<Subnet>>,
     /// By region, Pool and VPC.
-    groups: Memory<(String, String, String), String>,
+    groups: Cache<(String, String, String), String>,
     /// By region and image or parameter.
-    images: Memory<(String, String), Image>,
+    images: Cache<(String, String), Image>,
     /// Names of templates that exist, by region.
-    templates: Memory<(String, String), ()>,
+    templates: Cache<(String, String), ()>,
     placement: Placement,
     /// When machines were ordered, by UID: AWS may not show them yet.
-    recent: Mutex<BTreeMap<String, Instant>>,
+    recent: Cache<String, ()>,
     /// Since when AWS knows tokens of ours from orders that it does not show.
     doubts: Mutex<BTreeMap<String, Instant>>,
 }
@@ -201,20 +215,9 @@ impl Aws {
             .collect()
     }
 
-    fn remember(&self, machine_uid: &str) {
-        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
-        if recent.len() >= RECENT {
-            recent.retain(|_, since| since.elapsed() < SETTLE);
-        }
-        recent.insert(machine_uid.to_owned(), Instant::now());
-    }
-
+    /// Whether a machine was just ordered.
     fn is_recent(&self, machine_uid: &str) -> bool {
-        self.recent
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(machine_uid)
-            .is_some_and(|since| since.elapsed() < SETTLE)
+        self.recent.known(&machine_uid.to_owned()).is_some()
     }
 }
 

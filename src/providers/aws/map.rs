@@ -19,10 +19,13 @@ use aws_sdk_ec2::types::{
 };
 use base64::{Engine, prelude::BASE64_STANDARD};
 use jiff::Timestamp;
-use sha2::{Digest, Sha256};
 use skyward_core::{
     Mark, Market, Order, ProviderMachine, ProviderPhase,
     machine::{Dial, Endpoint, Failure, FailureKind, Rental},
+};
+use skyward_provider_kit::{
+    cut, digest,
+    marks::{self, Tags},
 };
 
 use crate::{
@@ -40,11 +43,11 @@ pub const PROVIDER: &str = "skyward:provider";
 pub const POOL_UID: &str = "skyward:pool-uid";
 /// Tag with the UID of the Machine.
 pub const MACHINE_UID: &str = "skyward:machine-uid";
-const NAMESPACE: &str = "skyward:namespace";
-const POOL: &str = "skyward:pool";
-const MACHINE: &str = "skyward:machine";
-const SLOT: &str = "skyward:slot";
-const ATTEMPT: &str = "skyward:attempt";
+/// Keys of the tags of the mark that a whole Pool has in common.
+const POOLS: [&str; 4] = [CLUSTER, "skyward:namespace", "skyward:pool", POOL_UID];
+/// Longest value of a tag.
+const LONGEST: usize = 256;
+const TAGS: Tags = Tags::new("skyward:", LONGEST);
 const USER: &str = "skyward:user";
 /// Port of SSH at every image.
 const SSH: u16 = 22;
@@ -76,39 +79,23 @@ pub struct Template {
 }
 
 fn tag(key: &str, value: &str) -> Tag {
-    Tag::builder().key(key).value(cut(value, 256)).build()
-}
-
-/// At most so many characters.
-fn cut(text: &str, most: usize) -> String {
-    text.chars().take(most).collect()
+    Tag::builder().key(key).value(cut(value, LONGEST)).build()
 }
 
 /// Tags of what the machines of a Pool share.
 pub fn pool_tags(mark: &Mark, provider: &str) -> Vec<Tag> {
-    vec![
-        tag("Name", &format!("skyward-{}", mark.pool)),
-        tag(MANAGED, "true"),
-        tag(CLUSTER, &mark.cluster),
-        tag(PROVIDER, provider),
-        tag(NAMESPACE, &mark.namespace),
-        tag(POOL, &mark.pool),
-        tag(POOL_UID, &mark.pool_uid),
-    ]
+    let of_pool = |tag: &marks::Tag| POOLS.contains(&tag.key.as_str());
+    let mut tags = ours_of(&format!("skyward-{}", mark.pool), provider);
+    tags.extend(TAGS.write(mark).iter().filter(|tag| of_pool(tag)).map(written));
+    tags
 }
 
 /// Tags of a machine: its mark, and the labels that people see.
 pub fn machine_tags(order: &Order, provider: &str, user: &str) -> Vec<Tag> {
     let mark = &order.mark;
-    let mut tags = vec![tag("Name", &format!("skyward-{}", mark.machine))];
-    tags.extend(pool_tags(mark, provider).into_iter().skip(1));
-    tags.extend([
-        tag(MACHINE, &mark.machine),
-        tag(MACHINE_UID, &mark.machine_uid),
-        tag(SLOT, &mark.slot.to_string()),
-        tag(ATTEMPT, &mark.attempt.to_string()),
-        tag(USER, user),
-    ]);
+    let mut tags = ours_of(&format!("skyward-{}", mark.machine), provider);
+    tags.extend(TAGS.write(mark).iter().map(written));
+    tags.push(tag(USER, user));
     let labels = order.labels.iter().filter(|(name, _)| {
         !name.is_empty()
             && name.len() <= 128
@@ -120,19 +107,18 @@ pub fn machine_tags(order: &Order, provider: &str, user: &str) -> Vec<Tag> {
     tags
 }
 
+/// Tags of everything that is ours.
+fn ours_of(name: &str, provider: &str) -> Vec<Tag> {
+    vec![tag("Name", name), tag(MANAGED, "true"), tag(PROVIDER, provider)]
+}
+
+fn written(of_mark: &marks::Tag) -> Tag {
+    tag(&of_mark.key, of_mark.value.as_deref().unwrap_or_default())
+}
+
 /// Whose an instance is, from its tags; `None` when it is not ours.
 pub fn mark(tags: &[Tag]) -> Option<Mark> {
-    let value = |key: &str| value(tags, key);
-    Some(Mark {
-        cluster: value(CLUSTER)?,
-        namespace: value(NAMESPACE)?,
-        pool: value(POOL)?,
-        pool_uid: value(POOL_UID)?,
-        machine: value(MACHINE)?,
-        machine_uid: value(MACHINE_UID)?,
-        slot: value(SLOT)?.parse().ok()?,
-        attempt: value(ATTEMPT)?.parse().ok()?,
-    })
+    TAGS.read_by(|key| value(tags, key))
 }
 
 /// The value of a tag.
@@ -161,19 +147,12 @@ pub fn ours(cluster: &str, provider: &str, pool_uid: Option<&str>) -> Vec<Filter
     filters
 }
 
-fn digest(text: &str, bytes: usize) -> String {
-    Sha256::digest(text.as_bytes())
-        .iter()
-        .take(bytes)
-        .fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
-}
-
 /// The order's token as EC2 takes it: at most 64 characters.
 pub fn token(order: &Order) -> String {
     if order.token.len() <= 64 && order.token.is_ascii() {
         order.token.clone()
     } else {
-        digest(&order.token, 32)
+        digest(&order.token, 64)
     }
 }
 
@@ -182,7 +161,7 @@ pub fn token(order: &Order) -> String {
 /// the same each time it is made, so an order whose answer is lost finds its machine.
 pub fn next_token(token: &str, refusals: u32) -> String {
     let next = format!("{token}-again-{refusals}");
-    if next.len() <= 64 { next } else { digest(&next, 32) }
+    if next.len() <= 64 { next } else { digest(&next, 64) }
 }
 
 /// The template that an order is started from.
@@ -247,7 +226,7 @@ pub fn template(
         image.id, image.root_device, choice.instance_profile
     );
     Template {
-        name: format!("skyward-{}-{}", order.mark.pool_uid, digest(&content, 8)),
+        name: format!("skyward-{}-{}", order.mark.pool_uid, digest(&content, 16)),
         data,
     }
 }

@@ -13,18 +13,18 @@ use aws_sdk_ec2::{
     types::{FleetType, ResourceType, TagSpecification},
 };
 use skyward_core::{ErrorKind, Order, ProviderError};
+use skyward_provider_kit::{boot, http::Effect};
 use tokio::time::{Instant, timeout};
 
 use crate::{
     Aws, RECENT, SETTLE,
     cloud::{Region, call},
     config::{self, Choice},
-    errors::{Effect, fleet_error, provider_error},
+    errors::{fleet_error, provider_error},
     images,
     look::{is_ending, is_over},
     map::{self, Template},
     network::{self, Subnet},
-    user_data,
 };
 
 /// An order at EC2: where that is, if not at its own address, and the token.
@@ -35,6 +35,8 @@ type Asked = (Option<String>, String);
 /// Where it is forgotten, EC2 repeats each of its refusals once.
 static REFUSALS: Mutex<BTreeMap<Asked, u32>> = Mutex::new(BTreeMap::new());
 
+/// EC2 takes no more bytes of user data than this, before they are encoded.
+const USER_DATA: usize = 16 * 1024;
 /// Tokens that one order tries at most.
 const TOKENS: u32 = 3;
 /// Longest wait for whether what an order is answered with has ended.
@@ -105,7 +107,8 @@ impl Aws {
             )),
             self.group(&region, order, &choice, &subnet.vpc),
         )?;
-        let user_data = user_data::cloud_config(&choice.user, &order.authorized_key, &order.boot_script)?;
+        let user_data = boot::cloud_config(&choice.user, order);
+        let user_data = boot::at_most(USER_DATA, "EC2", user_data)?;
         let template = map::template(
             order,
             &self.provider,
@@ -236,7 +239,7 @@ impl Aws {
         subnets: &[&Subnet],
     ) -> Result<Asking, ProviderError> {
         let fleet = fleet.clone();
-        self.remember(&order.mark.machine_uid);
+        self.recent.insert(order.mark.machine_uid.clone(), ());
         let answer = region
             .ec2
             .create_fleet()

@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Toleration;
-use sha2::{Digest, Sha256};
 use skyward_api::provider::{Amounts, ContainerSettings, PullPolicy, SecurityProfile};
 use skyward_core::{ErrorKind, ProviderError};
+use skyward_provider_kit::digest;
 
 use super::Options;
 
@@ -113,16 +113,11 @@ pub(super) fn label_value(name: &str) -> String {
     if name.len() <= 63 {
         return name.to_owned();
     }
-    let digest = Sha256::digest(name.as_bytes());
-    let short = digest
-        .iter()
-        .take(6)
-        .fold(String::new(), |text, byte| text + &format!("{byte:02x}"));
     let start = name
         .get(..50)
         .unwrap_or_default()
         .trim_end_matches(|c: char| !c.is_ascii_alphanumeric());
-    format!("{start}-{short}")
+    format!("{start}-{}", digest(name, 12))
 }
 
 #[cfg(test)]

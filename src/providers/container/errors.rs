@@ -4,15 +4,7 @@ use std::time::Duration;
 
 use kube::core::Status;
 use skyward_core::{ErrorKind, NotLeading, ProviderError};
-
-/// Whether a call changes something: then a lost answer is no proof that nothing happened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Effect {
-    /// It only reads, or may be repeated freely.
-    None,
-    /// It creates something.
-    Creates,
-}
+use skyward_provider_kit::{chain, http::Effect};
 
 /// The error of one call.
 pub fn provider_error(operation: &'static str, effect: Effect, error: &kube::Error) -> ProviderError {
@@ -21,38 +13,17 @@ pub fn provider_error(operation: &'static str, effect: Effect, error: &kube::Err
     }
     match error {
         kube::Error::Api(status) => from_status(operation, effect, status),
-        other => ProviderError::new(lost(effect), operation, chain(other)),
+        other => ProviderError::new(effect.lost(), operation, chain(other)),
     }
 }
 
 /// The call did not end within its deadline.
 pub fn timed_out(operation: &'static str, effect: Effect, after: Duration) -> ProviderError {
     ProviderError::new(
-        lost(effect),
+        effect.lost(),
         operation,
         format!("the API server did not answer within {} s", after.as_secs()),
     )
-}
-
-const fn lost(effect: Effect) -> ErrorKind {
-    match effect {
-        Effect::None => ErrorKind::Transient,
-        Effect::Creates => ErrorKind::Indeterminate,
-    }
-}
-
-/// The error and its causes in one line: the outer one often says only "service error".
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        let said = inner.to_string();
-        if !text.contains(&said) {
-            text = format!("{text}: {said}");
-        }
-        cause = inner.source();
-    }
-    text
 }
 
 fn from_status(operation: &'static str, effect: Effect, status: &Status) -> ProviderError {
@@ -110,7 +81,7 @@ fn judge(effect: Effect, status: &Status) -> (ErrorKind, Option<&'static str>) {
             ErrorKind::Transient,
             Some("An admission webhook of this cluster does not answer"),
         ),
-        _ => (lost(effect), None),
+        _ => (effect.lost(), None),
     }
 }
 

@@ -32,10 +32,11 @@ use skyward_core::{
     order::Owner,
     provider::{HostKeys, Idempotency, MarkWriters, Marking, SelfStop},
 };
+use skyward_provider_kit::http::Effect;
 
 pub use cluster::Cluster;
 use config::Settings;
-use errors::{Effect, provider_error, timed_out};
+use errors::{provider_error, timed_out};
 
 /// Name of this kind of provider.
 pub const KIND: &str = "container";
@@ -174,7 +175,7 @@ impl Container {
         let pods = self.pods(namespace);
         let looked = call(
             "look at the Pod",
-            Effect::None,
+            Effect::Repeatable,
             pods.get_opt(&machine.mark.machine),
         )
         .await;
@@ -195,7 +196,7 @@ impl Container {
         let namespaces: Api<Namespace> = Api::all(self.cluster.client().clone());
         let found = call(
             "look at the namespace",
-            Effect::None,
+            Effect::Repeatable,
             namespaces.get_metadata_opt(namespace),
         )
         .await;
@@ -214,7 +215,7 @@ impl Container {
         let mut machines = Vec::new();
         let mut parameters = ListParams::default().labels(selector).limit(PAGE);
         loop {
-            let page = call("list the Pods", Effect::None, pods.list(&parameters)).await?;
+            let page = call("list the Pods", Effect::Repeatable, pods.list(&parameters)).await?;
             machines.extend(page.items.iter().filter_map(|pod| {
                 state::machine(pod, self.user(), network, self.cluster.known_host_key(pod))
             }));
@@ -247,7 +248,7 @@ impl Container {
         for (name, _) in settings.pull_secrets.iter().filter(|(_, optional)| !optional) {
             let found = call(
                 "look at the pull Secret",
-                Effect::None,
+                Effect::Repeatable,
                 secrets.get_metadata_opt(name),
             )
             .await;
@@ -289,7 +290,7 @@ impl Provider for Container {
         let namespaces: Api<Namespace> = Api::all(self.cluster.client().clone());
         let system = call(
             "read the kube-system namespace",
-            Effect::None,
+            Effect::Repeatable,
             namespaces.get_metadata("kube-system"),
         )
         .await?;
@@ -308,7 +309,7 @@ impl Provider for Container {
         // The API server's cache is good enough for what changes this slowly.
         let list = call(
             "list the nodes",
-            Effect::None,
+            Effect::Repeatable,
             nodes.list(&ListParams::default().match_any()),
         )
         .await?;
@@ -328,7 +329,12 @@ impl Provider for Container {
         let pod = match made {
             Ok(pod) => pod,
             Err(error) if error.kind == ErrorKind::AlreadyExists => {
-                let there = call("look at the Pod", Effect::None, pods.get_opt(&order.mark.machine)).await?;
+                let there = call(
+                    "look at the Pod",
+                    Effect::Repeatable,
+                    pods.get_opt(&order.mark.machine),
+                )
+                .await?;
                 match there {
                     Some(pod) if is_machine(&pod, &order.mark.machine_uid, &order.mark.cluster) => pod,
                     Some(_) => {
@@ -440,7 +446,7 @@ impl Provider for Container {
         };
         match call(
             "delete the Pod",
-            Effect::None,
+            Effect::Repeatable,
             pods.delete(&machine.mark.machine, &exactly),
         )
         .await

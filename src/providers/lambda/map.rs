@@ -3,55 +3,44 @@
 use serde_json::{Value, json};
 use skyward_core::{
     Mark, Order, ProviderMachine, ProviderPhase,
-    machine::{Dial, Endpoint, FailureKind, Rental},
+    machine::{Endpoint, FailureKind, Rental},
+};
+use skyward_provider_kit::{
+    boot, cut,
+    lookup::Listed,
+    marks::{self, Tags},
 };
 
 use super::{config::Settings, wire::Instance};
-use crate::{
-    marks,
-    wire::{cut, dns_label, quoted},
-};
 
-/// Longest value of a tag.
-const TAG_VALUE: usize = 128;
+const TAGS: Tags = Tags::new("skyward-", 128);
 
-/// Whose an instance is, if it is ours.
-pub fn mark(instance: &Instance) -> Option<Mark> {
-    marks::from_tags(|key| {
-        let found = instance.tags.iter().find(|tag| tag.key == key);
-        found.map(|tag| tag.value.clone())
-    })
+impl Listed for Instance {
+    fn id(&self) -> String {
+        self.id.clone()
+    }
+
+    fn mark(&self) -> Option<Mark> {
+        TAGS.read(&self.tags)
+    }
+
+    fn gone(&self) -> bool {
+        matches!(self.status.as_str(), "terminated" | "preempted")
+    }
 }
 
-/// What a machine is told at its first boot. Images let the key in as `ubuntu` only, and
-/// `root` is who installs packages and lets Pools choose their users.
-fn user_data(order: &Order) -> String {
-    format!(
-        "#!/bin/sh\n\
-         mkdir -p -m 700 /root/.ssh\n\
-         printf '%s\\n' {key} >/root/.ssh/authorized_keys\n\
-         chmod 600 /root/.ssh/authorized_keys\n\
-         {boot}",
-        key = quoted(order.authorized_key.trim()),
-        boot = order.boot_script,
-    )
-}
-
-/// The body that orders a machine, with the name of its key.
+/// The body that orders a machine, with the name of its key. Images let the key in as `ubuntu` only,
+/// and `root` is who installs packages and lets Pools choose their users: hence the script.
 pub fn body(order: &Order, settings: &Settings, key: &str) -> Value {
-    let tags: Vec<Value> = marks::tags(&order.mark, TAG_VALUE)
-        .into_iter()
-        .map(|(key, value)| json!({ "key": key, "value": value }))
-        .collect();
-    let hostname = dns_label(&format!("skyward-{}", order.mark.machine));
+    let hostname = marks::hostname(&order.mark);
     let mut body = json!({
         "region_name": order.region,
         "instance_type_name": order.instance_type,
         "ssh_key_names": [key],
         "name": cut(&hostname, 64),
         "hostname": hostname,
-        "user_data": user_data(order),
-        "tags": tags,
+        "user_data": boot::script(order),
+        "tags": TAGS.write(&order.mark),
     });
     if let Some(family) = &settings.image_family {
         body["image"] = json!({ "family": family });
@@ -59,36 +48,23 @@ pub fn body(order: &Order, settings: &Settings, key: &str) -> Value {
     body
 }
 
-/// Whether the instance exists no more; lists may show it for a while.
-pub fn gone(instance: &Instance) -> bool {
-    matches!(instance.status.as_str(), "terminated" | "preempted")
-}
-
 /// The machine that an instance is; `None` when it does not carry our mark.
 pub fn machine(instance: &Instance) -> Option<ProviderMachine> {
-    let endpoint = instance
-        .ip
-        .as_deref()
-        .and_then(|ip| ip.trim().parse::<std::net::IpAddr>().ok())
-        .map(|ip| Endpoint {
-            dial: Dial::Address((ip, 22).into()),
-            user: "root".to_owned(),
-        });
+    let endpoint = Endpoint::ssh("root", instance.ip.as_deref());
     Some(ProviderMachine {
         id: instance.id.clone(),
-        mark: mark(instance)?,
+        mark: instance.mark()?,
         phase: phase(instance, endpoint.is_some()),
         endpoint,
         // There is one, but the firewall lets nothing through to it.
         private_address: None,
         private_interface: None,
         host_key: None,
+        // Lambda does not say since when it bills.
         rental: Rental {
             region: Some(instance.region.name.clone()),
             hourly_price: Some(instance.instance_type.price()),
-            // Lambda does not say since when.
-            billed_since: None,
-            reclaim_at: None,
+            ..Rental::default()
         },
     })
 }

@@ -1,7 +1,7 @@
 //! Lambda Cloud: virtual machines with GPUs, on demand only, over REST.
 //!
 //! Marks are tags. What the machines of a Pool share is its key, which carries the Pool's UID
-//! in its name: Lambda knows keys by name.
+//! in its name: orders know keys by name.
 
 pub mod client;
 pub mod config;
@@ -14,27 +14,22 @@ use std::{collections::BTreeMap, time::Duration};
 
 use async_trait::async_trait;
 use skyward_core::{
-    Account, Capabilities, CredentialKey, Deletion, ErrorKind, Leftover, Mark, Offer, Order, ProviderError,
-    ProviderMachine,
+    Account, Capabilities, CredentialKey, Deletion, Offer, Order, ProviderError, ProviderMachine,
     provider::{Idempotency, MarkWriters, Marking, SelfStop},
 };
-use tokio::time::Instant;
-
-use crate::{
+use skyward_provider_kit::{
+    Connected, Kind, account_id,
     http::{Auth, Batched, Http, Setup},
-    lookup::{self, Listed, Maker, Service},
-    marks,
-    registry::{Connected, Kind},
-    wire::{digest, same_key},
+    lookup::{self, PRICE_AGE, Service},
+    shared::Shared,
 };
+
 use client::Client;
 use config::Settings;
-use wire::{Instance, SshKey, TypeItem};
+use wire::{Instance, TypeItem};
 
 /// Name of this kind of provider.
 pub const KIND: &str = "lambda";
-/// How old prices may be that an order is compared with.
-const PRICE_AGE: Duration = Duration::from_mins(5);
 
 /// What the registry knows of this folder.
 pub struct LambdaKind;
@@ -50,22 +45,16 @@ impl Kind for LambdaKind {
     fn connect(account: Account<Settings>) -> Connected {
         let key = account.credentials.token(config::API_KEY)?;
         // Lambda tells no id of an account. That of the key stands for it, hashed.
-        let account_id = format!("key-{}", digest(key.expose(), 16));
-        let http = Http::new(Setup {
-            cloud: "Lambda",
-            base: account.endpoints.or_own(client::ENDPOINT),
-            auth: Auth::Bearer(key),
-            limits: client::limits(),
-            request_timeout: account.request_timeout,
-            fence: account.fence,
-        })?;
+        let account_id = account_id("key", &key);
+        let auth = Auth::Bearer(key);
+        let setup = Setup::of(&account, "Lambda", client::ENDPOINT, auth, client::limits());
+        let client = Client::new(Http::new(setup)?);
         let lambda = Lambda {
-            client: Client::new(http),
+            keys: Shared::new(client.keys()),
+            client,
             settings: account.settings.clone(),
             account_id,
             types: Batched::default(),
-            keys: Batched::default(),
-            made: Maker::default(),
         };
         lookup::provider(&account.settings, lambda)
     }
@@ -93,52 +82,7 @@ struct Lambda {
     settings: Settings,
     account_id: String,
     types: Batched<BTreeMap<String, TypeItem>>,
-    keys: Batched<Vec<SshKey>>,
-    /// Keys that were just made.
-    made: Maker,
-}
-
-impl Listed for Instance {
-    fn id(&self) -> String {
-        self.id.clone()
-    }
-
-    fn mark(&self) -> Option<Mark> {
-        map::mark(self)
-    }
-
-    fn gone(&self) -> bool {
-        map::gone(self)
-    }
-}
-
-impl Lambda {
-    /// Name of the key of the order's Pool, which is there now.
-    async fn key(&self, order: &Order) -> Result<String, ProviderError> {
-        let since = Instant::now();
-        let key = order.authorized_key.trim();
-        let name = marks::content_name(&order.mark.cluster, &order.mark.pool_uid, key);
-        let keys = self.keys.fresh(Self::OPERATION, || self.client.keys()).await?;
-        if keys
-            .iter()
-            .any(|there| there.name == name && same_key(&there.public_key, key))
-        {
-            return Ok(name);
-        }
-        let adding = async {
-            match self.client.add_key(&name, key).await {
-                // Lambda does not tell a name that is taken from another mistake.
-                Err(error) if matches!(error.kind, ErrorKind::AlreadyExists | ErrorKind::InvalidOrder) => {
-                    let keys = self.client.keys().await?;
-                    let there = keys.into_iter().find(|there| there.name == name);
-                    there.map(|there| there.id).ok_or(error)
-                }
-                added => added,
-            }
-        };
-        self.made.make(name.clone(), since, adding).await?;
-        Ok(name)
-    }
+    keys: Shared,
 }
 
 #[async_trait]
@@ -181,8 +125,8 @@ impl Service for Lambda {
             .get(&order.instance_type)
             .ok_or_else(|| lookup::not_sold("Lambda", order))?;
         lookup::affordable(Some(kind.instance_type.price()), order)?;
-        let key = self.key(order).await?;
-        self.client.launch(map::body(order, settings, &key)).await
+        let key = self.keys.key(order).await?;
+        self.client.launch(map::body(order, settings, &key.name)).await
     }
 
     async fn end(&self, instance: &Instance) -> Result<Deletion, ProviderError> {
@@ -197,20 +141,7 @@ impl Service for Lambda {
         instance.status == "preempted"
     }
 
-    async fn shared(&self, cluster: &str) -> Result<Vec<Leftover>, ProviderError> {
-        let keys = self.client.keys().await?;
-        let ours = |key: SshKey| {
-            marks::pool_of(cluster, &key.name).map(|pool_uid| Leftover {
-                kind: "SSH key",
-                id: key.id,
-                region: String::new(),
-                pool_uid,
-            })
-        };
-        Ok(keys.into_iter().filter_map(ours).collect())
-    }
-
-    async fn give_back(&self, thing: &Leftover) -> Result<(), ProviderError> {
-        self.client.remove_key(&thing.id).await
+    fn stores(&self) -> Vec<&Shared> {
+        vec![&self.keys]
     }
 }

@@ -2,16 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use skyward_core::{
-    accelerator,
-    offer::{Accelerators, Architecture, Availability, Offer},
+use skyward_core::offer::Offer;
+use skyward_provider_kit::{
+    dns_label,
+    hardware::{self, GB_IN_GIB},
 };
 
 use super::wire::{InstanceType, Region, TypeItem};
-use crate::wire::dns_label;
-
-/// GB in a GiB.
-const GIB: f64 = 1.073_741_824;
 
 /// The offers, those of the preferred region first.
 pub fn offers(types: &BTreeMap<String, TypeItem>, regions: &[Region], preferred: Option<&str>) -> Vec<Offer> {
@@ -33,41 +30,18 @@ pub fn offers(types: &BTreeMap<String, TypeItem>, regions: &[Region], preferred:
 }
 
 fn offer(kind: &InstanceType, region: &str, in_stock: bool) -> Offer {
-    let accelerators = (kind.specs.gpus > 0).then(|| {
-        let parsed = accelerator::parse(&kind.gpu_description);
-        Accelerators {
-            memory_gb: parsed
-                .memory_gb
-                .or_else(|| accelerator::memory_gb(&kind.gpu_description)),
-            form_factor: parsed.form_factor,
-            name: parsed.name,
-            count: f64::from(kind.specs.gpus),
-        }
-    });
-    // NVIDIA's Grace is an ARM processor; Lambda says so nowhere else.
-    let grace = ["GH200", "GB200", "GB300"]
-        .iter()
-        .any(|name| kind.gpu_description.contains(name));
     Offer {
         id: dns_label(&format!("{}-{region}", kind.name)),
         instance_type: kind.name.clone(),
         region: region.to_owned(),
-        accelerators,
+        accelerators: hardware::accelerators(&kind.gpu_description, f64::from(kind.specs.gpus), None),
         vcpus: f64::from(kind.specs.vcpus),
-        memory_gb: f64::from(kind.specs.memory_gib) * GIB,
-        disk_gb: Some(f64::from(kind.specs.storage_gib) * GIB),
-        architecture: if grace {
-            Architecture::Arm64
-        } else {
-            Architecture::X86_64
-        },
+        memory_gb: f64::from(kind.specs.memory_gib) * GB_IN_GIB,
+        disk_gb: Some(f64::from(kind.specs.storage_gib) * GB_IN_GIB),
+        architecture: hardware::architecture([kind.gpu_description.as_str()]),
         on_demand: Some(kind.price()),
         spot: None,
-        availability: if in_stock {
-            Availability::Yes
-        } else {
-            Availability::No
-        },
+        availability: in_stock.into(),
         connected: false,
     }
 }

@@ -3,13 +3,7 @@
 
 use rust_decimal::Decimal;
 use serde::Deserialize;
-
-/// Around every answer of success.
-#[derive(Clone, Debug, Deserialize)]
-pub struct Data<T> {
-    /// What was asked for.
-    pub data: T,
-}
+use skyward_provider_kit::marks::Tag;
 
 /// A machine.
 #[derive(Clone, Debug, Deserialize)]
@@ -35,15 +29,6 @@ pub struct Instance {
 pub struct Region {
     /// Such as `us-west-1`.
     pub name: String,
-}
-
-/// A tag.
-#[derive(Clone, Debug, Deserialize)]
-pub struct Tag {
-    /// In lower case.
-    pub key: String,
-    /// Its value.
-    pub value: String,
 }
 
 /// A kind of machine, and the regions that have it.
@@ -88,24 +73,6 @@ pub struct Specs {
     pub storage_gib: u32,
     /// GPUs.
     pub gpus: u32,
-}
-
-/// What was ordered.
-#[derive(Clone, Debug, Deserialize)]
-pub struct Launched {
-    /// Ids of the machines.
-    pub instance_ids: Vec<String>,
-}
-
-/// A key.
-#[derive(Clone, Debug, Deserialize)]
-pub struct SshKey {
-    /// Its id.
-    pub id: String,
-    /// Its name, by which orders know it.
-    pub name: String,
-    /// The public key.
-    pub public_key: String,
 }
 
 /// The body of a failure.

@@ -5,15 +5,15 @@ use reqwest::Method;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use skyward_core::{ErrorKind, ProviderError};
+use skyward_provider_kit::http::{Call, Effect, Http, List, Rest};
 
 use super::{
     errors::{graph_error, provider_error},
     wire::{
-        Cpu, Cpus, DataCenter, DataCenters, Gpu, GpuType, GpuTypes, Gpus, Graph, Made, Pod, Pods, Registries,
+        Cpu, Cpus, DataCenter, DataCenters, Gpu, GpuType, GpuTypes, Gpus, Graph, Made, Pod, Registries,
         Registry, Rented, Who,
     },
 };
-use crate::http::{Call, Effect, Http, Rest};
 
 /// Name of the address, and the cloud's own.
 pub const ENDPOINT: (&str, &str) = ("runpod", "https://api.runpod.io");
@@ -70,22 +70,12 @@ impl Client {
         })
     }
 
-    /// Every pod of the account, over all pages.
+    /// Every pod of the account, over all pages. RunPod's description has none, and its own tool
+    /// reads them.
     pub async fn pods(&self) -> Result<Vec<Pod>, ProviderError> {
-        let mut pods = Vec::new();
-        let mut cursor: Option<String> = None;
-        loop {
-            let mut call = Call::get("list the pods", "/v2/pods").query("includeClusterPods", "true");
-            if let Some(cursor) = &cursor {
-                call = call.query("cursor", cursor.clone());
-            }
-            let page: Pods = self.rest.read(call).await?;
-            pods.extend(page.pods);
-            cursor = page.pagination.unwrap_or_default().next(cursor.as_deref())?;
-            if cursor.is_none() {
-                return Ok(pods);
-            }
-        }
+        let call = Call::get("list the pods", "/v2/pods").query("includeClusterPods", "true");
+        let list = List::cursor("/pods", "cursor", "/pagination/nextCursor");
+        self.rest.list(call, list.more("/pagination/hasNextPage")).await
     }
 
     /// One pod; an unknown id is an answer here.

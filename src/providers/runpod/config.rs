@@ -5,8 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use skyward_api::shared::Disk;
 use skyward_core::CredentialKey;
-
-use crate::wire::factor;
+use skyward_provider_kit::factor;
 
 /// Key of the API key.
 pub const API_KEY: &str = "RUNPOD_API_KEY";

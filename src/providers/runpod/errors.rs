@@ -1,43 +1,35 @@
 //! What RunPod answers instead of what was asked for becomes a kind of the contract. Pure.
 
 use skyward_core::{ErrorKind, ProviderError};
-
-use super::wire::{GraphError, Problem};
-use crate::{
-    http::{Answer, Effect},
-    wire::{said, says},
+use skyward_provider_kit::{
+    http::{Answer, Effect, Remedies, judge},
+    said, says,
 };
 
-const CREDENTIALS: &str =
-    "Make an API key in the console of RunPod and write it as RUNPOD_API_KEY into the Provider's Secret";
-const PERMISSION: &str = "Give the API key the right to read and write, over REST and GraphQL";
-const BALANCE: &str = "Add credit to the RunPod account";
+use super::wire::{GraphError, Problem};
+
+const REMEDIES: Remedies = Remedies {
+    settings: "Correct the runpod settings of the Provider, or what its Pool overrides",
+    credentials: "Make an API key in the console of RunPod and write it as RUNPOD_API_KEY into the Provider's Secret",
+    permission: "Give the API key the right to read and write, over REST and GraphQL",
+    credit: "Add credit to the RunPod account",
+};
 
 /// The error of an answer over REST that is none of success.
 pub fn provider_error(answer: &Answer) -> ProviderError {
     let problem: Problem = answer.maybe().unwrap_or_default();
-    let status = answer.status.as_u16();
     let creates = answer.effect() == Effect::Creates;
-    let (kind, remedy) = match status {
+    let (kind, remedy) = match answer.status.as_u16() {
         // 400: a rule that is broken, or no such machine free: RunPod does not tell them
         // apart. 403: this account may not have this one.
         400 | 403 if creates => (ErrorKind::NoCapacity, None),
-        400 | 422 => (
-            ErrorKind::InvalidOrder,
-            Some("Correct the runpod settings of the Provider, or what its Pool overrides"),
-        ),
+        400 | 422 => (ErrorKind::InvalidOrder, Some(REMEDIES.settings)),
         404 if creates => (
             ErrorKind::InvalidOrder,
             Some("Something that the runpod settings name does not exist"),
         ),
-        401 => (ErrorKind::Credentials, Some(CREDENTIALS)),
-        402 => (ErrorKind::NoCredit, Some(BALANCE)),
-        403 => (ErrorKind::Permission, Some(PERMISSION)),
-        404 => (ErrorKind::NotFound, None),
         409 => (ErrorKind::Transient, None),
-        429 => (ErrorKind::RateLimited(None), None),
-        _ if creates => (ErrorKind::Indeterminate, None),
-        _ => (ErrorKind::Transient, None),
+        _ => judge(answer, &REMEDIES),
     };
     let words: Vec<String> = [problem.detail, problem.errors.join("; ")]
         .iter()
@@ -54,12 +46,14 @@ pub fn graph_error(answer: &Answer, errors: &[GraphError]) -> ProviderError {
     let says = |phrases: &[&str]| says(&first.message, phrases);
     let (kind, remedy) = match code.as_str() {
         "SUPPLY_CONSTRAINT" => (ErrorKind::NoCapacity, None),
-        "UNAUTHENTICATED" | "UNAUTHORIZED" => (ErrorKind::Credentials, Some(CREDENTIALS)),
-        "FORBIDDEN" => (ErrorKind::Permission, Some(PERMISSION)),
+        "UNAUTHENTICATED" | "UNAUTHORIZED" => (ErrorKind::Credentials, Some(REMEDIES.credentials)),
+        "FORBIDDEN" => (ErrorKind::Permission, Some(REMEDIES.permission)),
         // The words first: codes are often left out.
-        _ if says(&["not authorized", "unauthorized"]) => (ErrorKind::Credentials, Some(CREDENTIALS)),
+        _ if says(&["not authorized", "unauthorized"]) => {
+            (ErrorKind::Credentials, Some(REMEDIES.credentials))
+        }
         _ if says(&["forbidden", "access denied", "permission", "permissions"]) => {
-            (ErrorKind::Permission, Some(PERMISSION))
+            (ErrorKind::Permission, Some(REMEDIES.permission))
         }
         _ if says(&[
             "no longer any instances available",
@@ -70,7 +64,7 @@ pub fn graph_error(answer: &Answer, errors: &[GraphError]) -> ProviderError {
             (ErrorKind::NoCapacity, None)
         }
         _ if says(&["balance", "insufficient funds", "credit", "credits"]) => {
-            (ErrorKind::NoCredit, Some(BALANCE))
+            (ErrorKind::NoCredit, Some(REMEDIES.credit))
         }
         // Somebody bid more since the offers were read.
         _ if says(&["bid", "bids", "outbid"]) => (
@@ -80,10 +74,9 @@ pub fn graph_error(answer: &Answer, errors: &[GraphError]) -> ProviderError {
         _ if says(&["spend limit", "quota", "quotas", "maximum number", "your limit"]) => {
             (ErrorKind::Quota(said(&first.message)), None)
         }
-        "BAD_REQUEST" | "BAD_USER_INPUT" | "GRAPHQL_VALIDATION_FAILED" | "GRAPHQL_PARSE_FAILED" => (
-            ErrorKind::InvalidOrder,
-            Some("Correct the runpod settings of the Provider, or what its Pool overrides"),
-        ),
+        "BAD_REQUEST" | "BAD_USER_INPUT" | "GRAPHQL_VALIDATION_FAILED" | "GRAPHQL_PARSE_FAILED" => {
+            (ErrorKind::InvalidOrder, Some(REMEDIES.settings))
+        }
         _ => (answer.lost(), None),
     };
     let words = if first.message.trim().is_empty() {

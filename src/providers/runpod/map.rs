@@ -10,13 +10,13 @@ use skyward_core::{
     ErrorKind, Mark, Market, Order, ProviderError, ProviderMachine, ProviderPhase,
     machine::{Dial, Endpoint, FailureKind, Rental},
 };
+use skyward_provider_kit::{cut, time};
 
 use super::{
     config::Settings,
     kind::{Cloud, Kind},
     wire::Pod,
 };
-use crate::wire::{cut, time};
 
 /// Variable that carries the mark: the API shows the environment of a pod.
 pub const MARK: &str = "SKYWARD_MARK";

@@ -20,12 +20,12 @@ use skyward_core::{
     ProviderMachine,
     provider::{HostKeys, Idempotency, Marking, ReclaimNotice, SelfStop},
 };
-
-use crate::{
+use skyward_provider_kit::{
+    Connected,
     http::{Auth, Batched, Http, Limits, Setup},
     lookup::{self, Listed, Service},
-    registry::Connected,
 };
+
 use client::Client;
 use config::{CloudType, DEFAULT_REGISTRY, Settings};
 use kind::{Cloud, Kind};
@@ -40,7 +40,7 @@ const RARELY: Duration = Duration::from_mins(5);
 /// What the registry knows of this folder.
 pub struct RunPodKind;
 
-impl crate::registry::Kind for RunPodKind {
+impl skyward_provider_kit::Kind for RunPodKind {
     const NAME: &'static str = KIND;
     const CREDENTIALS: &'static [CredentialKey] = config::CREDENTIALS;
     const ENDPOINTS: &'static [(&'static str, &'static str)] = &[client::ENDPOINT];
@@ -49,15 +49,16 @@ impl crate::registry::Kind for RunPodKind {
     type Settings = Settings;
 
     fn connect(account: Account<Settings>) -> Connected {
-        let http = Http::new(Setup {
-            cloud: "RunPod",
-            base: account.endpoints.or_own(client::ENDPOINT),
-            auth: Auth::Bearer(account.credentials.token(config::API_KEY)?),
-            // Its limits are not published: 429 tells them.
-            limits: Limits::new(Vec::new()),
-            request_timeout: account.request_timeout,
-            fence: account.fence,
-        })?;
+        let auth = Auth::Bearer(account.credentials.token(config::API_KEY)?);
+        // Its limits are not published: 429 tells them.
+        let setup = Setup::of(
+            &account,
+            "RunPod",
+            client::ENDPOINT,
+            auth,
+            Limits::new(Vec::new()),
+        );
+        let http = Http::new(setup)?;
         let runpod = RunPod {
             client: Client::new(http),
             settings: account.settings.clone(),

@@ -8,6 +8,7 @@ use skyward_core::{
     accelerator,
     offer::{Accelerators, Architecture, Availability, Offer},
 };
+use skyward_provider_kit::dns_label;
 
 use super::{
     config::Settings,
@@ -15,7 +16,6 @@ use super::{
     map::CPU_DISK_GB,
     wire::{Cpu, DataCenter, Gpu, GpuType},
 };
-use crate::wire::dns_label;
 
 /// Numbers of GPUs whose stock is asked for; for a number in between, a larger one that is in stock
 /// is proof enough.

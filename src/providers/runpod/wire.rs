@@ -3,44 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
-use skyward_core::{ErrorKind, ProviderError};
-
-use crate::wire::Amount;
-
-/// Body of `GET /v2/pods`.
-#[derive(Debug, Deserialize)]
-pub struct Pods {
-    /// The pods.
-    pub pods: Vec<Pod>,
-    /// What follows. RunPod's description has no pages, and its own tool reads them.
-    #[serde(default)]
-    pub pagination: Option<Pagination>,
-}
-
-/// What follows a page.
-#[derive(Clone, Debug, Default, Deserialize)]
-pub struct Pagination {
-    /// Whether there is more.
-    #[serde(default, rename = "hasNextPage")]
-    pub has_next_page: bool,
-    /// Where the next page begins.
-    #[serde(default, rename = "nextCursor")]
-    pub next_cursor: Option<String>,
-}
-
-impl Pagination {
-    /// Where the next page begins after that of `before`; `None` after the last. What says
-    /// that there is more and not where is an error: pods that are not seen look deleted.
-    pub fn next(self, before: Option<&str>) -> Result<Option<String>, ProviderError> {
-        let wrong = |what: &str| Err(ProviderError::new(ErrorKind::Transient, "list the pods", what));
-        match self.next_cursor.filter(|next| !next.is_empty()) {
-            Some(next) if before == Some(next.as_str()) => wrong("RunPod gave the same page twice"),
-            Some(next) => Ok(Some(next)),
-            None if self.has_next_page => wrong("RunPod has more pods and does not say where they begin"),
-            None => Ok(None),
-        }
-    }
-}
+use skyward_provider_kit::Amount;
 
 /// A machine.
 #[derive(Clone, Debug, Deserialize)]
@@ -355,30 +318,4 @@ pub struct Rented {
     /// The pod; null when there is none.
     #[serde(rename = "podRentInterruptable")]
     pub pod: Option<Made>,
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::{Value, json};
-
-    use super::*;
-
-    fn next(body: Value, before: Option<&str>) -> Result<Option<String>, ProviderError> {
-        let body: Pods = serde_json::from_value(body).unwrap();
-        body.pagination.unwrap_or_default().next(before)
-    }
-
-    #[test]
-    fn a_list_of_pods_ends_where_it_says_so_and_never_by_mistake() {
-        let more =
-            |cursor: Value| json!({"pods": [], "pagination": {"hasNextPage": true, "nextCursor": cursor}});
-        assert_eq!(next(json!({"pods": []}), None).unwrap(), None);
-        let last = json!({"pods": [], "pagination": {"hasNextPage": false, "nextCursor": null}});
-        assert_eq!(next(last, Some("a")).unwrap(), None);
-        assert_eq!(next(more(json!("b")), Some("a")).unwrap().as_deref(), Some("b"));
-        for cursor in [json!(null), json!("")] {
-            assert!(next(more(cursor), None).is_err(), "unknown is not empty");
-        }
-        assert!(next(more(json!("a")), Some("a")).is_err(), "that would never end");
-    }
 }

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use reqwest::Method;
 use serde_json::{Value, json};
-use skyward_core::{ErrorKind, ProviderError};
+use skyward_core::ProviderError;
+use skyward_provider_kit::http::{Answer, Call, Effect, Http, Limits, List, Rate, Rest, Rule};
 
 use super::{
     errors::provider_error,
-    wire::{Ask, Asks, Failure, Instance, One, Ordered, Overlay, Page, User},
+    wire::{Ask, Asks, Failure, Instance, One, Ordered, Overlay, User},
 };
-use crate::http::{Answer, Call, Effect, Http, Limits, Rate, Rest, Rule};
 
 /// Name of the address, and the cloud's own.
 pub const ENDPOINT: (&str, &str) = ("vastai", "https://console.vast.ai");
@@ -84,30 +84,11 @@ impl Client {
 
     /// Every machine of the account, to the last page.
     pub async fn instances(&self) -> Result<Vec<Instance>, ProviderError> {
-        let mut instances = Vec::new();
-        let mut token: Option<String> = None;
-        loop {
-            let mut call = Call::get("list the instances", LIST)
-                .query("limit", PAGE.to_string())
-                .query("order_by", json!([{ "col": "id", "dir": "asc" }]).to_string());
-            if let Some(token) = &token {
-                call = call.query("after_token", token.clone());
-            }
-            let page: Page = self.rest.read(call).await?;
-            instances.extend(page.instances);
-            match page.next_token.filter(|next| !next.is_empty()) {
-                // The same again would never end.
-                Some(next) if token.as_ref() != Some(&next) => token = Some(next),
-                Some(_) => {
-                    return Err(ProviderError::new(
-                        ErrorKind::Transient,
-                        "list the instances",
-                        "Vast.ai gave the same page twice",
-                    ));
-                }
-                None => return Ok(instances),
-            }
-        }
+        let call = Call::get("list the instances", LIST)
+            .query("limit", PAGE.to_string())
+            .query("order_by", json!([{ "col": "id", "dir": "asc" }]).to_string());
+        let list = List::cursor("/instances", "after_token", "/next_token");
+        self.rest.list(call, list).await
     }
 
     /// One machine; an unknown id is an answer here.

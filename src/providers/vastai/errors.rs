@@ -1,11 +1,18 @@
 //! What Vast.ai answers instead of what was asked for becomes a kind of the contract. Pure.
 
 use skyward_core::{ErrorKind, ProviderError};
+use skyward_provider_kit::{
+    http::{Answer, Effect, Remedies, judge},
+    said, says,
+};
 
 use super::wire::Failure;
-use crate::{
-    http::{Answer, Effect},
-    wire::{said, says},
+
+const REMEDIES: Remedies = Remedies {
+    settings: "Correct the vastai settings of the Provider, or what its Pool overrides",
+    credentials: "Make an API key in the console of Vast.ai and write it as VAST_API_KEY into the Provider's Secret",
+    permission: "Give the API key the rights to read the account, to search offers, and to read and write instances and overlay networks; without the last, set vastai.useOverlay: false",
+    credit: "Add credit to the Vast.ai account",
 };
 
 /// The error of an answer that is none of success, also with HTTP 200.
@@ -13,11 +20,11 @@ pub fn provider_error(answer: &Answer) -> ProviderError {
     let failure: Failure = answer.maybe().unwrap_or_default();
     let code = failure.error.unwrap_or_default();
     let words = failure.msg.or(failure.detail).unwrap_or_default();
-    let (kind, remedy) = judge(answer, &code, &words);
+    let (kind, remedy) = judged(answer, &code, &words);
     answer.failure(kind, &code, &words, remedy)
 }
 
-fn judge(answer: &Answer, code: &str, words: &str) -> (ErrorKind, Option<&'static str>) {
+fn judged(answer: &Answer, code: &str, words: &str) -> (ErrorKind, Option<&'static str>) {
     let creates = answer.effect() == Effect::Creates;
     let text = format!("{code} {words}");
     let says = |phrases: &[&str]| says(&text, phrases);
@@ -45,7 +52,7 @@ fn judge(answer: &Answer, code: &str, words: &str) -> (ErrorKind, Option<&'stati
             "insufficient funds",
         ])
     {
-        return (ErrorKind::NoCredit, Some("Add credit to the Vast.ai account"));
+        return (ErrorKind::NoCredit, Some(REMEDIES.credit));
     }
     if creates && status < 500 && status != 429 && says(&["limit exceeded", "limit of", "quota", "quotas"]) {
         return (
@@ -58,12 +65,6 @@ fn judge(answer: &Answer, code: &str, words: &str) -> (ErrorKind, Option<&'stati
             ErrorKind::NoCapacity,
             Some("Somebody bids more now; a higher vastai.bidMultiplier wins more often"),
         ),
-        401 => (
-            ErrorKind::Credentials,
-            Some(
-                "Make an API key in the console of Vast.ai and write it as VAST_API_KEY into the Provider's Secret",
-            ),
-        ),
         // Offers answer 404 to a wrong key.
         404 if says(&[
             "user key",
@@ -75,29 +76,13 @@ fn judge(answer: &Answer, code: &str, words: &str) -> (ErrorKind, Option<&'stati
             "not authorized",
         ]) =>
         {
-            (
-                ErrorKind::Credentials,
-                Some(
-                    "Make an API key in the console of Vast.ai and write it as VAST_API_KEY into the Provider's Secret",
-                ),
-            )
+            (ErrorKind::Credentials, Some(REMEDIES.credentials))
         }
-        403 => (
-            ErrorKind::Permission,
-            Some(
-                "Give the API key the rights to read the account, to search offers, and to read and write instances and overlay networks; without the last, set vastai.useOverlay: false",
-            ),
-        ),
         410 if creates => (ErrorKind::NoCapacity, None),
-        404 | 410 => (ErrorKind::NotFound, None),
-        429 => (ErrorKind::RateLimited(None), None),
-        400..500 => (
-            ErrorKind::InvalidOrder,
-            creates.then_some("Correct the vastai settings of the Provider, or what its Pool overrides"),
-        ),
+        404 => (ErrorKind::NotFound, None),
+        409 => (ErrorKind::InvalidOrder, creates.then_some(REMEDIES.settings)),
         // Also 200 with success: false, and no word that is known.
-        _ if creates => (ErrorKind::Indeterminate, None),
-        _ => (ErrorKind::Transient, None),
+        _ => judge(answer, &REMEDIES),
     }
 }
 

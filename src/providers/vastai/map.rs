@@ -5,71 +5,41 @@ use rust_decimal::Decimal;
 use serde_json::{Value, json};
 use skyward_api::shared::whole_gb;
 use skyward_core::{
-    ErrorKind, Mark, Order, ProviderError, ProviderMachine, ProviderPhase,
+    Mark, Order, ProviderError, ProviderMachine, ProviderPhase,
     machine::{Dial, Endpoint, FailureKind, Rental},
+};
+use skyward_provider_kit::{
+    boot,
+    marks::{self, Name},
+    quoted, said,
 };
 
 use super::{config::Settings, offers, wire::Instance};
-use crate::{
-    marks,
-    wire::{quoted, said},
-};
 
-/// First part of every label.
-const PREFIX: &str = "skyward";
-/// The same of a machine in an overlay network.
-const NETWORKED: &str = "skyward-overlay";
-/// In a container of an overlay network, the way to the others in it.
-const INTERFACE: &str = "eth0";
 /// Longest label that is written. The API takes 1024 when a label is changed, and says
 /// nothing of orders; what does not fit are names, which are for people.
-const LABEL: usize = 255;
+const LONGEST: usize = 255;
+/// Labels of machines.
+const LABEL: Name = Name::new("skyward", '/', LONGEST);
+/// The same of a machine in an overlay network.
+const NETWORKED: Name = Name::new("skyward-overlay", '/', LONGEST);
+/// In a container of an overlay network, the way to the others in it.
+const INTERFACE: &str = "eth0";
 /// How long before its contract ends a machine is given up: enough for a look at the account
 /// each minute, and then for its runs to end.
 const NOTICE: SignedDuration = SignedDuration::from_mins(5);
 /// Longest start-up script that Vast.ai takes.
 const SCRIPT: usize = 4048;
 
-/// The mark as a label: UIDs and numbers first, then the names as far as there is room.
-pub fn label(mark: &Mark, networked: bool) -> String {
-    let prefix = if networked { NETWORKED } else { PREFIX };
-    let mut label = format!(
-        "{prefix}/{}/{}/{}/{}/{}",
-        mark.cluster, mark.pool_uid, mark.machine_uid, mark.slot, mark.attempt
-    );
-    for name in [&mark.machine, &mark.namespace, &mark.pool] {
-        if label.len() + 1 + name.len() > LABEL {
-            break;
-        }
-        label.push('/');
-        label.push_str(name);
-    }
-    label
+/// The mark as a label.
+pub fn label(mark: &Mark, networked: bool) -> Result<String, ProviderError> {
+    let label = if networked { NETWORKED } else { LABEL };
+    label.write(mark)
 }
 
 /// Whose something with this label is, if it is ours.
 pub fn mark(label: &str) -> Option<Mark> {
-    let mut parts = label.split('/');
-    if ![PREFIX, NETWORKED].contains(&parts.next()?) {
-        return None;
-    }
-    let cluster = parts.next()?.to_owned();
-    let pool_uid = parts.next()?.to_owned();
-    let machine_uid = parts.next()?.to_owned();
-    let slot = parts.next()?.parse().ok()?;
-    let attempt = parts.next()?.parse().ok()?;
-    let mut name = || parts.next().unwrap_or_default().to_owned();
-    let (machine, namespace, pool) = (name(), name(), name());
-    Some(Mark {
-        cluster,
-        namespace,
-        pool,
-        pool_uid,
-        machine,
-        machine_uid,
-        slot,
-        attempt,
-    })
+    LABEL.read(label).or_else(|| NETWORKED.read(label))
 }
 
 /// The start-up script: lets the Pool's key in, mends rights that some hosts break, and
@@ -91,17 +61,7 @@ fn script(order: &Order) -> Result<String, ProviderError> {
             order.boot_script.trim_end()
         },
     );
-    if script.len() > SCRIPT {
-        return Err(ProviderError::new(
-            ErrorKind::InvalidOrder,
-            "create the instance",
-            format!(
-                "the start-up script has {} characters, and Vast.ai takes {SCRIPT}",
-                script.len()
-            ),
-        ));
-    }
-    Ok(script)
+    boot::at_most(SCRIPT, "Vast.ai", script)
 }
 
 /// Size in GB of the disk of an order.
@@ -124,9 +84,7 @@ pub fn overlay_of(instance: &Instance) -> Option<String> {
 
 /// The cluster of a machine that is in an overlay network by its label.
 fn network(instance: &Instance, label: &str) -> Option<u64> {
-    instance
-        .cluster_id
-        .filter(|_| label.split('/').next() == Some(NETWORKED))
+    instance.cluster_id.filter(|_| NETWORKED.read(label).is_some())
 }
 
 /// The body that rents, into this overlay network; with a bid it is for the spot market.
@@ -140,7 +98,7 @@ pub fn body(
         "client_id": "me",
         "image": settings.image(),
         "disk": disk_gb(order, settings),
-        "label": label(&order.mark, overlay.is_some()),
+        "label": label(&order.mark, overlay.is_some())?,
         "runtype": "ssh_direct",
         "onstart": script(order)?,
         "target_state": "running",

@@ -29,14 +29,14 @@ use skyward_core::{
     machine::FailureKind,
     provider::{HostKeys, Idempotency, Marking, ReclaimNotice, SelfStop},
 };
-use tokio::time::Instant;
-
-use crate::{
+use skyward_provider_kit::{
+    Connected, Kind,
     http::{Auth, Batched, Http, Setup},
     lookup::{self, Listed, Maker, Service},
     marks,
-    registry::{Connected, Kind},
 };
+use tokio::time::Instant;
+
 use client::Client;
 use config::Settings;
 use offers::{Group, OwnBid};
@@ -69,14 +69,9 @@ impl Kind for VastAiKind {
     type Settings = Settings;
 
     fn connect(account: Account<Settings>) -> Connected {
-        let http = Http::new(Setup {
-            cloud: "Vast.ai",
-            base: account.endpoints.or_own(client::ENDPOINT),
-            auth: Auth::Bearer(account.credentials.token(config::API_KEY)?),
-            limits: client::limits(),
-            request_timeout: account.request_timeout,
-            fence: account.fence,
-        })?;
+        let auth = Auth::Bearer(account.credentials.token(config::API_KEY)?);
+        let setup = Setup::of(&account, "Vast.ai", client::ENDPOINT, auth, client::limits());
+        let http = Http::new(setup)?;
         let vastai = VastAi {
             client: Client::new(http),
             settings: account.settings.clone(),

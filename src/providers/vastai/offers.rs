@@ -13,12 +13,12 @@ use skyward_core::{
     accelerator,
     offer::{Accelerators, Architecture, Availability, Market, Offer},
 };
+use skyward_provider_kit::dns_label;
 
 use super::{
     config::Settings,
     wire::{Ask, Instance},
 };
-use crate::wire::dns_label;
 
 /// Countries, and clusters, that are offered for one GPU and number, the cheapest first:
 /// more would be a thousand offers that nobody reads.

@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde_json::Value;
-
-use crate::wire::Amount;
+use skyward_provider_kit::Amount;
 
 /// Body of a search.
 #[derive(Debug, Deserialize)]
@@ -85,17 +84,6 @@ pub struct Ordered {
     /// Id of the machine.
     #[serde(default)]
     pub new_contract: Option<u64>,
-}
-
-/// A page of machines.
-#[derive(Debug, Deserialize)]
-pub struct Page {
-    /// The machines.
-    #[serde(default)]
-    pub instances: Vec<Instance>,
-    /// Where the next page begins.
-    #[serde(default)]
-    pub next_token: Option<String>,
 }
 
 /// One machine, or none.

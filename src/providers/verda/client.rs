@@ -3,15 +3,19 @@
 use reqwest::Method;
 use serde_json::{Value, json};
 use skyward_core::{ProviderError, Secret};
+use skyward_provider_kit::{
+    http::{Auth, Call, Effect, Http, Limits, List, Rate, Rest, Rule, pages::End},
+    shared::{RestStore, SCRIPTS, SSH_KEYS},
+};
 
 use super::{
-    errors::provider_error,
-    wire::{ActionResult, Availability, Instance, InstanceType, Location, Script, SshKey, Volume},
+    errors::{REMEDIES, provider_error},
+    wire::{ActionResult, Availability, Instance, InstanceType, Location, Volume},
 };
-use crate::http::{Answer, Auth, Call, Effect, Http, Limits, Rate, Rest, Rule};
 
 /// Name of the address, and the cloud's own.
 pub const ENDPOINT: (&str, &str) = ("verda", "https://api.verda.com");
+const INSTANCES: &str = "/v1/instances";
 /// Scripts in one page.
 const PAGE: usize = 100;
 
@@ -28,12 +32,7 @@ pub fn limits() -> Limits {
 
 /// How calls are authorised.
 pub fn auth(id: String, secret: Secret) -> Auth {
-    Auth::client(
-        "/v1/oauth2/token",
-        id,
-        secret,
-        "Make a Cloud API credential in the console of Verda and write VERDA_CLIENT_ID and VERDA_CLIENT_SECRET into the Provider's Secret",
-    )
+    Auth::client("/v1/oauth2/token", id, secret, REMEDIES.credentials)
 }
 
 /// The endpoints.
@@ -61,41 +60,25 @@ impl Client {
 
     /// Every machine of the project.
     pub async fn instances(&self) -> Result<Vec<Instance>, ProviderError> {
-        self.rest
-            .read(Call::get("list the instances", "/v1/instances"))
-            .await
+        self.rest.read(Call::get("list the instances", INSTANCES)).await
     }
 
     /// One machine; an unknown id is an answer here.
     pub async fn instance(&self, id: &str) -> Result<Option<Instance>, ProviderError> {
-        self.rest
-            .find(Call::get("look at the instance", "/v1/instances/{id}").with(id))
-            .await
+        let call = Call::get("look at the instance", "/v1/instances/{id}");
+        self.rest.find(call.with(id)).await
     }
 
-    /// Orders a machine; answers with its id.
+    /// Orders a machine; answers with its id, which is all of the answer or a field of it.
     pub async fn deploy(&self, body: Value) -> Result<String, ProviderError> {
-        let call = Call::new(
-            "create the instance",
-            Method::POST,
-            "/v1/instances",
-            Effect::Creates,
-        )
-        .json(body);
-        let answer = self.rest.ok(call).await?;
-        id_of(&answer)
+        let call = Call::create("create the instance", INSTANCES).json(body);
+        self.rest.made(call.wanting("/id")).await
     }
 
     /// Orders the end of a machine with these volumes, for good.
     pub async fn delete(&self, id: &str, volumes: &[String]) -> Result<Acted, ProviderError> {
-        let call = Call::new(
-            "delete the instance",
-            Method::PUT,
-            "/v1/instances",
-            Effect::Repeatable,
-        )
-        .json(deletion(id, volumes));
-        let answer = self.rest.ok(call).await?;
+        let call = Call::new("delete the instance", Method::PUT, INSTANCES, Effect::Repeatable);
+        let answer = self.rest.ok(call.json(deletion(id, volumes))).await?;
         // 204: it is so already. 202 and 207 have a result for each machine.
         let results: Vec<ActionResult> = answer.maybe().unwrap_or_default();
         Ok(results
@@ -112,17 +95,14 @@ impl Client {
 
     /// Kinds of machines with their prices.
     pub async fn types(&self) -> Result<Vec<InstanceType>, ProviderError> {
-        self.rest
-            .read(Call::get("list the instance types", "/v1/instance-types").query("currency", "usd"))
-            .await
+        let call = Call::get("list the instance types", "/v1/instance-types");
+        self.rest.read(call.query("currency", "usd")).await
     }
 
     /// What is in stock on one market.
     pub async fn availability(&self, spot: bool) -> Result<Vec<Availability>, ProviderError> {
         let call = Call::get("read the stock", "/v1/instance-availability");
-        self.rest
-            .read(call.query("is_spot", if spot { "true" } else { "false" }))
-            .await
+        self.rest.read(call.query("is_spot", spot.to_string())).await
     }
 
     /// Locations.
@@ -133,109 +113,43 @@ impl Client {
     }
 
     /// Keys of the project.
-    pub async fn keys(&self) -> Result<Vec<SshKey>, ProviderError> {
-        self.rest
-            .read(Call::get("list the SSH keys", "/v1/ssh-keys"))
-            .await
-    }
-
-    /// Adds a key. A second one of the same name does no harm: both are returned by name.
-    pub async fn add_key(&self, name: &str, key: &str) -> Result<String, ProviderError> {
-        let call = Call::new(
-            "add the SSH key",
-            Method::POST,
-            "/v1/ssh-keys",
-            Effect::Repeatable,
-        )
-        .json(json!({ "name": name, "key": key }));
-        id_of(&self.rest.ok(call).await?)
-    }
-
-    /// Removes a key.
-    pub async fn remove_key(&self, id: &str) -> Result<(), ProviderError> {
-        let call = Call::new(
-            "remove the SSH key",
-            Method::DELETE,
-            "/v1/ssh-keys/{id}",
-            Effect::Repeatable,
-        );
-        self.rest.done(call.with(id)).await
-    }
-
-    /// Start-up scripts of the project, to the last page.
-    pub async fn scripts(&self) -> Result<Vec<Script>, ProviderError> {
-        let mut scripts = Vec::new();
-        for page in 1_usize.. {
-            let call = Call::get("list the start-up scripts", "/v1/scripts")
-                .query("page", page.to_string())
-                .query("pageSize", PAGE.to_string());
-            let found: Vec<Script> = self.rest.read(call).await?;
-            let last = found.len() < PAGE;
-            scripts.extend(found);
-            if last {
-                break;
-            }
+    pub fn keys(&self) -> RestStore {
+        RestStore {
+            rest: self.rest.clone(),
+            words: SSH_KEYS,
+            path: "/v1/ssh-keys",
+            entry: "/v1/ssh-keys/{id}",
+            list: List::one(""),
+            query: &[],
+            content: "key",
+            id: "/id",
         }
-        Ok(scripts)
     }
 
-    /// Adds a start-up script, as [`Self::add_key`] adds a key.
-    pub async fn add_script(&self, name: &str, script: &str) -> Result<String, ProviderError> {
-        let call = Call::new(
-            "add the start-up script",
-            Method::POST,
-            "/v1/scripts",
-            Effect::Repeatable,
-        )
-        .json(json!({ "name": name, "script": script }));
-        id_of(&self.rest.ok(call).await?)
-    }
-
-    /// Removes a start-up script.
-    pub async fn remove_script(&self, id: &str) -> Result<(), ProviderError> {
-        let call = Call::new(
-            "remove the start-up script",
-            Method::DELETE,
-            "/v1/scripts/{id}",
-            Effect::Repeatable,
-        );
-        self.rest.done(call.with(id)).await
+    /// Start-up scripts of the project; lists do not show their text.
+    pub fn scripts(&self) -> RestStore {
+        RestStore {
+            words: SCRIPTS,
+            path: "/v1/scripts",
+            entry: "/v1/scripts/{id}",
+            list: List::numbered("", "page", End::Shorter(PAGE)),
+            query: &[("pageSize", "100")],
+            content: "script",
+            ..self.keys()
+        }
     }
 
     /// Disks that belong to no machine.
     pub async fn detached_volumes(&self) -> Result<Vec<Volume>, ProviderError> {
-        self.rest
-            .read(Call::get("list the volumes", "/v1/volumes").query("status", "detached"))
-            .await
+        let call = Call::get("list the volumes", "/v1/volumes");
+        self.rest.read(call.query("status", "detached")).await
     }
 
     /// Deletes a disk, for good.
     pub async fn remove_volume(&self, id: &str) -> Result<(), ProviderError> {
-        let call = Call::new(
-            "delete the volume",
-            Method::DELETE,
-            "/v1/volumes/{id}",
-            Effect::Repeatable,
-        )
-        .with(id)
-        .json(json!({ "is_permanent": true }));
-        self.rest.done(call).await
+        let call = Call::delete("delete the volume", "/v1/volumes/{id}", id);
+        self.rest.done(call.json(json!({ "is_permanent": true }))).await
     }
-}
-
-/// The id that an answer is: JSON, a text in quotes, or a text without them.
-fn id_of(answer: &Answer) -> Result<String, ProviderError> {
-    let text = answer.text();
-    let text = text.trim();
-    let id = if text.starts_with(['{', '[']) {
-        answer
-            .maybe::<Value>()
-            .and_then(|value| value.get("id")?.as_str().map(str::to_owned))
-    } else {
-        Some(text.trim_matches('"').to_owned())
-    };
-    id.filter(|id| !id.is_empty() && id.len() <= 128 && !id.contains(char::is_whitespace))
-        .ok_or_else(|| answer.error(answer.lost(), "Verda answered without the id of what it made"))
 }
 
 /// The body that deletes a machine and these disks. None of them named deletes its own disk all
@@ -250,30 +164,7 @@ fn deletion(id: &str, volumes: &[String]) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use rstest::rstest;
-    use skyward_core::ErrorKind;
-
     use super::*;
-
-    fn answer(body: &str) -> Answer {
-        Answer::new("create the instance", Effect::Creates, "Verda", 202, body)
-    }
-
-    #[rstest]
-    #[case("0dc16ed0-f7fb")]
-    #[case("\"0dc16ed0-f7fb\"\n")]
-    #[case("{\"id\":\"0dc16ed0-f7fb\"}")]
-    fn an_id_is_read_in_each_form_that_was_seen(#[case] body: &str) {
-        assert_eq!(id_of(&answer(body)).unwrap(), "0dc16ed0-f7fb");
-    }
-
-    #[rstest]
-    #[case("")]
-    #[case("{}")]
-    #[case("<html> oops")]
-    fn an_order_without_an_id_is_indeterminate(#[case] body: &str) {
-        assert_eq!(id_of(&answer(body)).unwrap_err().kind, ErrorKind::Indeterminate);
-    }
 
     #[test]
     fn no_deletion_asks_to_keep_the_disks() {

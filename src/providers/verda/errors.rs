@@ -1,30 +1,32 @@
 //! What Verda answers instead of what was asked for becomes a kind of the contract. Pure.
 
 use skyward_core::{ErrorKind, ProviderError};
+use skyward_provider_kit::{
+    http::{Answer, Effect, Remedies, judge},
+    said,
+};
 
 use super::wire::Failure;
-use crate::{
-    http::{Answer, Effect},
-    wire::said,
+
+/// What a person can do.
+pub const REMEDIES: Remedies = Remedies {
+    settings: "Correct the verda settings of the Provider, or what its Pool overrides",
+    credentials: "Make a Cloud API credential in the console of Verda and write VERDA_CLIENT_ID and VERDA_CLIENT_SECRET into the Provider's Secret",
+    permission: "Give the Cloud API credential the rights to instances, volumes, SSH keys and scripts",
+    credit: "Add credit to the Verda project",
 };
 
 /// The error of an answer that is none of success.
 pub fn provider_error(answer: &Answer) -> ProviderError {
     let failure: Failure = answer.maybe().unwrap_or_default();
-    let (kind, remedy) = judge(answer.status.as_u16(), answer.effect(), &failure.message);
-    answer.failure(kind, &failure.code, &failure.message, remedy)
-}
-
-/// Kind and remedy.
-fn judge(status: u16, effect: Effect, message: &str) -> (ErrorKind, Option<&'static str>) {
-    let lower = message.to_lowercase();
+    let lower = failure.message.to_lowercase();
     let says = |words: &[&str]| words.iter().any(|word| lower.contains(word));
-    let creates = effect == Effect::Creates;
-    match status {
+    let creates = answer.effect() == Effect::Creates;
+    let (kind, remedy) = match answer.status.as_u16() {
         // Verda tells of a machine that is not there in this way too.
         400 if says(&["invalid instance id"]) => (ErrorKind::NotFound, None),
         400 | 403 if says(&["quota", "limit reached", "limit exceeded"]) => (
-            ErrorKind::Quota(said(message)),
+            ErrorKind::Quota(said(&failure.message)),
             Some("Return what is not needed, or ask Verda to raise the quota of the project"),
         ),
         400 if says(&["operating system is not valid"]) => (
@@ -33,30 +35,11 @@ fn judge(status: u16, effect: Effect, message: &str) -> (ErrorKind, Option<&'sta
                 "Write an image that this machine type supports into verda.image of the Provider, or leave it out",
             ),
         ),
-        400 | 404 | 422 if creates => (
-            ErrorKind::InvalidOrder,
-            Some("Correct the verda settings of the Provider, or what its Pool overrides"),
-        ),
-        400 | 422 => (ErrorKind::InvalidOrder, None),
-        401 => (
-            ErrorKind::Credentials,
-            Some(
-                "Make a Cloud API credential in the console of Verda and write VERDA_CLIENT_ID and VERDA_CLIENT_SECRET into the Provider's Secret",
-            ),
-        ),
-        402 => (ErrorKind::NoCredit, Some("Add credit to the Verda project")),
-        403 => (
-            ErrorKind::Permission,
-            Some("Give the Cloud API credential the rights to instances, volumes, SSH keys and scripts"),
-        ),
-        404 => (ErrorKind::NotFound, None),
-        409 => (ErrorKind::AlreadyExists, None),
-        429 => (ErrorKind::RateLimited(None), None),
         // The same status as of a server in trouble, but these words mean that nothing was made.
         503 if creates && says(&["capacity"]) => (ErrorKind::NoCapacity, None),
-        _ if creates => (ErrorKind::Indeterminate, None),
-        _ => (ErrorKind::Transient, None),
-    }
+        _ => judge(answer, &REMEDIES),
+    };
+    answer.failure(kind, &failure.code, &failure.message, remedy)
 }
 
 /// What a refusal to delete means.

@@ -4,40 +4,44 @@ use serde_json::{Value, json};
 use skyward_api::shared::whole_gb;
 use skyward_core::{
     Mark, Market, Order, ProviderMachine, ProviderPhase,
-    machine::{Dial, Endpoint, FailureKind, Rental},
+    machine::{Endpoint, FailureKind, Rental},
+};
+use skyward_provider_kit::{
+    cut,
+    lookup::Listed,
+    marks::{self, Tags},
+    time,
 };
 
 use super::{
     config::Settings,
-    wire::{Instance, InstanceType, Tag},
-};
-use crate::{
-    marks,
-    wire::{cut, dns_label, time},
+    wire::{Instance, InstanceType},
 };
 
 /// User of every image.
 const USER: &str = "root";
 
-/// Longest value of a tag.
-const TAG_VALUE: usize = 127;
+/// The tags of machines and their disks.
+pub const TAGS: Tags = Tags::new("skyward-", 127);
 
-/// Whose something with these tags is, if it is ours.
-pub fn mark(tags: &[Tag]) -> Option<Mark> {
-    marks::from_tags(|key| {
-        tags.iter()
-            .find(|tag| tag.key == key)
-            .and_then(|tag| tag.value.clone())
-    })
+impl Listed for Instance {
+    fn id(&self) -> String {
+        self.id.clone()
+    }
+
+    fn mark(&self) -> Option<Mark> {
+        TAGS.read(&self.tags)
+    }
+
+    fn gone(&self) -> bool {
+        matches!(self.status.as_str(), "discontinued" | "notfound" | "deleted")
+    }
 }
 
 /// The body that orders a machine.
 pub fn body(order: &Order, settings: &Settings, image: &str, key: &str, script: Option<&str>) -> Value {
-    let tags: Vec<Value> = marks::tags(&order.mark, TAG_VALUE)
-        .into_iter()
-        .map(|(key, value)| json!({ "key": key, "value": value }))
-        .collect();
-    let hostname = dns_label(&format!("skyward-{}", order.mark.machine));
+    let tags = TAGS.write(&order.mark);
+    let hostname = marks::hostname(&order.mark);
     let spot = order.market == Market::Spot;
     let mut volume = json!({
         "name": format!("{hostname}-os"),
@@ -96,22 +100,11 @@ fn numbers(name: &str) -> Vec<u32> {
         .collect()
 }
 
-/// Whether the instance exists no more; lists may show it for a while.
-pub fn gone(instance: &Instance) -> bool {
-    matches!(instance.status.as_str(), "discontinued" | "notfound" | "deleted")
-}
-
 /// The machine that an instance is; `None` when it does not carry our mark.
 pub fn machine(instance: &Instance) -> Option<ProviderMachine> {
-    let mark = mark(&instance.tags)?;
+    let mark = instance.mark()?;
     let address = instance.ip.clone().filter(|ip| !ip.trim().is_empty());
-    let endpoint = address
-        .as_deref()
-        .and_then(|ip| ip.trim().parse::<std::net::IpAddr>().ok())
-        .map(|ip| Endpoint {
-            dial: Dial::Address((ip, 22).into()),
-            user: USER.to_owned(),
-        });
+    let endpoint = Endpoint::ssh(USER, address.as_deref());
     Some(ProviderMachine {
         id: instance.id.clone(),
         mark,
@@ -134,7 +127,7 @@ fn phase(instance: &Instance, reachable: bool) -> ProviderPhase {
     let failed = ProviderPhase::failed;
     match instance.status.as_str() {
         "running" if reachable => ProviderPhase::Running,
-        "running" => ProviderPhase::Starting(Some("waits for its address".to_owned())),
+        "running" => ProviderPhase::starting("waits for its address"),
         "offline" => {
             ProviderPhase::Stopped("it was shut down; Verda bills it until it is deleted".to_owned())
         }
@@ -158,7 +151,7 @@ fn phase(instance: &Instance, reachable: bool) -> ProviderPhase {
             failed(FailureKind::Lost, "the machine was deleted at Verda")
         }
         // New values may come, says Verda; the Machine's own timeout ends the wait.
-        other => ProviderPhase::Starting(Some(format!("Verda: {other}"))),
+        other => ProviderPhase::starting(format!("Verda: {other}")),
     }
 }
 

@@ -5,7 +5,6 @@
 
 pub mod client;
 pub mod config;
-mod ended;
 pub mod errors;
 pub mod map;
 pub mod offers;
@@ -15,29 +14,32 @@ use std::{collections::BTreeSet, time::Duration};
 
 use async_trait::async_trait;
 use skyward_core::{
-    Account, Capabilities, CredentialKey, Deletion, ErrorKind, Leftover, Mark, Market, Offer, Order,
-    ProviderError, ProviderMachine,
+    Account, Capabilities, CredentialKey, Deletion, ErrorKind, Leftover, Market, Offer, Order, ProviderError,
+    ProviderMachine,
     provider::{HostKeys, Idempotency, MarkWriters, Marking, ReclaimNotice, SelfStop},
 };
-use tokio::time::Instant;
-
-use crate::{
+use skyward_provider_kit::{
+    Cache, Connected, Kind, account_id,
+    boot::bare_script,
     http::{Batched, Http, Setup},
-    lookup::{self, Listed, Maker, Service},
-    marks,
-    registry::{Connected, Kind},
-    wire::{digest, same_key},
+    lookup::{self, PRICE_AGE, Service},
+    shared::Shared,
 };
+
 use client::{Acted, Client};
 use config::Settings;
-use ended::Ended;
 use errors::{Refusal, refusal};
+use map::TAGS;
 use wire::{Instance, InstanceType};
 
 /// Name of this kind of provider.
 pub const KIND: &str = "verda";
-/// How old prices may be that an order is compared with.
-const PRICE_AGE: Duration = Duration::from_mins(5);
+/// How long an end is remembered after it was last ordered: it is ordered again until Verda
+/// says that the machine is gone, and then nobody asks for it any more. Lists are no measure:
+/// they may be behind, and a machine is shown by its id when they have dropped it.
+const REMEMBERED: Duration = Duration::from_hours(1);
+/// Most ends that are remembered: more than an account can order in that time.
+const ENDED: usize = 1 << 16;
 
 /// What the registry knows of this folder.
 pub struct VerdaKind;
@@ -51,28 +53,22 @@ impl Kind for VerdaKind {
     type Settings = Settings;
 
     fn connect(account: Account<Settings>) -> Connected {
-        let id = account.credentials.token(config::CLIENT_ID)?.expose().to_owned();
+        let id = account.credentials.token(config::CLIENT_ID)?;
         let secret = account.credentials.token(config::CLIENT_SECRET)?;
         // Verda tells no id of a project. That of the client stands for it, hashed, since
         // it comes out of a Secret.
-        let account_id = format!("client-{}", digest(&id, 16));
-        let http = Http::new(Setup {
-            cloud: "Verda",
-            base: account.endpoints.or_own(client::ENDPOINT),
-            auth: client::auth(id, secret),
-            limits: client::limits(),
-            request_timeout: account.request_timeout,
-            fence: account.fence,
-        })?;
+        let account_id = account_id("client", &id);
+        let auth = client::auth(id.expose().to_owned(), secret);
+        let setup = Setup::of(&account, "Verda", client::ENDPOINT, auth, client::limits());
+        let client = Client::new(Http::new(setup)?);
         let verda = Verda {
-            client: Client::new(http),
+            keys: Shared::new(client.keys()),
+            scripts: Shared::new(client.scripts()),
+            client,
             settings: account.settings.clone(),
             account_id,
             types: Batched::default(),
-            keys: Batched::default(),
-            scripts: Batched::default(),
-            made: Maker::default(),
-            ended: Ended::default(),
+            ended: Cache::new(REMEMBERED, ENDED),
         };
         lookup::provider(&account.settings, verda)
     }
@@ -103,26 +99,10 @@ struct Verda {
     settings: Settings,
     account_id: String,
     types: Batched<Vec<InstanceType>>,
-    keys: Batched<Vec<wire::SshKey>>,
-    scripts: Batched<Vec<wire::Script>>,
-    /// Keys and scripts that were just made.
-    made: Maker,
-    /// Machines whose end we ordered: their disappearance is no eviction.
-    ended: Ended,
-}
-
-impl Listed for Instance {
-    fn id(&self) -> String {
-        self.id.clone()
-    }
-
-    fn mark(&self) -> Option<Mark> {
-        map::mark(&self.tags)
-    }
-
-    fn gone(&self) -> bool {
-        map::gone(self)
-    }
+    keys: Shared,
+    scripts: Shared,
+    /// Machines whose end we ordered: Verda shows them as it shows machines that it took back.
+    ended: Cache<String, ()>,
 }
 
 impl Verda {
@@ -146,48 +126,8 @@ impl Verda {
         lookup::affordable(Some(price), order)?;
         Ok(kind.clone())
     }
-
-    /// Id of the key of the order's Pool.
-    async fn key(&self, order: &Order, since: Instant) -> Result<String, ProviderError> {
-        let name = marks::pool_name(&order.mark.cluster, &order.mark.pool_uid);
-        let keys = self.keys.fresh(Self::OPERATION, || self.client.keys()).await?;
-        let same = |key: &&wire::SshKey| key.name == name && same_key(&key.key, &order.authorized_key);
-        if let Some(found) = keys.iter().find(same) {
-            return Ok(found.id.clone());
-        }
-        let memory = format!("{name}/{}", digest(&order.authorized_key, 12));
-        self.made
-            .make(
-                memory,
-                since,
-                self.client.add_key(&name, order.authorized_key.trim()),
-            )
-            .await
-    }
-
-    /// Id of the start-up script of the order.
-    async fn script(&self, order: &Order, since: Instant) -> Result<Option<String>, ProviderError> {
-        if order.boot_script.is_empty() {
-            return Ok(None);
-        }
-        let text = format!("#!/bin/sh\n{}", order.boot_script);
-        let name = marks::content_name(&order.mark.cluster, &order.mark.pool_uid, &text);
-        let scripts = self
-            .scripts
-            .fresh(Self::OPERATION, || self.client.scripts())
-            .await?;
-        if let Some(found) = scripts.iter().find(|script| script.name == name) {
-            return Ok(Some(found.id.clone()));
-        }
-        self.made
-            .make(name.clone(), since, self.client.add_script(&name, &text))
-            .await
-            .map(Some)
-    }
 }
 
-const SSH_KEY: &str = "SSH key";
-const SCRIPT: &str = "start-up script";
 const VOLUME: &str = "volume";
 
 #[async_trait]
@@ -231,17 +171,19 @@ impl Service for Verda {
     }
 
     async fn order(&self, order: &Order, settings: &Settings) -> Result<String, ProviderError> {
-        let since = Instant::now();
         let kind = self.kind(order).await?;
         let image = settings.image.clone().unwrap_or_else(|| map::image(&kind));
-        let key = self.key(order, since).await?;
-        let script = self.script(order, since).await?;
+        let key = self.keys.key(order).await?.id;
+        let script = match bare_script(order) {
+            Some(text) => Some(self.scripts.holding(order, &text).await?.id),
+            None => None,
+        };
         let body = map::body(order, settings, &image, &key, script.as_deref());
         self.client.deploy(body).await
     }
 
     async fn end(&self, instance: &Instance) -> Result<Deletion, ProviderError> {
-        self.ended.note(&instance.id);
+        self.ended.insert(instance.id.clone(), ());
         if instance.status == "deleting" {
             return Ok(Deletion::InProgress);
         }
@@ -270,44 +212,28 @@ impl Service for Verda {
 
     /// A spot machine that is gone and that we did not end was evicted.
     fn taken_back(&self, instance: &Instance) -> bool {
-        instance.is_spot && !self.ended.has(&instance.id)
+        instance.is_spot && self.ended.known(&instance.id).is_none()
+    }
+
+    fn stores(&self) -> Vec<&Shared> {
+        vec![&self.keys, &self.scripts]
     }
 
     async fn shared(&self, cluster: &str) -> Result<Vec<Leftover>, ProviderError> {
-        let named = |kind, id: &str, name: &str| {
-            marks::pool_of(cluster, name).map(|pool_uid| Leftover {
-                kind,
-                id: id.to_owned(),
-                region: String::new(),
-                pool_uid,
-            })
-        };
-        let (keys, scripts, volumes) = tokio::try_join!(
-            self.client.keys(),
-            self.client.scripts(),
-            self.client.detached_volumes()
-        )?;
-        let keys = keys.iter().filter_map(|key| named(SSH_KEY, &key.id, &key.name));
-        let scripts = scripts
-            .iter()
-            .filter_map(|script| named(SCRIPT, &script.id, &script.name));
-        let volumes = volumes.iter().filter_map(|volume| {
-            let mark = map::mark(&volume.tags).filter(|mark| mark.cluster == cluster)?;
+        let volumes = self.client.detached_volumes().await?;
+        let ours = volumes.into_iter().filter_map(|volume| {
+            let mark = TAGS.read(&volume.tags).filter(|mark| mark.cluster == cluster)?;
             (volume.status == "detached" && volume.instance_id.is_none()).then(|| Leftover {
                 kind: VOLUME,
-                id: volume.id.clone(),
-                region: volume.location.clone().unwrap_or_default(),
+                id: volume.id,
+                region: volume.location.unwrap_or_default(),
                 pool_uid: mark.pool_uid,
             })
         });
-        Ok(keys.chain(scripts).chain(volumes).collect())
+        Ok(ours.collect())
     }
 
-    async fn give_back(&self, thing: &Leftover) -> Result<(), ProviderError> {
-        match thing.kind {
-            SSH_KEY => self.client.remove_key(&thing.id).await,
-            SCRIPT => self.client.remove_script(&thing.id).await,
-            _ => self.client.remove_volume(&thing.id).await,
-        }
+    async fn give_back(&self, volume: &Leftover) -> Result<(), ProviderError> {
+        self.client.remove_volume(&volume.id).await
     }
 }

@@ -2,13 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use skyward_core::{
-    accelerator,
-    offer::{Accelerators, Architecture, Availability, Offer},
-};
+use skyward_core::offer::Offer;
+use skyward_provider_kit::{dns_label, hardware};
 
 use super::wire::{Availability as Stock, InstanceType, Location};
-use crate::wire::dns_label;
 
 /// Part of the ids of locations whose names come before that of the preferred one.
 const LATER: &str = "zz-";
@@ -78,27 +75,16 @@ fn offer(kind: &InstanceType, id: String, location: &str, on_demand: bool, spot:
     // While one market has stock the other is not offered: there is one availability for
     // both. With no stock at all both prices are still worth knowing.
     let none = !on_demand && !spot;
-    let description = kind.gpu.description.as_deref().unwrap_or_default();
-    let accelerators = (kind.gpu.number_of_gpus > 0.0).then(|| {
-        let parsed = accelerator::parse(description);
-        Accelerators {
-            // Verda's own size is per GPU for some and in total for others: the last resort.
-            memory_gb: parsed
-                .memory_gb
-                .or_else(|| accelerator::memory_gb(description))
-                .or(Some(kind.gpu_memory.size_in_gigabytes))
-                .filter(|size| *size > 0.0),
-            form_factor: parsed.form_factor,
-            name: parsed.name,
-            count: kind.gpu.number_of_gpus,
-        }
-    });
+    let gpus = kind.gpu.description.as_deref().unwrap_or_default();
+    // Verda's own size is per GPU for some and in total for others: the last resort.
+    let listed_gb = Some(kind.gpu_memory.size_in_gigabytes);
+    let processor = [kind.cpu.description.as_deref(), kind.cpu.model.as_deref()];
     Offer {
         id,
         instance_type: kind.instance_type.clone(),
         region: location.to_owned(),
-        architecture: architecture(kind, description),
-        accelerators,
+        architecture: hardware::architecture(processor.into_iter().flatten().chain([gpus])),
+        accelerators: hardware::accelerators(gpus, kind.gpu.number_of_gpus, listed_gb),
         vcpus: kind.cpu.number_of_cores,
         memory_gb: kind.memory.size_in_gigabytes,
         disk_gb: None,
@@ -107,23 +93,8 @@ fn offer(kind: &InstanceType, id: String, location: &str, on_demand: bool, spot:
             .spot_price
             .map(|price| price.0)
             .filter(|price| (spot || none) && !price.is_zero()),
-        availability: if none { Availability::No } else { Availability::Yes },
+        availability: (!none).into(),
         connected: true,
-    }
-}
-
-/// NVIDIA's Grace is an ARM processor; Verda says so nowhere else.
-fn architecture(kind: &InstanceType, gpus: &str) -> Architecture {
-    let cpu = [kind.cpu.description.as_deref(), kind.cpu.model.as_deref()];
-    let grace = cpu
-        .into_iter()
-        .flatten()
-        .any(|text| text.to_lowercase().contains("grace"));
-    let superchip = ["GB200", "GB300", "GH200"].iter().any(|name| gpus.contains(name));
-    if grace || superchip {
-        Architecture::Arm64
-    } else {
-        Architecture::X86_64
     }
 }
 

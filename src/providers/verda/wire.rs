@@ -2,8 +2,7 @@
 //! missing is optional.
 
 use serde::Deserialize;
-
-use crate::wire::Amount;
+use skyward_provider_kit::{Amount, marks::Tag};
 
 /// A machine.
 #[derive(Clone, Debug, Deserialize)]
@@ -36,16 +35,6 @@ pub struct Instance {
     /// All its disks.
     #[serde(default)]
     pub volume_ids: Vec<String>,
-}
-
-/// A tag.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-pub struct Tag {
-    /// In lower case.
-    pub key: String,
-    /// Its value.
-    #[serde(default)]
-    pub value: Option<String>,
 }
 
 /// One result of an action on machines.
@@ -138,29 +127,6 @@ pub struct Availability {
 pub struct Location {
     /// Such as `FIN-01`.
     pub code: String,
-}
-
-/// A key.
-#[derive(Clone, Debug, Deserialize)]
-pub struct SshKey {
-    /// Its id.
-    pub id: String,
-    /// Its name.
-    #[serde(default)]
-    pub name: String,
-    /// The public key.
-    #[serde(default)]
-    pub key: String,
-}
-
-/// A start-up script; its text is not in lists.
-#[derive(Clone, Debug, Deserialize)]
-pub struct Script {
-    /// Its id.
-    pub id: String,
-    /// Its name.
-    #[serde(default)]
-    pub name: String,
 }
 
 /// A disk.

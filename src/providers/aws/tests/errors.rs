@@ -40,7 +40,7 @@ use super::*;
 #[case("MissingParameter", 400, ErrorKind::InvalidOrder)]
 #[case("SomethingNew", 400, ErrorKind::Transient)]
 fn codes_become_kinds(#[case] code: &str, #[case] status: u16, #[case] expected: ErrorKind) {
-    let error = from_code("do it", Effect::None, code, "because", status);
+    let error = from_code("do it", Effect::Repeatable, code, "because", status);
     assert_eq!(error.kind, expected);
     assert!(error.message.contains("because"), "{error}");
     // What only a person can mend says how.
@@ -64,7 +64,7 @@ fn a_lost_answer_to_an_order_is_not_known_to_have_failed() {
         ErrorKind::Indeterminate
     );
     assert_eq!(
-        provider_error("look", Effect::None, &lost).kind,
+        provider_error("look", Effect::Repeatable, &lost).kind,
         ErrorKind::Transient
     );
     let late: SdkError<AnyError, HttpResponse> = SdkError::timeout_error("late");
@@ -115,7 +115,7 @@ fn a_missing_permission_is_named_and_the_encoded_part_is_left_out() {
 fn a_permission_that_aws_does_not_name_is_named_by_the_call() {
     let error = from_code(
         "read the price list",
-        Effect::None,
+        Effect::Repeatable,
         "AccessDeniedException",
         "no",
         400,
@@ -168,7 +168,7 @@ fn a_signed_header_that_aws_repeats_is_not_passed_on() {
     let said = "The Canonical String for this request should have been 'POST / x-amz-security-token:canary'";
     let error = from_code(
         "check the credentials",
-        Effect::None,
+        Effect::Repeatable,
         "SignatureDoesNotMatch",
         said,
         403,

@@ -5,9 +5,10 @@ use aws_sdk_ec2::{
 use rstest::rstest;
 use rust_decimal::Decimal;
 use skyward_core::order::PoolShape;
+use skyward_provider_kit::boot;
 
 use super::*;
-use crate::{config, user_data};
+use crate::config;
 
 fn order() -> Order {
     Order {
@@ -54,7 +55,7 @@ fn image() -> Image {
 }
 
 fn made(order: &Order) -> Template {
-    let data = user_data::cloud_config("root", &order.authorized_key, &order.boot_script).unwrap();
+    let data = boot::cloud_config("root", order);
     template(order, "aws-main", &choice(), &image(), "sg-1", true, &data)
 }
 

@@ -14,9 +14,11 @@ use serde::Deserialize;
 use serde_json::Value;
 use skyward_core::{ProviderPhase, machine::FailureKind};
 
+use skyward_provider_kit::http::Effect;
+
 use crate::{
     cloud::call,
-    errors::{Effect, from_code, provider_error},
+    errors::{from_code, provider_error},
     map, question,
 };
 
@@ -71,7 +73,7 @@ async fn each_recorded_failure_has_its_kind_and_remedy() {
             let answer = client.describe_instances().send().await.unwrap_err();
             let effect = match exchange.effect.as_str() {
                 "creates" => Effect::Creates,
-                "repeatable" => Effect::None,
+                "repeatable" => Effect::Repeatable,
                 other => panic!("{name}: {other}"),
             };
             provider_error("create the instance", effect, &answer)
@@ -81,7 +83,7 @@ async fn each_recorded_failure_has_its_kind_and_remedy() {
             let refusal = refusal.as_operation_error().unwrap();
             from_code(
                 "look up the image",
-                Effect::None,
+                Effect::Repeatable,
                 refusal.code().unwrap_or_default(),
                 refusal.message().unwrap_or_default(),
                 exchange.status,

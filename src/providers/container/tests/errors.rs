@@ -129,7 +129,7 @@ fn a_lost_answer_to_a_creation_is_indeterminate(#[case] code: u16, #[case] messa
     );
     let read = provider_error(
         "look at the Pod",
-        Effect::None,
+        Effect::Repeatable,
         &answer(code, "InternalError", message),
     );
     assert_eq!(read.kind, ErrorKind::Transient);
@@ -145,7 +145,7 @@ fn facts_are_no_failures() {
     );
     let gone = provider_error(
         "delete the Pod",
-        Effect::None,
+        Effect::Repeatable,
         &answer(404, "NotFound", "pods \"a\" not found"),
     );
     assert_eq!(gone.kind, ErrorKind::NotFound);
@@ -155,6 +155,10 @@ fn facts_are_no_failures() {
 fn the_server_says_when_to_come_back() {
     let mut status = Status::failure("too many requests", "TooManyRequests").with_code(429);
     status.details = serde_json::from_str(r#"{"retryAfterSeconds": 7}"#).unwrap();
-    let error = provider_error("list the Pods", Effect::None, &kube::Error::Api(Box::new(status)));
+    let error = provider_error(
+        "list the Pods",
+        Effect::Repeatable,
+        &kube::Error::Api(Box::new(status)),
+    );
     assert_eq!(error.kind, ErrorKind::RateLimited(Some(Duration::from_secs(7))));
 }

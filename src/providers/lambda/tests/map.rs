@@ -1,13 +1,8 @@
-use std::process::Command;
-
 use rstest::rstest;
+use skyward_core::machine::Dial;
 
 use super::*;
-use crate::{
-    fixtures,
-    lambda::wire::{Data, Tag},
-    wire::dec,
-};
+use crate::fixtures::{self, dec};
 
 fn order() -> Order {
     Order {
@@ -18,9 +13,9 @@ fn order() -> Order {
 }
 
 fn instances() -> Vec<Instance> {
-    let body: Data<Vec<Instance>> =
+    let body: Value =
         serde_json::from_str(include_str!("../../tests/fixtures/lambda/instances.json")).unwrap();
-    body.data
+    serde_json::from_value(body["data"].clone()).unwrap()
 }
 
 #[test]
@@ -29,10 +24,9 @@ fn an_order_names_one_key_and_carries_its_mark() {
     assert_eq!(written["ssh_key_names"], json!(["key"]));
     assert_eq!(written["hostname"], "skyward-train-0-1");
     assert!(written.get("image").is_none());
-    let tags: Vec<Tag> = serde_json::from_value(written["tags"].clone()).unwrap();
     let mut instance = instances().remove(1);
-    instance.tags = tags;
-    assert_eq!(mark(&instance), Some(order().mark));
+    instance.tags = serde_json::from_value(written["tags"].clone()).unwrap();
+    assert_eq!(instance.mark(), Some(order().mark));
     let family = Settings {
         image_family: Some("ubuntu-24-04".into()),
         ..Settings::default()
@@ -41,14 +35,6 @@ fn an_order_names_one_key_and_carries_its_mark() {
         body(&order(), &family, "key")["image"],
         json!({ "family": "ubuntu-24-04" })
     );
-}
-
-#[test]
-fn what_a_machine_is_told_at_its_first_boot_is_a_script_that_a_shell_accepts() {
-    let text = user_data(&order());
-    let read = Command::new("sh").args(["-n", "-c", &text]).status().unwrap();
-    assert!(read.success(), "{text}");
-    assert!(text.contains(r"pool'\''s") && text.contains("sleep 5"), "{text}");
 }
 
 #[test]
@@ -79,7 +65,7 @@ fn each_status_has_its_phase(#[case] status: &str, #[case] expected: &str) {
     status.clone_into(&mut instance.status);
     let phase = format!("{:?}", machine(&instance).unwrap().phase);
     assert!(phase.contains(expected), "{phase}");
-    assert_eq!(gone(&instance), ["terminated", "preempted"].contains(&status));
+    assert_eq!(instance.gone(), ["terminated", "preempted"].contains(&status));
 }
 
 #[test]

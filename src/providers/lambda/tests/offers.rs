@@ -1,10 +1,12 @@
+use serde_json::Value;
+use skyward_core::offer::{Architecture, Availability};
+
 use super::*;
-use crate::{lambda::wire::Data, wire::dec};
+use crate::fixtures::dec;
 
 fn types() -> BTreeMap<String, TypeItem> {
-    let body: Data<BTreeMap<String, TypeItem>> =
-        serde_json::from_str(include_str!("../../tests/fixtures/lambda/types.json")).unwrap();
-    body.data
+    let body: Value = serde_json::from_str(include_str!("../../tests/fixtures/lambda/types.json")).unwrap();
+    serde_json::from_value(body["data"].clone()).unwrap()
 }
 
 fn region(name: &str) -> Region {

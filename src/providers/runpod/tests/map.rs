@@ -3,7 +3,7 @@ use std::process::Command;
 use rstest::rstest;
 
 use super::*;
-use crate::{fixtures, runpod::wire::Pods, wire::dec};
+use crate::fixtures::{self, dec};
 
 fn order(instance_type: &str) -> Order {
     Order {
@@ -15,8 +15,8 @@ fn order(instance_type: &str) -> Order {
 const GPU: &str = "2x NVIDIA GeForce RTX 4090/secure";
 
 fn pods() -> Vec<Pod> {
-    let body: Pods = serde_json::from_str(include_str!("../../tests/fixtures/runpod/pods.json")).unwrap();
-    body.pods
+    let body: Value = serde_json::from_str(include_str!("../../tests/fixtures/runpod/pods.json")).unwrap();
+    serde_json::from_value(body["pods"].clone()).unwrap()
 }
 
 #[test]

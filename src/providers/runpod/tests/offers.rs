@@ -1,7 +1,7 @@
 use serde::Deserialize;
 
 use super::*;
-use crate::wire::dec;
+use crate::fixtures::dec;
 
 #[derive(Deserialize)]
 struct Recorded {

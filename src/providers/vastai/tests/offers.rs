@@ -1,7 +1,7 @@
 use serde::Deserialize;
 
 use super::*;
-use crate::wire::dec;
+use crate::fixtures::dec;
 
 #[derive(Deserialize)]
 struct Recorded {
@@ -100,7 +100,7 @@ fn gpus_of_one_name_with_less_memory_are_another_offer() {
         ask.gpu_name = Some("A100 SXM4".into());
         ask.gpu_ram = mebibytes;
         ask.geolocation = Some("X, US".into());
-        ask.dph_total = Some(crate::wire::Amount(dec(price)));
+        ask.dph_total = Some(skyward_provider_kit::Amount(dec(price)));
         ask
     };
     let (small, large) = (a100(1, 40_960.0, "0.9"), a100(2, 81_920.0, "1.2"));
@@ -173,7 +173,7 @@ fn many_countries_are_cut_to_the_cheapest() {
             (b'A' + n / 10) as char,
             (b'A' + n % 10) as char
         ));
-        ask.dph_total = Some(crate::wire::Amount(Decimal::from(100 - n)));
+        ask.dph_total = Some(skyward_provider_kit::Amount(Decimal::from(100 - n)));
         asks.push(ask);
     }
     let offers = offers(&asks, &[], &Settings::default());

@@ -1,8 +1,9 @@
 use rstest::rstest;
-use skyward_core::machine::Failure;
+use skyward_core::machine::{Dial, Failure};
+use skyward_provider_kit::marks::Tag;
 
 use super::*;
-use crate::{fixtures, wire::dec};
+use crate::fixtures::{self, dec};
 
 const INSTANCES: &str = include_str!("../../tests/fixtures/verda/instances.json");
 
@@ -23,11 +24,11 @@ fn the_mark_comes_back_as_it_went() {
     let order = order();
     let body = body(&order, &Settings::default(), "img", "key", Some("script"));
     let tags: Vec<Tag> = serde_json::from_value(body["tags"].clone()).unwrap();
-    assert_eq!(mark(&tags), Some(order.mark.clone()));
+    assert_eq!(TAGS.read(&tags), Some(order.mark.clone()));
     assert!(tags.len() <= 10 && tags.iter().all(|tag| tag.key == tag.key.to_lowercase()));
     // The disk can be found when the machine is gone.
     let disk: Vec<Tag> = serde_json::from_value(body["os_volume"]["tags"].clone()).unwrap();
-    assert_eq!(mark(&disk), Some(order.mark));
+    assert_eq!(TAGS.read(&disk), Some(order.mark));
 }
 
 #[test]
@@ -99,7 +100,7 @@ fn a_spot_machine_that_is_gone_was_taken_back() {
     let mut instance = instances().remove(0);
     instance.is_spot = true;
     instance.status = "discontinued".into();
-    assert!(gone(&instance));
+    assert!(instance.gone());
     let phase = machine(&instance).unwrap().phase;
     assert!(matches!(
         phase,

@@ -1,5 +1,6 @@
-use crate::wire::dec;
+use crate::fixtures::dec;
 use serde::Deserialize;
+use skyward_core::offer::{Architecture, Availability};
 
 use super::*;
 

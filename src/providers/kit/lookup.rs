@@ -3,7 +3,7 @@
 //!
 //! A cloud's folder gives the calls ([`Service`]) and says what its list shows of a machine
 //! ([`Listed`]). What is the same for all is here once: the owners of machines, the look before an
-//! order and before an end, deadlines (P8), and how shared things are returned. No controller
+//! order and before an end, deadlines (P8), and how shared things are returned ([`Shared`]). No controller
 //! is known here, and no cloud.
 
 use std::{
@@ -14,6 +14,7 @@ use std::{
 };
 
 use async_trait::async_trait;
+use futures::future::try_join_all;
 use rust_decimal::Decimal;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
@@ -25,8 +26,12 @@ use tokio::{sync::Semaphore, time::Instant};
 
 use crate::{
     http::{Batched, operation},
-    registry::{Connected, overridden},
+    kind::{Connected, overridden},
+    shared::Shared,
 };
+
+/// How old prices may be that an order is compared with.
+pub const PRICE_AGE: Duration = Duration::from_mins(5);
 
 /// What a cloud's list shows of one machine.
 pub trait Listed: Clone + Send + Sync + 'static {
@@ -86,7 +91,12 @@ pub trait Service: Send + Sync + 'static {
         false
     }
 
-    /// What Pools of an installation share that is no machine.
+    /// Stores of the account in which Pools have their keys and scripts.
+    fn stores(&self) -> Vec<&Shared> {
+        Vec::new()
+    }
+
+    /// What else Pools of an installation share that is no machine.
     async fn shared(&self, _cluster: &str) -> Result<Vec<Leftover>, ProviderError> {
         Ok(Vec::new())
     }
@@ -182,10 +192,21 @@ impl<S: Service> LookUp<S> {
     }
 
     async fn left(&self, scope: &Scope) -> Result<Vec<Leftover>, ProviderError> {
-        let mut left = self.service.shared(&scope.cluster).await?;
+        let stores = self.service.stores();
+        let stored = try_join_all(stores.iter().map(|store| store.left(&scope.cluster)));
+        let (stored, other) = tokio::try_join!(stored, self.service.shared(&scope.cluster))?;
+        let mut left: Vec<Leftover> = stored.into_iter().flatten().chain(other).collect();
         left.retain(|left| scope.holds(&scope.cluster, &left.pool_uid));
         left.sort();
         Ok(left)
+    }
+
+    async fn give_back(&self, thing: &Leftover) -> Result<(), ProviderError> {
+        let stores = self.service.stores();
+        match stores.iter().find(|store| store.kind() == thing.kind) {
+            Some(store) => store.give_back(&thing.id).await,
+            None => self.service.give_back(thing).await,
+        }
     }
 }
 
@@ -267,7 +288,7 @@ impl<S: Service> Provider for LookUp<S> {
         operation(S::OPERATION, async {
             let left = self.left(&scope).await?;
             for thing in &left {
-                or_gone(self.service.give_back(thing).await.map(|()| Deletion::InProgress))?;
+                or_gone(self.give_back(thing).await.map(|()| Deletion::InProgress))?;
             }
             // Only a look that finds nothing is proof.
             Ok(if left.is_empty() {

@@ -1,5 +1,8 @@
 //! Answers that are remembered for a while: one call for all who ask at once, bounded in
 //! number, forgotten by age. Only ever a hint: whatever is remembered can be asked again.
+//!
+//! The crate `moka` has such caches too. Its clock is its own, so tests could not advance it, and a
+//! look at what is remembered would be a wait: this one is shorter than the way around both.
 
 use std::{
     collections::BTreeMap,
@@ -11,7 +14,7 @@ use std::{
 use tokio::{sync::OnceCell, time::Instant};
 
 /// Answers by key.
-pub struct Memory<K, T> {
+pub struct Cache<K, T> {
     lifetime: Duration,
     most: usize,
     entries: Mutex<BTreeMap<K, Entry<T>>>,
@@ -22,7 +25,7 @@ struct Entry<T> {
     answer: Arc<OnceCell<Arc<T>>>,
 }
 
-impl<K: Ord + Clone, T> Memory<K, T> {
+impl<K: Ord + Clone, T> Cache<K, T> {
     /// Remembers at most this many answers, each for at most this long.
     pub const fn new(lifetime: Duration, most: usize) -> Self {
         Self {
@@ -61,6 +64,15 @@ impl<K: Ord + Clone, T> Memory<K, T> {
             .get(key)
             .filter(|entry| now.duration_since(entry.since) < self.lifetime)
             .and_then(|entry| entry.answer.get().cloned())
+    }
+
+    /// Remembers this from now on.
+    pub fn insert(&self, key: K, answer: T) {
+        // A new entry, even where the one before is young.
+        self.forget(|there| *there == key);
+        let entry = self.entry(Instant::now(), key);
+        // Nobody else has the new entry unless they ask for it at this moment.
+        let _ = entry.set(Arc::new(answer));
     }
 
     /// Forgets what the test admits.
@@ -105,8 +117,8 @@ mod tests {
 
     use super::*;
 
-    async fn ask(memory: &Memory<u32, u32>, now: Instant, key: u32, asked: &AtomicU32) -> u32 {
-        let answer: Result<_, ()> = memory
+    async fn ask(cache: &Cache<u32, u32>, now: Instant, key: u32, asked: &AtomicU32) -> u32 {
+        let answer: Result<_, ()> = cache
             .get_at(now, key, || async {
                 tokio::task::yield_now().await;
                 Ok(asked.fetch_add(1, Ordering::SeqCst))
@@ -117,34 +129,45 @@ mod tests {
 
     #[tokio::test]
     async fn many_ask_at_once_and_one_call_is_made_until_it_is_old() {
-        let memory = Memory::new(Duration::from_secs(60), 2);
+        let cache = Cache::new(Duration::from_secs(60), 2);
         let asked = AtomicU32::new(0);
         let now = Instant::now();
-        let all = join_all((0..8).map(|_| ask(&memory, now, 1, &asked))).await;
+        let all = join_all((0..8).map(|_| ask(&cache, now, 1, &asked))).await;
         assert!(all.iter().all(|answer| *answer == 0));
         let later = now + Duration::from_secs(61);
-        assert_eq!(memory.known_at(later, &1), None);
-        assert_eq!(ask(&memory, later, 1, &asked).await, 1);
+        assert_eq!(cache.known_at(later, &1), None);
+        assert_eq!(ask(&cache, later, 1, &asked).await, 1);
     }
 
     #[tokio::test]
     async fn the_oldest_is_forgotten_when_there_are_too_many() {
-        let memory = Memory::new(Duration::from_secs(60), 2);
+        let cache = Cache::new(Duration::from_secs(60), 2);
         let asked = AtomicU32::new(0);
         let start = Instant::now();
         for key in 1..=3 {
-            ask(&memory, start + Duration::from_secs(key.into()), key, &asked).await;
+            ask(&cache, start + Duration::from_secs(key.into()), key, &asked).await;
         }
-        assert_eq!((memory.known(&1), memory.known(&3)), (None, Some(Arc::new(2))));
+        assert_eq!((cache.known(&1), cache.known(&3)), (None, Some(Arc::new(2))));
     }
 
     #[tokio::test]
     async fn a_failure_is_asked_again() {
-        let memory: Memory<u32, u32> = Memory::new(Duration::from_secs(60), 2);
-        assert_eq!(memory.get(1, || async { Err("no") }).await, Err("no"));
+        let cache: Cache<u32, u32> = Cache::new(Duration::from_secs(60), 2);
+        assert_eq!(cache.get(1, || async { Err("no") }).await, Err("no"));
+        assert_eq!(cache.get(1, || async { Ok::<_, ()>(7) }).await.as_deref(), Ok(&7));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_inserted_again_is_remembered_for_as_long_once_more() {
+        let cache = Cache::new(Duration::from_secs(60), 10);
+        cache.insert("one", 1);
+        cache.insert("two", 1);
+        tokio::time::advance(Duration::from_secs(40)).await;
+        cache.insert("two", 2);
+        tokio::time::advance(Duration::from_secs(40)).await;
         assert_eq!(
-            memory.get(1, || async { Ok::<_, ()>(7) }).await.as_deref(),
-            Ok(&7)
+            (cache.known(&"one"), cache.known(&"two")),
+            (None, Some(Arc::new(2)))
         );
     }
 }

@@ -5,10 +5,14 @@ use std::time::Duration;
 use jiff::Timestamp;
 use reqwest::{RequestBuilder, StatusCode, header::RETRY_AFTER};
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use skyward_core::{ErrorKind, ProviderError};
 
 use super::Effect;
-use crate::wire::said;
+use crate::said;
+
+/// Longest id that is believed.
+const LONGEST_ID: usize = 128;
 
 /// Longest `Retry-After` that is believed.
 const LONGEST_RETRY_AFTER: Duration = Duration::from_hours(1);
@@ -82,16 +86,28 @@ impl Answer {
                 serde_json::error::Category::Syntax => "no JSON",
                 serde_json::error::Category::Eof | serde_json::error::Category::Io => "an incomplete answer",
             };
-            self.error(
-                self.lost(),
-                format!(
-                    "{} answered {what} (HTTP {}, at {}). If it stays so, its API changed: upgrade the operator",
-                    self.cloud,
-                    self.status.as_u16(),
-                    error.path()
-                ),
-            )
+            self.unexpected(what, &error.path().to_string())
         })
+    }
+
+    /// What stands at this JSON pointer of its body as a type.
+    pub fn json_at<T: DeserializeOwned>(&self, pointer: &str) -> Result<T, ProviderError> {
+        let mut body: Value = self.json()?;
+        let found = body.pointer_mut(pointer).map(Value::take);
+        let found = found.ok_or_else(|| self.unexpected("something unexpected", pointer))?;
+        serde_path_to_error::deserialize(found)
+            .map_err(|error| self.unexpected("something unexpected", &format!("{pointer}/{}", error.path())))
+    }
+
+    fn unexpected(&self, what: &str, at: &str) -> ProviderError {
+        let status = self.status.as_u16();
+        self.error(
+            self.lost(),
+            format!(
+                "{} answered {what} (HTTP {status}, at {at}). If it stays so, its API changed: upgrade the operator",
+                self.cloud
+            ),
+        )
     }
 
     /// Its body as a type, or nothing when it is something else: for bodies of errors.
@@ -99,12 +115,32 @@ impl Answer {
         serde_json::from_slice(&self.body).ok()
     }
 
+    /// The id of what a call made, at this JSON pointer of the body. A body that is no object is
+    /// the id itself, in quotes or without.
+    pub fn id(&self, pointer: &str) -> Result<String, ProviderError> {
+        let text = self.text();
+        let text = text.trim();
+        let id = if text.starts_with(['{', '[']) {
+            let body: Value = self.maybe().unwrap_or_default();
+            match body.pointer(pointer) {
+                Some(Value::String(id)) => Some(id.clone()),
+                Some(Value::Number(id)) => Some(id.to_string()),
+                _ => None,
+            }
+        } else {
+            let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+            Some(text.trim_matches('"').to_owned()).filter(|id| id.chars().all(plain))
+        };
+        id.filter(|id| !id.is_empty() && id.len() <= LONGEST_ID && !id.contains(char::is_whitespace))
+            .ok_or_else(|| {
+                let what = format!("{} answered without the id of what it made", self.cloud);
+                self.error(self.lost(), what)
+            })
+    }
+
     /// What an answer that cannot be understood means for the call.
     pub fn lost(&self) -> ErrorKind {
-        match self.effect {
-            Effect::Repeatable => ErrorKind::Transient,
-            Effect::Creates => ErrorKind::Indeterminate,
-        }
+        self.effect.lost()
     }
 
     /// The error of an answer that is none of success: its code and words, and what to do.
@@ -179,6 +215,8 @@ fn retry_after(text: &str, now: Timestamp) -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
+    use rstest::rstest;
+
     use super::*;
 
     #[test]
@@ -198,6 +236,28 @@ mod tests {
         assert_eq!(retry_after("86400", now), Some(LONGEST_RETRY_AFTER));
         assert_eq!(retry_after("soon", now), None);
         assert_eq!(retry_after("-1", now), None);
+    }
+
+    #[rstest]
+    #[case("0dc16ed0-f7fb", "/id", Some("0dc16ed0-f7fb"))]
+    #[case("\"0dc16ed0-f7fb\"\n", "/id", Some("0dc16ed0-f7fb"))]
+    #[case(r#"{"id":"0dc16ed0-f7fb"}"#, "/id", Some("0dc16ed0-f7fb"))]
+    #[case(r#"{"data":{"instance_ids":["a","b"]}}"#, "/data/instance_ids/0", Some("a"))]
+    #[case(r#"{"droplet":{"id":3164494}}"#, "/droplet/id", Some("3164494"))]
+    #[case("", "/id", None)]
+    #[case("{}", "/id", None)]
+    #[case("<html>oops", "/id", None)]
+    #[case("<html> oops", "/id", None)]
+    #[case(r#"{"id":"a b"}"#, "/id", None)]
+    #[case(r#"{"id":{}}"#, "/id", None)]
+    fn an_id_is_read_in_each_form_and_an_order_without_one_is_indeterminate(
+        #[case] body: &str,
+        #[case] pointer: &str,
+        #[case] expected: Option<&str>,
+    ) {
+        let answer = Answer::new("create the instance", Effect::Creates, "Somewhere", 202, body);
+        let found = answer.id(pointer).map_err(|error| error.kind);
+        assert_eq!(found, expected.map(str::to_owned).ok_or(ErrorKind::Indeterminate));
     }
 
     #[test]

@@ -1,52 +1,6 @@
-//! What the clouds' JSON has in common: amounts that are numbers here and texts there,
-//! names that must fit somewhere. Pure.
+//! Texts that must fit somewhere, and texts that a cloud said. Pure.
 
-use jiff::Timestamp;
-use rust_decimal::Decimal;
-use serde::{Deserialize, Deserializer, de::Error as _};
 use sha2::{Digest as _, Sha256};
-
-/// An amount of money or of anything else, written as a number or as a text. It is read
-/// from its digits, never through a float's value.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Amount(pub Decimal);
-
-impl<'de> Deserialize<'de> for Amount {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        #[serde(untagged)]
-        enum Written {
-            Number(serde_json::Number),
-            Text(String),
-        }
-        let text = match Written::deserialize(deserializer)? {
-            Written::Number(number) => number.to_string(),
-            Written::Text(text) => text,
-        };
-        decimal(&text)
-            .map(Self)
-            .ok_or_else(|| D::Error::custom("not an amount"))
-    }
-}
-
-/// A decimal from its digits, also in scientific notation.
-pub fn decimal(text: &str) -> Option<Decimal> {
-    let text = text.trim();
-    text.parse()
-        .or_else(|_| Decimal::from_scientific(text))
-        .ok()
-        .map(|amount: Decimal| amount.normalize())
-}
-
-/// What a bid is multiplied by, as settings have it.
-pub fn factor(written: Option<f64>) -> Option<Decimal> {
-    decimal(&written?.to_string())
-}
-
-/// A moment as clouds write it; `None` for what is none.
-pub fn time(text: Option<&str>) -> Option<Timestamp> {
-    text?.trim().parse().ok()
-}
 
 /// A text as a DNS label of at most 63 characters; one that is too long ends in a digest
 /// of itself, so that different texts stay different.
@@ -111,6 +65,20 @@ pub fn said(text: &str) -> String {
     cut(&line, 500).trim_end_matches(['.', ' ']).to_owned()
 }
 
+/// An error and its causes in one line: the outer one often says only "service error".
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        let said = inner.to_string();
+        if !text.contains(&said) {
+            text = format!("{text}: {said}");
+        }
+        cause = inner.source();
+    }
+    text
+}
+
 /// Whether a text has one of these phrases, in whole words: "forbidden" is no "bid".
 pub fn says(text: &str, phrases: &[&str]) -> bool {
     let words = |text: &str| {
@@ -125,31 +93,10 @@ pub fn says(text: &str, phrases: &[&str]) -> bool {
     phrases.iter().any(|phrase| text.contains(&words(phrase)))
 }
 
-/// A decimal that a test writes down.
-#[cfg(test)]
-pub(crate) fn dec(text: &str) -> Decimal {
-    decimal(text).expect("a number")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use rstest::rstest;
-
-    #[rstest]
-    #[case("0.69", dec("0.69"))]
-    #[case("\"3.170\"", dec("3.17"))]
-    #[case("1e-3", dec("0.001"))]
-    #[case("2", dec("2"))]
-    fn amounts_are_read_from_numbers_and_texts(#[case] json: &str, #[case] expected: Decimal) {
-        assert_eq!(serde_json::from_str::<Amount>(json).unwrap(), Amount(expected));
-    }
-
-    #[test]
-    fn what_is_no_amount_is_refused() {
-        assert!(serde_json::from_str::<Amount>("\"free\"").is_err());
-        assert!(serde_json::from_str::<Amount>("[]").is_err());
-    }
 
     #[test]
     fn labels_fit_and_stay_different() {

@@ -292,6 +292,90 @@ async fn clones_share_one_limit_and_are_served_one_after_the_other() {
     assert_eq!(server.heard().len(), 4);
 }
 
+#[tokio::test]
+async fn a_key_stands_in_the_header_that_the_cloud_wants() {
+    let server = Server::start(vec![say(200, "{}")]).await;
+    let auth = |prefix| Auth::Header {
+        name: "x-auth-token",
+        prefix,
+        key: Secret::new(format!("{CANARY}\n")),
+    };
+    for (prefix, expected) in [("", CANARY.to_owned()), ("Token ", format!("Token {CANARY}"))] {
+        let http = client(&server.address, auth(prefix), Limits::default());
+        http.send(read()).await.unwrap();
+        let heard = server.heard().pop().unwrap();
+        assert!(
+            heard.contains(&format!("x-auth-token: {expected}\r\n")),
+            "{heard}"
+        );
+        assert!(!heard.contains("authorization:"), "{heard}");
+    }
+}
+
+#[tokio::test]
+async fn a_service_account_gets_its_token_for_an_assertion_at_the_address_that_we_know() {
+    let tokens = Server::start(vec![token("t1")]).await;
+    let api = Server::start(vec![say(200, "{}")]).await;
+    let (file, _) = token::tests::key_file();
+    let account = ServiceAccount::from_json(&file, format!("{}/token", tokens.address), "scope").unwrap();
+    let auth = Auth::service_account(account, "Make another key");
+    let http = client(&api.address, auth, Limits::default());
+    for _ in 0..2 {
+        http.send(read()).await.unwrap();
+    }
+    let asked = tokens.heard();
+    assert_eq!(asked.len(), 1, "one token for both");
+    assert!(asked[0].starts_with("POST /token "), "{}", asked[0]);
+    let grant = "grant_type=urn%3Aietf%3Aparams%3Aoauth%3Agrant-type%3Ajwt-bearer&assertion=ey";
+    assert!(asked[0].contains(grant), "{}", asked[0]);
+    assert!(!asked[0].contains("authorization:"), "{}", asked[0]);
+    assert!(
+        api.heard()
+            .iter()
+            .all(|call| call.contains("authorization: Bearer t1"))
+    );
+}
+
+#[tokio::test]
+async fn a_list_is_read_to_its_last_page_and_one_that_fails_in_the_middle_is_an_error() {
+    #[derive(Debug, PartialEq, serde::Deserialize)]
+    struct Thing {
+        id: u32,
+    }
+    fn refused(answer: &Answer) -> ProviderError {
+        answer.error(ErrorKind::Permission, "no")
+    }
+    const THINGS: List = List::cursor("/things", "cursor", "/next");
+    let first = say(200, r#"{"things":[{"id":1}],"next":"b"}"#);
+    let list = async |acts: Vec<Act>| {
+        let server = Server::start(acts).await;
+        let rest = Rest::new(plain(&server.address), refused);
+        let call = Call::get("list the things", "/things").query("limit", "1");
+        let found: Result<Vec<Thing>, _> = rest.list(call, THINGS).await;
+        (found.map_err(|error| error.kind), server.heard())
+    };
+    let last = say(200, r#"{"things":[{"id":2}],"next":null}"#);
+    let (found, heard) = list(vec![first.clone(), last]).await;
+    assert_eq!(found, Ok(vec![Thing { id: 1 }, Thing { id: 2 }]));
+    assert!(heard[0].starts_with("GET /things?limit=1 "), "{}", heard[0]);
+    assert!(
+        heard[1].starts_with("GET /things?limit=1&cursor=b "),
+        "{}",
+        heard[1]
+    );
+    for (second, kind) in [
+        (say(403, ""), ErrorKind::Permission),
+        (
+            say(200, r#"{"things":[{"id":1}],"next":"c"}"#),
+            ErrorKind::Transient,
+        ),
+        (say(200, r#"{"things":[{"name":"x"}]}"#), ErrorKind::Transient),
+        (say(200, "{}"), ErrorKind::Transient),
+    ] {
+        assert_eq!(list(vec![first.clone(), second]).await.0, Err(kind));
+    }
+}
+
 fn token(name: &str) -> Act {
     say(
         200,

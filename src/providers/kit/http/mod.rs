@@ -3,8 +3,9 @@
 //!
 //! It knows no cloud. What a status or a body means is the business of each `errors.rs`;
 //! here are only the failures of the way itself. [`limits`] decides when a call may go,
-//! [`auth`] what it shows, [`answer`] is what came back, [`rest`] reads it, [`batched`] lets
-//! many callers share one look.
+//! [`auth`] what it shows, [`token`] gets tokens, [`answer`] is what came back, [`rest`] reads it,
+//! [`pages`] walks through lists, [`status`] is what an HTTP status means where a cloud says nothing
+//! else, [`batched`] lets many callers share one look.
 //!
 //! A call is repeated when it changes nothing (or the caller says that repeating is
 //! harmless), or when the cloud surely did nothing: 429, 401, no connection. Whatever is not
@@ -16,23 +17,29 @@ pub mod answer;
 pub mod auth;
 pub mod batched;
 pub mod limits;
+pub mod pages;
 pub mod rest;
+pub mod status;
+pub mod token;
 
-use std::{error::Error as _, future::Future, sync::Arc, time::Duration};
+use std::{borrow::Cow, error::Error as _, future::Future, sync::Arc, time::Duration};
 
-use reqwest::{
-    Method, StatusCode,
-    header::{AUTHORIZATION, HeaderValue},
-};
-use skyward_core::{ErrorKind, Fence, ProviderError};
+use reqwest::{Method, StatusCode};
+use skyward_core::{Account, ErrorKind, Fence, ProviderError};
 use tokio::time::{Instant, sleep, timeout};
 use tracing::Instrument as _;
 
+use crate::chain;
+
 pub use answer::Answer;
 pub use auth::Auth;
+use auth::Shown;
 pub use batched::Batched;
 pub use limits::{Limits, Rate, Rule};
+pub use pages::{List, Next};
 pub use rest::Rest;
+pub use status::{Remedies, judge};
+pub use token::ServiceAccount;
 
 /// Longest wait for a connection.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -66,6 +73,16 @@ pub enum Effect {
     Creates,
 }
 
+impl Effect {
+    /// What it means that the answer to a call was lost, or cannot be understood.
+    pub const fn lost(self) -> ErrorKind {
+        match self {
+            Self::Repeatable => ErrorKind::Transient,
+            Self::Creates => ErrorKind::Indeterminate,
+        }
+    }
+}
+
 /// One call.
 #[derive(Clone)]
 pub struct Call {
@@ -73,12 +90,22 @@ pub struct Call {
     method: Method,
     pattern: &'static str,
     path: String,
-    query: Vec<(&'static str, String)>,
-    body: Option<serde_json::Value>,
+    /// The address of another API, where the path is not one of the account's.
+    elsewhere: Option<String>,
+    query: Vec<(Cow<'static, str>, String)>,
+    body: Option<Body>,
     effect: Effect,
     unauthorised: bool,
+    /// JSON pointer to what is read of the answer.
+    wanted: &'static str,
     /// A value that is no part of a path: such a call is never sent.
     misfit: Option<String>,
+}
+
+#[derive(Clone)]
+enum Body {
+    Json(serde_json::Value),
+    Form(Vec<(&'static str, String)>),
 }
 
 impl Call {
@@ -88,6 +115,21 @@ impl Call {
         Self::new(operation, Method::GET, pattern, Effect::Repeatable)
     }
 
+    /// A call that makes something, of which a second one would make two.
+    pub fn create(operation: &'static str, pattern: &'static str) -> Self {
+        Self::new(operation, Method::POST, pattern, Effect::Creates)
+    }
+
+    /// A POST that does the same when it is done twice.
+    pub fn post(operation: &'static str, pattern: &'static str) -> Self {
+        Self::new(operation, Method::POST, pattern, Effect::Repeatable)
+    }
+
+    /// A call that deletes the thing of this id.
+    pub fn delete(operation: &'static str, pattern: &'static str, id: impl AsRef<str>) -> Self {
+        Self::new(operation, Method::DELETE, pattern, Effect::Repeatable).with(id)
+    }
+
     /// Any other call.
     pub fn new(operation: &'static str, method: Method, pattern: &'static str, effect: Effect) -> Self {
         Self {
@@ -95,10 +137,12 @@ impl Call {
             method,
             pattern,
             path: pattern.to_owned(),
+            elsewhere: None,
             query: Vec::new(),
             body: None,
             effect,
             unauthorised: false,
+            wanted: "",
             misfit: None,
         }
     }
@@ -120,14 +164,43 @@ impl Call {
     /// One more parameter of the query.
     #[must_use]
     pub fn query(mut self, name: &'static str, value: impl Into<String>) -> Self {
-        self.query.push((name, value.into()));
+        self.query.push((name.into(), value.into()));
+        self
+    }
+
+    /// This parameter of the query, instead of what it was.
+    #[must_use]
+    fn with_query(mut self, name: Cow<'static, str>, value: String) -> Self {
+        self.query.retain(|(there, _)| *there != name);
+        self.query.push((name, value));
         self
     }
 
     /// The body.
     #[must_use]
     pub fn json(mut self, body: serde_json::Value) -> Self {
-        self.body = Some(body);
+        self.body = Some(Body::Json(body));
+        self
+    }
+
+    /// The body, as a form.
+    #[must_use]
+    pub fn form(mut self, fields: Vec<(&'static str, String)>) -> Self {
+        self.body = Some(Body::Form(fields));
+        self
+    }
+
+    /// At this address instead of the API's own: without the path, which is the pattern.
+    #[must_use]
+    pub fn at(mut self, address: impl Into<String>) -> Self {
+        self.elsewhere = Some(address.into());
+        self
+    }
+
+    /// Of the answer, what stands at this JSON pointer (RFC 6901) is read.
+    #[must_use]
+    pub fn wanting(mut self, pointer: &'static str) -> Self {
+        self.wanted = pointer;
         self
     }
 
@@ -142,10 +215,7 @@ impl Call {
 impl Call {
     /// What it means that the answer was lost.
     fn lost(&self) -> ErrorKind {
-        match self.effect {
-            Effect::Repeatable => ErrorKind::Transient,
-            Effect::Creates => ErrorKind::Indeterminate,
-        }
+        self.effect.lost()
     }
 
     fn error(&self, kind: ErrorKind, message: String) -> ProviderError {
@@ -188,6 +258,26 @@ pub struct Setup {
     pub request_timeout: Duration,
     /// Closed when nothing may be changed any more.
     pub fence: Fence,
+}
+
+impl Setup {
+    /// For an account of a cloud at this address, which a flag of the operator may replace.
+    pub fn of<S>(
+        account: &Account<S>,
+        cloud: &'static str,
+        endpoint: (&str, &str),
+        auth: Auth,
+        limits: Limits,
+    ) -> Self {
+        Self {
+            cloud,
+            base: account.endpoints.or_own(endpoint),
+            auth,
+            limits,
+            request_timeout: account.request_timeout,
+            fence: account.fence.clone(),
+        }
+    }
 }
 
 /// The way to one account of one cloud. Clones share limits and tokens.
@@ -357,7 +447,7 @@ impl Http {
         }
     }
 
-    async fn token(&self, call: &Call, until: Instant) -> Result<Option<HeaderValue>, ProviderError> {
+    async fn token(&self, call: &Call, until: Instant) -> Result<Option<Shown>, ProviderError> {
         if call.unauthorised {
             return Ok(None);
         }
@@ -372,12 +462,7 @@ impl Http {
     }
 
     /// One try.
-    async fn once(
-        &self,
-        call: &Call,
-        token: Option<&HeaderValue>,
-        until: Instant,
-    ) -> Result<Answer, Failure> {
+    async fn once(&self, call: &Call, token: Option<&Shown>, until: Instant) -> Result<Answer, Failure> {
         let setup = &self.inner.setup;
         let left = until.saturating_duration_since(Instant::now());
         if left.is_zero() {
@@ -387,18 +472,21 @@ impl Http {
             });
         }
         let limit = setup.request_timeout.min(left);
+        let base = call.elsewhere.as_ref().unwrap_or(&setup.base);
         let mut request = self
             .inner
             .client
-            .request(call.method.clone(), format!("{}{}", setup.base, call.path));
+            .request(call.method.clone(), format!("{base}{}", call.path));
         if !call.query.is_empty() {
             request = request.query(&call.query);
         }
-        if let Some(body) = &call.body {
-            request = request.json(body);
-        }
+        request = match &call.body {
+            Some(Body::Json(body)) => request.json(body),
+            Some(Body::Form(fields)) => request.form(fields),
+            None => request,
+        };
         if let Some(token) = token {
-            request = request.header(AUTHORIZATION, token.clone());
+            request = request.header(token.name.clone(), token.value.clone());
         }
         // The last thing before it goes: whatever was waited for, this process may have stood
         // still meanwhile. A POST that only reads is no matter where nobody leads.
@@ -506,16 +594,6 @@ fn root(error: &reqwest::Error) -> String {
     let mut cause = error.source();
     while let Some(inner) = cause {
         text = inner.to_string();
-        cause = inner.source();
-    }
-    text
-}
-
-fn chain(error: &reqwest::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        text = format!("{text}: {inner}");
         cause = inner.source();
     }
     text

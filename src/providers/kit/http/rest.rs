@@ -2,9 +2,16 @@
 //! `client.rs` of a REST API is made of. What a failure means is said by its `errors.rs`.
 
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use skyward_core::{ErrorKind, ProviderError};
 
-use super::{Answer, Call, Http};
+use super::{
+    Answer, Call, Http,
+    pages::{List, Step, Walk},
+};
+
+/// How often a list that changes while it is read is begun.
+const WALKS: usize = 3;
 
 /// The way to a REST API, with what its failures mean.
 #[derive(Clone, Debug)]
@@ -51,9 +58,21 @@ impl Rest {
         self.ok(call).await.map(|_| ())
     }
 
-    /// What an answer of success holds.
+    /// What an answer of success holds, at the JSON pointer of the call.
     pub async fn read<T: DeserializeOwned>(&self, call: Call) -> Result<T, ProviderError> {
-        self.ok(call).await?.json()
+        let wanted = call.wanted;
+        let answer = self.ok(call).await?;
+        if wanted.is_empty() {
+            answer.json()
+        } else {
+            answer.json_at(wanted)
+        }
+    }
+
+    /// The id of what a call made, at the JSON pointer of the call ([`Answer::id`]).
+    pub async fn made(&self, call: Call) -> Result<String, ProviderError> {
+        let wanted = call.wanted;
+        self.ok(call).await?.id(wanted)
     }
 
     /// The same, where the cloud saying that there is no such thing is an answer.
@@ -63,5 +82,32 @@ impl Rest {
             Err(error) if error.kind == ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// Every entry of a list, to the last page.
+    pub async fn list<T: DeserializeOwned>(&self, call: Call, list: List) -> Result<Vec<T>, ProviderError> {
+        let operation = call.operation;
+        let wrong = |what: String| {
+            let what = format!("a page of {} {what}", self.http.cloud());
+            ProviderError::new(ErrorKind::Transient, operation, what)
+        };
+        'list: for _ in 0..WALKS {
+            let mut walk = Walk::new(list);
+            let mut query = walk.first();
+            loop {
+                let call = query
+                    .into_iter()
+                    .fold(call.clone(), |call, (name, value)| call.with_query(name, value));
+                let page: Value = self.read(call).await?;
+                match walk.add(page).map_err(wrong)? {
+                    Step::Page(next) => query = next,
+                    Step::Again => continue 'list,
+                    Step::Done => break,
+                }
+            }
+            return serde_path_to_error::deserialize(Value::Array(walk.entries()))
+                .map_err(|error| wrong(format!("has something unexpected at {}", error.path())));
+        }
+        Err(wrong("changes whenever it is read".to_owned()))
     }
 }

@@ -1,0 +1,79 @@
+//! What a cloud says of its machines, as offers have it. Pure.
+
+use skyward_core::{
+    accelerator,
+    offer::{Accelerators, Architecture},
+};
+
+/// GB (10^9 bytes) in a GiB.
+pub const GB_IN_GIB: f64 = 1.073_741_824;
+
+/// The accelerators of a machine, from the cloud's text about them (`1x H100 SXM5 80GB`) and their
+/// number; `None` where there are none. `listed_gb` is the cloud's own size of each, for cards whose
+/// text and name say none.
+pub fn accelerators(text: &str, count: f64, listed_gb: Option<f64>) -> Option<Accelerators> {
+    (count > 0.0).then(|| {
+        let parsed = accelerator::parse(text);
+        let size = parsed
+            .memory_gb
+            .or_else(|| accelerator::memory_gb(text))
+            .or(listed_gb);
+        Accelerators {
+            memory_gb: size.filter(|size| *size > 0.0),
+            form_factor: parsed.form_factor,
+            name: parsed.name,
+            count,
+        }
+    })
+}
+
+/// The architecture, from whatever the cloud says about processor and accelerators: NVIDIA's Grace is
+/// an ARM processor, which few clouds say elsewhere.
+pub fn architecture<'a>(texts: impl IntoIterator<Item = &'a str>) -> Architecture {
+    let grace = |text: &str| {
+        let text = text.to_lowercase();
+        ["grace", "gh200", "gb200", "gb300"]
+            .iter()
+            .any(|name| text.contains(name))
+    };
+    if texts.into_iter().any(grace) {
+        Architecture::Arm64
+    } else {
+        Architecture::X86_64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case("1x H100 SXM5 80GB", 1.0, None, Some(("H100", Some(80.0))))]
+    #[case("A10", 2.0, Some(1.0), Some(("A10", Some(24.0))))]
+    #[case("Chip Of Tomorrow", 1.0, Some(64.0), Some(("CHIP OF TOMORROW", Some(64.0))))]
+    #[case("Chip Of Tomorrow", 1.0, Some(0.0), Some(("CHIP OF TOMORROW", None)))]
+    #[case("N/A", 0.0, None, None)]
+    fn accelerators_are_read_from_what_a_cloud_says(
+        #[case] text: &str,
+        #[case] count: f64,
+        #[case] listed: Option<f64>,
+        #[case] expected: Option<(&str, Option<f64>)>,
+    ) {
+        let found = accelerators(text, count, listed);
+        let found = found
+            .as_ref()
+            .map(|found| (found.name.to_uppercase(), found.memory_gb));
+        assert_eq!(found, expected.map(|(name, memory)| (name.to_owned(), memory)));
+    }
+
+    #[rstest]
+    #[case(&["AMD EPYC", "1x H100"], Architecture::X86_64)]
+    #[case(&["NVIDIA Grace 72C"], Architecture::Arm64)]
+    #[case(&["", "GH200 (96 GB)"], Architecture::Arm64)]
+    #[case(&[], Architecture::X86_64)]
+    fn grace_is_an_arm_processor(#[case] texts: &[&str], #[case] expected: Architecture) {
+        assert_eq!(architecture(texts.iter().copied()), expected);
+    }
+}

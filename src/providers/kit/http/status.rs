@@ -1,0 +1,96 @@
+//! What an HTTP status means where a cloud says nothing else. Pure. A cloud's `errors.rs` asks here
+//! last, after the codes and words by which it differs.
+
+use skyward_core::ErrorKind;
+
+use super::Answer;
+
+/// What a person can do about a refusal, in the words of one cloud.
+#[derive(Clone, Copy, Debug)]
+pub struct Remedies {
+    /// About an order that is refused as it is: which settings to correct.
+    pub settings: &'static str,
+    /// About credentials that are refused: where to make others, and which keys of the Secret to
+    /// write.
+    pub credentials: &'static str,
+    /// About a right that the credentials lack.
+    pub permission: &'static str,
+    /// About an account that cannot pay.
+    pub credit: &'static str,
+}
+
+/// Kind of an answer that is none of success, with the remedy.
+///
+/// | status | reading, deleting | creating |
+/// | --- | --- | --- |
+/// | 401, 402, 403 | `Credentials`, `NoCredit`, `Permission` | the same |
+/// | 404, 410 | `NotFound` | `InvalidOrder`: what the order names does not exist |
+/// | 409 | `AlreadyExists` | the same |
+/// | 408, 425 | `Transient` | `Indeterminate` |
+/// | 423 | `Transient` | the same: nothing was made |
+/// | 429 | `RateLimited` | the same |
+/// | another 4xx | `InvalidOrder` | the same |
+/// | any other | `Transient` | `Indeterminate` |
+pub fn judge(answer: &Answer, remedies: &Remedies) -> (ErrorKind, Option<&'static str>) {
+    let creates = answer.effect() == super::Effect::Creates;
+    match answer.status.as_u16() {
+        401 => (ErrorKind::Credentials, Some(remedies.credentials)),
+        402 => (ErrorKind::NoCredit, Some(remedies.credit)),
+        403 => (ErrorKind::Permission, Some(remedies.permission)),
+        404 | 410 if !creates => (ErrorKind::NotFound, None),
+        409 => (ErrorKind::AlreadyExists, None),
+        408 | 425 => (answer.lost(), None),
+        423 => (ErrorKind::Transient, None),
+        429 => (ErrorKind::RateLimited(answer.retry_after), None),
+        400..500 => (
+            ErrorKind::InvalidOrder,
+            Some(remedies.settings).filter(|_| creates),
+        ),
+        _ => (answer.lost(), None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+    use crate::http::Effect;
+
+    const REMEDIES: Remedies = Remedies {
+        settings: "correct the settings",
+        credentials: "make a key",
+        permission: "ask for the right",
+        credit: "pay",
+    };
+
+    #[rstest]
+    #[case(401, "credentials make a key", "credentials make a key")]
+    #[case(402, "no_credit pay", "no_credit pay")]
+    #[case(403, "permission ask for the right", "permission ask for the right")]
+    #[case(404, "not_found ", "invalid_order correct the settings")]
+    #[case(410, "not_found ", "invalid_order correct the settings")]
+    #[case(409, "already_exists ", "already_exists ")]
+    #[case(408, "transient ", "indeterminate ")]
+    #[case(423, "transient ", "transient ")]
+    #[case(429, "rate_limited ", "rate_limited ")]
+    #[case(400, "invalid_order ", "invalid_order correct the settings")]
+    #[case(422, "invalid_order ", "invalid_order correct the settings")]
+    #[case(500, "transient ", "indeterminate ")]
+    #[case(503, "transient ", "indeterminate ")]
+    #[case(200, "transient ", "indeterminate ")]
+    fn each_status_has_a_kind_and_what_a_person_can_mend_says_how(
+        #[case] status: u16,
+        #[case] reading: &str,
+        #[case] creating: &str,
+    ) {
+        for (effect, expected) in [(Effect::Repeatable, reading), (Effect::Creates, creating)] {
+            let (kind, remedy) = judge(&Answer::new("call", effect, "Somewhere", status, ""), &REMEDIES);
+            assert_eq!(
+                format!("{} {}", kind.name(), remedy.unwrap_or_default()),
+                expected,
+                "{effect:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,361 @@
+//! What the machines of a Pool share in a store of the account: its public key, a start-up script.
+//!
+//! A thing is named after its Pool and its content (`marks::content_name`), made once however many
+//! machines are ordered at the same time, found again by its name, and returned with the Pool.
+//! [`Store`] is what a cloud's API offers; [`RestStore`] is the one that nearly every cloud has.
+
+use async_trait::async_trait;
+use serde_json::{Value, json};
+use skyward_core::{ErrorKind, Leftover, Order, ProviderError};
+use tokio::time::{Duration, Instant};
+
+use crate::{
+    http::{Batched, Call, List, Rest},
+    lookup::Maker,
+    marks, same_key,
+};
+
+/// Longest wait for a list that another order reads.
+const LONGEST: Duration = Duration::from_secs(40);
+
+/// What a store holds, in the words of errors and of [`Leftover::kind`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Words {
+    /// One of them.
+    pub one: &'static str,
+    /// The call that lists them.
+    pub list: &'static str,
+    /// The call that adds one.
+    pub add: &'static str,
+    /// The call that removes one.
+    pub remove: &'static str,
+}
+
+/// Public keys.
+pub const SSH_KEYS: Words = Words {
+    one: "SSH key",
+    list: "list the SSH keys",
+    add: "add the SSH key",
+    remove: "remove the SSH key",
+};
+
+/// Scripts that a machine runs at its first boot.
+pub const SCRIPTS: Words = Words {
+    one: "start-up script",
+    list: "list the start-up scripts",
+    add: "add the start-up script",
+    remove: "remove the start-up script",
+};
+
+/// An entry of a store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stored {
+    /// The cloud's id of it.
+    pub id: String,
+    /// Its name.
+    pub name: String,
+    /// Its content, where lists show it.
+    pub content: Option<String>,
+}
+
+/// A store of an account.
+#[async_trait]
+pub trait Store: Send + Sync {
+    /// What it holds.
+    fn words(&self) -> Words;
+
+    /// Every entry, to the last page.
+    async fn list(&self) -> Result<Vec<Stored>, ProviderError>;
+
+    /// Adds an entry; answers with its id. A second one of the same name and content does no harm.
+    async fn add(&self, name: &str, content: &str) -> Result<String, ProviderError>;
+
+    /// Removes an entry.
+    async fn remove(&self, id: &str) -> Result<(), ProviderError>;
+}
+
+/// A store that is a collection of a REST API: entries with `id` and `name`, listed by GET, added by
+/// POST, removed by DELETE.
+#[derive(Clone, Debug)]
+pub struct RestStore {
+    /// The API.
+    pub rest: Rest,
+    /// What it holds.
+    pub words: Words,
+    /// Path of the collection.
+    pub path: &'static str,
+    /// Path of one entry, with `{id}`.
+    pub entry: &'static str,
+    /// How the collection is listed.
+    pub list: List,
+    /// Parameters of the list, such as the size of its pages.
+    pub query: &'static [(&'static str, &'static str)],
+    /// Field of the content, in requests and lists.
+    pub content: &'static str,
+    /// JSON pointer to the id in the answer to POST.
+    pub id: &'static str,
+}
+
+#[async_trait]
+impl Store for RestStore {
+    fn words(&self) -> Words {
+        self.words
+    }
+
+    async fn list(&self) -> Result<Vec<Stored>, ProviderError> {
+        let call = Call::get(self.words.list, self.path);
+        let call = self
+            .query
+            .iter()
+            .fold(call, |call, (name, value)| call.query(name, *value));
+        let entries: Vec<Value> = self.rest.list(call, self.list).await?;
+        entries.iter().map(|entry| self.stored(entry)).collect()
+    }
+
+    async fn add(&self, name: &str, content: &str) -> Result<String, ProviderError> {
+        let call = Call::post(self.words.add, self.path).wanting(self.id);
+        self.rest
+            .made(call.json(json!({ "name": name, self.content: content })))
+            .await
+    }
+
+    async fn remove(&self, id: &str) -> Result<(), ProviderError> {
+        self.rest
+            .done(Call::delete(self.words.remove, self.entry, id))
+            .await
+    }
+}
+
+impl RestStore {
+    fn stored(&self, entry: &Value) -> Result<Stored, ProviderError> {
+        let id = match &entry["id"] {
+            Value::String(id) => id.clone(),
+            Value::Number(id) => id.to_string(),
+            _ => {
+                let what = format!("a {} of the list has no id", self.words.one);
+                return Err(ProviderError::new(ErrorKind::Transient, self.words.list, what));
+            }
+        };
+        let text = |field: &str| entry[field].as_str().map(str::to_owned);
+        Ok(Stored {
+            id,
+            name: text("name").unwrap_or_default(),
+            content: text(self.content),
+        })
+    }
+}
+
+/// What Pools have in a store.
+pub struct Shared {
+    store: Box<dyn Store>,
+    listed: Batched<Vec<Stored>>,
+    /// What was just made: lists may be behind.
+    made: Maker,
+}
+
+impl Shared {
+    /// What Pools have in this store.
+    pub fn new(store: impl Store + 'static) -> Self {
+        Self {
+            store: Box::new(store),
+            listed: Batched::default(),
+            made: Maker::default(),
+        }
+    }
+
+    /// The key of the order's Pool, which is in the store now.
+    pub async fn key(&self, order: &Order) -> Result<Stored, ProviderError> {
+        self.holding(order, order.authorized_key.trim()).await
+    }
+
+    /// The entry of the order's Pool with this content, which is in the store now.
+    pub async fn holding(&self, order: &Order, content: &str) -> Result<Stored, ProviderError> {
+        let since = Instant::now();
+        let name = marks::content_name(&order.mark.cluster, &order.mark.pool_uid, content);
+        let is_it = |there: &Stored| {
+            there.name == name
+                && there
+                    .content
+                    .as_ref()
+                    .is_none_or(|it| it == content || same_key(it, content))
+        };
+        let listed = self.listed.fresh(LONGEST, || self.store.list()).await?;
+        if let Some(found) = listed.iter().find(|there| is_it(there)) {
+            return Ok(found.clone());
+        }
+        let adding = async {
+            match self.store.add(&name, content).await {
+                // It is there after all. Some clouds do not tell that from another mistake.
+                Err(error) if matches!(error.kind, ErrorKind::AlreadyExists | ErrorKind::InvalidOrder) => {
+                    let there = self.store.list().await?;
+                    let found = there.into_iter().find(is_it);
+                    found.map(|there| there.id).ok_or(error)
+                }
+                added => added,
+            }
+        };
+        let id = self.made.make(name.clone(), since, adding).await?;
+        Ok(Stored {
+            id,
+            name,
+            content: None,
+        })
+    }
+
+    /// What a [`Leftover`] of this store is called.
+    pub fn kind(&self) -> &'static str {
+        self.store.words().one
+    }
+
+    /// What Pools of an installation have in it.
+    pub async fn left(&self, cluster: &str) -> Result<Vec<Leftover>, ProviderError> {
+        let ours = |there: Stored| {
+            marks::pool_of(cluster, &there.name).map(|pool_uid| Leftover {
+                kind: self.kind(),
+                id: there.id,
+                region: String::new(),
+                pool_uid,
+            })
+        };
+        let all = self.store.list().await?;
+        Ok(all.into_iter().filter_map(ours).collect())
+    }
+
+    /// Returns one of these.
+    pub async fn give_back(&self, id: &str) -> Result<(), ProviderError> {
+        self.store.remove(id).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use rstest::rstest;
+
+    use super::*;
+    use crate::fixtures::order;
+
+    /// A store that is a list, and what was added to it.
+    #[derive(Clone, Default)]
+    struct Fake {
+        there: Arc<Mutex<Vec<Stored>>>,
+        added: Arc<Mutex<Vec<String>>>,
+        /// How adding fails, if it does.
+        refuses: Option<ErrorKind>,
+        /// Whether an entry that is refused is there afterwards.
+        there_anyway: bool,
+        /// Whether lists show what was added.
+        slow: bool,
+    }
+
+    #[async_trait]
+    impl Store for Fake {
+        fn words(&self) -> Words {
+            SSH_KEYS
+        }
+
+        async fn list(&self) -> Result<Vec<Stored>, ProviderError> {
+            tokio::task::yield_now().await;
+            Ok(self.there.lock().unwrap().clone())
+        }
+
+        async fn add(&self, name: &str, content: &str) -> Result<String, ProviderError> {
+            let id = format!("id-{}", self.added.lock().unwrap().len());
+            self.added.lock().unwrap().push(name.to_owned());
+            if !self.slow && (self.refuses.is_none() || self.there_anyway) {
+                self.there.lock().unwrap().push(Stored {
+                    id: id.clone(),
+                    name: name.to_owned(),
+                    content: Some(content.to_owned()),
+                });
+            }
+            match &self.refuses {
+                Some(kind) => Err(ProviderError::new(kind.clone(), SSH_KEYS.add, "no")),
+                None => Ok(id),
+            }
+        }
+
+        async fn remove(&self, id: &str) -> Result<(), ProviderError> {
+            self.there.lock().unwrap().retain(|there| there.id != id);
+            Ok(())
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_is_made_once_for_machines_that_are_ordered_together_though_lists_are_behind() {
+        let store = Fake {
+            slow: true,
+            ..Fake::default()
+        };
+        let shared = Shared::new(store.clone());
+        let order = order();
+        let keys = futures::future::join_all((0..20).map(|_| shared.key(&order))).await;
+        assert!(
+            keys.iter().all(|key| key.as_ref().unwrap().id == "id-0"),
+            "{keys:?}"
+        );
+        assert_eq!(store.added.lock().unwrap().len(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_key_is_found_again_and_a_changed_one_is_another() {
+        let store = Fake::default();
+        let first = Shared::new(store.clone()).key(&order()).await.unwrap();
+        // As after a restart.
+        assert_eq!(
+            Shared::new(store.clone()).key(&order()).await.unwrap().id,
+            first.id
+        );
+        let mut changed = order();
+        changed.authorized_key = "ssh-ed25519 BBBB".into();
+        let other = Shared::new(store.clone()).key(&changed).await.unwrap();
+        assert_ne!((other.id, other.name), (first.id, first.name));
+        assert_eq!(store.added.lock().unwrap().len(), 2);
+    }
+
+    #[rstest]
+    #[case::it_is_there(ErrorKind::AlreadyExists, true, true)]
+    #[case::it_is_there_in_other_words(ErrorKind::InvalidOrder, true, true)]
+    #[case::it_is_not(ErrorKind::InvalidOrder, false, false)]
+    #[case::something_else(ErrorKind::Permission, true, false)]
+    #[tokio::test]
+    async fn a_key_that_another_process_just_added_will_do(
+        #[case] kind: ErrorKind,
+        #[case] there_anyway: bool,
+        #[case] found: bool,
+    ) {
+        let store = Fake {
+            refuses: Some(kind.clone()),
+            there_anyway,
+            ..Fake::default()
+        };
+        let key = Shared::new(store).key(&order()).await;
+        assert_eq!(
+            key.as_ref().err().map(|error| error.kind.clone()),
+            (!found).then_some(kind),
+            "{key:?}"
+        );
+    }
+
+    #[tokio::test]
+    async fn what_pools_left_is_told_from_what_people_have_there() {
+        let store = Fake::default();
+        store.there.lock().unwrap().push(Stored {
+            id: "laptop".into(),
+            name: "laptop".into(),
+            content: None,
+        });
+        let shared = Shared::new(store.clone());
+        let key = shared.key(&order()).await.unwrap();
+        let left = shared.left("c-uid").await.unwrap();
+        assert_eq!(left.len(), 1);
+        assert_eq!(
+            (left[0].kind, left[0].id.as_str(), left[0].pool_uid.as_str()),
+            ("SSH key", key.id.as_str(), "p-uid")
+        );
+        assert!(shared.left("another").await.unwrap().is_empty());
+        shared.give_back(&left[0].id).await.unwrap();
+        assert!(shared.left("c-uid").await.unwrap().is_empty());
+    }
+}
