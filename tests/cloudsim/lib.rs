@@ -26,6 +26,7 @@ pub use crate::core::simulator::{Builder, Simulator};
 pub use crate::core::world::Happening;
 
 use crate::core::cloud::Cloud;
+use crate::core::rest::Rest;
 
 /// The clouds that there are.
 pub const CLOUDS: &[&str] = &["aws", "vastai", "runpod", "verda", "lambda"];
@@ -38,7 +39,7 @@ pub fn cloud(name: &str) -> Option<Box<dyn Cloud>> {
         "vastai" => Some(Box::new(vastai::Vastai::new())),
         "runpod" => Some(Box::new(runpod::Runpod::new())),
         "verda" => Some(Box::new(verda::Verda::new())),
-        "lambda" => Some(Box::new(lambda::Lambda::new())),
+        "lambda" => Some(Box::new(Rest::new(lambda::Lambda))),
         _ => None,
     }
 }
