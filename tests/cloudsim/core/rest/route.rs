@@ -77,6 +77,13 @@ impl<A> Route<A> {
         }
     }
 
+    /// A request that is this call, without a body.
+    #[cfg(test)]
+    pub(super) fn example(&self) -> Request {
+        let method = http::Method::from_bytes(self.method.as_bytes()).expect("a method");
+        Request::new(method, self.path, "")
+    }
+
     pub(super) fn answer(&self, api: &mut A, visit: &mut Visit<'_>, id: &str) -> Result<Answer, Refusal> {
         (self.handler)(api, visit, id)
     }

@@ -1,0 +1,208 @@
+//! Vultr: REST with one key, cloud instances and bare metal, on demand only.
+//!
+//! Written from `providers/vultr.md` and the description `vultr.json`, which is of about 2022. Where
+//! what is done here comes from:
+//!
+//! | fact | where |
+//! | --- | --- |
+//! | the key as bearer; plans, regions, stock and systems without one | [`Vultr::ROUTES`] |
+//! | failures are `{"error", "status"}` without a code; a shortage, a quota and a mistake are all 400 | [`Vultr::REFUSALS`] |
+//! | 30 requests a second from one address, then 429 without a time | [`Vultr::LIMITS`] |
+//! | pages of 100, at most 500; `meta.links.next` is the cursor, "" on the last page | [`listed`] |
+//! | a plan tells a month's price, which is that of 672 hours, and mostly an hour's; one of metal only the month's, and no GPU | `catalogue.rs` |
+//! | fractions of a GPU by their memory; locations shrink when a plan is sold out there | `catalogue.rs` |
+//! | one machine for each order, exactly one image, keys by id, user data in base64; no token | `orders.rs` |
+//! | a plan of the other kind is a 400 "Invalid plan chosen." | `orders.rs` |
+//! | `pending`, then `active` and `locked`, `installingbooting`, `ok`; metal has nothing but `status` | `machines.rs` |
+//! | `main_ip` is 0.0.0.0 until there is one, at metal ""; the password is told once | `machines.rs` |
+//! | a halted machine is `active` and `stopped`, and billed in full; only its deletion ends the bill | [`Vultr::billing`] |
+//! | a machine that is being installed may be locked, and is not deleted then; one that is gone is a 404 | `machines.rs` |
+//! | keys of the same name or text are two; they have no fingerprint | `texts.rs` |
+//!
+//! Quotas of an account: `instances`. Its balance is what it has paid ahead.
+//!
+//! Assumed, since no fact says it: a GPU is billed by hours begun, from the order on, and so is all
+//! else; the cap of 672 hours a month is left out. For five seconds a machine is `pending` and for
+//! five more locked; metal stays `pending` until it runs, and is locked for these ten seconds. One
+//! whose host is lost, or that was never installed, is `suspended`. A machine that is being deleted
+//! is `active`, `stopped` and `locked` until it is gone. Without money an order is a 403. An id that
+//! is no UUID is a 400. A list takes `per_page` from 1 to 500. A firewall group that a machine has is
+//! not deleted. A VPC that `enable_vpc` makes costs nothing and stays out of sight. `user_scheme`,
+//! which the description lacks, is taken. Prices and stock are examples.
+
+mod catalogue;
+mod firewalls;
+mod machines;
+mod orders;
+mod texts;
+
+#[cfg(test)]
+mod tests;
+
+use std::borrow::Cow;
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+
+use self::texts::{KEY, SCRIPT};
+use crate::core::billing::Billing;
+use crate::core::cloud::Effect::{Change, Create, Delete};
+use crate::core::cloud::{Refusal, Visit};
+use crate::core::http::{Answer, Request};
+use crate::core::rest::pages::Sizes;
+use crate::core::rest::{Limit, Per, Refusals, RestApi, Route, Words, by_cursor};
+use crate::core::world::World;
+
+/// The simulated Vultr.
+#[derive(Clone, Copy, Debug)]
+pub struct Vultr;
+
+const PAGES: Sizes = Sizes {
+    parameter: "per_page",
+    usual: 100,
+    most: 500,
+};
+
+/// A page of a list whose items each have a key to remember in a cursor.
+fn listed(visit: &Visit<'_>, name: &str, items: Vec<(String, Value)>) -> Result<Answer, Refusal> {
+    let page = by_cursor(visit, PAGES, items)?;
+    let links = json!({ "next": page.next, "prev": page.previous });
+    let meta = json!({ "total": page.total, "links": links });
+    Ok(Answer::json(200, &json!({ name: page.items, "meta": meta })))
+}
+
+/// An id of the path or the body.
+fn uuid(what: &str, id: &str) -> Result<(), Refusal> {
+    let groups: Vec<usize> = id.split('-').map(str::len).collect();
+    let digits = id.chars().all(|letter| letter == '-' || letter.is_ascii_hexdigit());
+    if digits && groups == [8, 4, 4, 4, 12] {
+        return Ok(());
+    }
+    Err(Refusal::Bad(format!("Invalid {what} ID format.")))
+}
+
+fn missing(what: &str) -> Refusal {
+    Refusal::NotFound(what.to_owned())
+}
+
+/// A time as Vultr writes it.
+fn date(time: Timestamp) -> String {
+    time.strftime("%Y-%m-%dT%H:%M:%S+00:00").to_string()
+}
+
+const INVALID_KEY: Words = Words(401, "", "Invalid API token.");
+
+impl RestApi for Vultr {
+    const NAME: &'static str = "vultr";
+    const DESCRIPTION: &'static str = "vultr.json";
+    // A row for each call.
+    #[rustfmt::skip]
+    const ROUTES: &'static [Route<Self>] = &[
+        Route::get("/v2/account", "account.get", |_, visit, _| Ok(catalogue::account(visit))),
+        Route::get("/v2/regions", "regions.list", |_, visit, _| catalogue::regions(visit)).open(),
+        Route::get("/v2/regions/{id}/availability", "availability.get", |_, visit, id| catalogue::stock(visit, id)).open(),
+        Route::get("/v2/plans", "plans.list", |_, visit, _| catalogue::plans(visit)).open(),
+        Route::get("/v2/plans-metal", "metal-plans.list", |_, visit, _| catalogue::metal_plans(visit)).open(),
+        Route::get("/v2/os", "os.list", |_, visit, _| catalogue::systems(visit)).open(),
+        Route::get("/v2/ssh-keys", "keys.list", |_, visit, _| texts::list(visit, KEY)),
+        Route::get("/v2/ssh-keys/{id}", "keys.get", |_, visit, id| texts::get(visit, KEY, id)),
+        Route::new("POST", "/v2/ssh-keys", "keys.create", Change, |_, visit, _| texts::create_key(visit)).takes::<texts::NewKey>(),
+        Route::new("DELETE", "/v2/ssh-keys/{id}", "keys.delete", Change, |_, visit, id| texts::delete(visit, KEY, id)),
+        Route::get("/v2/startup-scripts", "scripts.list", |_, visit, _| texts::list(visit, SCRIPT)),
+        Route::get("/v2/startup-scripts/{id}", "scripts.get", |_, visit, id| texts::get(visit, SCRIPT, id)),
+        Route::new("POST", "/v2/startup-scripts", "scripts.create", Change, |_, visit, _| texts::create_script(visit)).takes::<texts::NewScript>(),
+        Route::new("DELETE", "/v2/startup-scripts/{id}", "scripts.delete", Change, |_, visit, id| texts::delete(visit, SCRIPT, id)),
+        Route::get("/v2/instances", "instances.list", |_, visit, _| machines::list(visit)),
+        Route::get("/v2/instances/{id}", "instances.get", |_, visit, id| machines::get(visit, id)),
+        Route::new("POST", "/v2/instances", "instances.create", Create, |_, visit, _| orders::create(visit)).takes::<orders::Order>(),
+        Route::new("PATCH", "/v2/instances/{id}", "instances.update", Change, |_, visit, id| machines::update(visit, id)).takes::<machines::Update>(),
+        Route::new("DELETE", "/v2/instances/{id}", "instances.delete", Delete, |_, visit, id| machines::delete(visit, id)),
+        Route::new("POST", "/v2/instances/{id}/halt", "instances.halt", Delete, |_, visit, id| machines::halt(visit, id)),
+        Route::new("POST", "/v2/instances/{id}/start", "instances.start", Change, |_, visit, id| machines::start(visit, id)),
+        Route::get("/v2/bare-metals", "metals.list", |_, visit, _| machines::list(visit)),
+        Route::get("/v2/bare-metals/{id}", "metals.get", |_, visit, id| machines::get(visit, id)),
+        Route::new("POST", "/v2/bare-metals", "metals.create", Create, |_, visit, _| orders::create(visit)).takes::<orders::Order>(),
+        Route::new("DELETE", "/v2/bare-metals/{id}", "metals.delete", Delete, |_, visit, id| machines::delete(visit, id)),
+        Route::new("POST", "/v2/bare-metals/{id}/halt", "metals.halt", Delete, |_, visit, id| machines::halt(visit, id)),
+        Route::new("POST", "/v2/bare-metals/{id}/start", "metals.start", Change, |_, visit, id| machines::start(visit, id)),
+        Route::get("/v2/firewalls", "firewalls.list", |_, visit, _| firewalls::list(visit)),
+        Route::get("/v2/firewalls/{id}", "firewalls.get", |_, visit, id| firewalls::get(visit, id)),
+        Route::new("POST", "/v2/firewalls", "firewalls.create", Change, |_, visit, _| firewalls::create(visit)).takes::<firewalls::NewGroup>(),
+        Route::new("DELETE", "/v2/firewalls/{id}", "firewalls.delete", Change, |_, visit, id| firewalls::delete(visit, id)),
+        Route::get("/v2/firewalls/{id}/rules", "rules.list", |_, visit, id| firewalls::list_rules(visit, id)),
+        Route::new("POST", "/v2/firewalls/{id}/rules", "rules.create", Change, |_, visit, id| firewalls::create_rule(visit, id)).takes::<firewalls::NewRule>(),
+    ];
+    const OUTSIDE: &'static [(&'static str, &'static str)] = &[
+        ("/v2/instances", "this call of instances"),
+        ("/v2/bare-metals", "this call of bare metal"),
+        ("/v2/ssh-keys", "changes of SSH keys"),
+        ("/v2/startup-scripts", "changes of startup scripts"),
+        ("/v2/firewalls", "this call of firewalls"),
+        ("/v2/applications", "applications"),
+        ("/v2/backups", "backups"),
+        ("/v2/billing", "bills"),
+        ("/v2/blocks", "block storage"),
+        ("/v2/domains", "DNS"),
+        ("/v2/iso", "ISO images"),
+        ("/v2/kubernetes", "Kubernetes clusters"),
+        ("/v2/load-balancers", "load balancers"),
+        ("/v2/object-storage", "object storage"),
+        ("/v2/private-networks", "private networks"),
+        ("/v2/reserved-ips", "reserved addresses"),
+        ("/v2/snapshots", "snapshots"),
+        ("/v2/users", "users"),
+        ("/v2/vpcs", "VPCs"),
+    ];
+    const LIMITS: &'static [Limit] = &[Limit {
+        calls: "*",
+        most: 30,
+        seconds: 1,
+        per: Per::Address,
+    }];
+    const REFUSALS: Refusals = Refusals {
+        too_many: Words(429, "", "Rate limit exceeded."),
+        server: Words(500, "", "Internal server error."),
+        no_capacity: Words(400, "", "Plan is not available in the selected region."),
+        quota: Words(400, "", "You have reached the maximum number of {} for this account."),
+        funds: Words(403, "", "Your account has insufficient funds; please add to your balance."),
+        unauthorized: INVALID_KEY,
+        expired: INVALID_KEY,
+        forbidden: Words(403, "", "This IP address is not allowed to use this API key."),
+        invalid: Words(400, "", "{}"),
+        not_found: Words(404, "", "Invalid {} ID."),
+        unknown_call: Words(404, "", "Invalid API path."),
+    };
+    const UNDESCRIBED: &'static [u16] = &[400, 401, 403, 404, 429];
+
+    fn billing(&self) -> Billing {
+        Billing {
+            step: SignedDuration::from_hours(1),
+            ..Billing::per_second()
+        }
+    }
+
+    fn furnish(&mut self, world: &mut World) {
+        catalogue::furnish(world);
+    }
+
+    /// Vultr has no codes but that of what is not simulated.
+    fn problem(status: u16, code: &str, text: &str) -> Answer {
+        let mut body = json!({ "error": text, "status": status });
+        if !code.is_empty() {
+            body["code"] = code.into();
+        }
+        Answer::json(status, &body)
+    }
+
+    fn as_described<'r>(&self, request: &'r Request) -> Cow<'r, Request> {
+        let Ok(Value::Object(mut fields)) = request.json() else {
+            return Cow::Borrowed(request);
+        };
+        if fields.remove("user_scheme").is_none() {
+            return Cow::Borrowed(request);
+        }
+        let mut described = request.clone();
+        described.body = Value::Object(fields).to_string().into();
+        Cow::Owned(described)
+    }
+}
