@@ -14,21 +14,32 @@ use crate::core::world::World;
 /// The hours that Vultr charges of a month.
 const MONTH: Decimal = Decimal::from_parts(672, 0, 0, false, 0);
 
-/// Id, GPU, its memory in GB and how many, vCPUs, memory and disk in GB, thousandths of a dollar for
-/// an hour, regions. A part of a GPU counts as one.
-type PlanRow = (&'static str, &'static str, u32, u32, u32, u32, u32, i64, &'static [&'static str]);
+/// Id, GPU, its memory in GB and how many, vCPUs, memory and disk in GB, dollars for a month, regions.
+/// A part of a GPU counts as one.
+type PlanRow = (
+    &'static str,
+    &'static str,
+    u32,
+    u32,
+    u32,
+    u32,
+    u32,
+    i64,
+    &'static [&'static str],
+);
 
+// Each month's price is that of 672 hours without a remainder.
 #[rustfmt::skip]
 const PLANS: [PlanRow; 9] = [
-    ("vcg-a16-2c-8g-2vram", "NVIDIA_A16", 2, 1, 2, 8, 50, 59, &["ewr", "lhr"]),
-    ("vcg-a16-6c-64g-16vram", "NVIDIA_A16", 16, 1, 6, 64, 350, 471, &["ewr"]),
-    ("vcg-a40-24c-120g-48vram", "NVIDIA_A40", 48, 1, 24, 120, 1400, 1_500, &["ewr", "lhr"]),
-    ("vcg-a100-12c-120g-80vram", "NVIDIA_A100", 80, 1, 12, 120, 1400, 2_397, &["ewr"]),
-    ("vcg-a100-24c-240g-160vram", "NVIDIA_A100", 160, 2, 24, 240, 1600, 4_795, &[]),
-    ("vcg-l40s-16c-180g-48vram", "NVIDIA_L40S", 48, 1, 16, 180, 1200, 1_671, &["ord"]),
-    ("vc2-2c-4gb", "", 0, 0, 2, 4, 80, 30, &["ewr", "lhr", "ord"]),
-    ("vbm-112c-2048gb-8-h100-gpu", "NVIDIA_H100", 640, 8, 112, 2048, 960, 24_000, &["ord"]),
-    ("vbm-4c-32gb", "", 0, 0, 4, 32, 240, 179, &["ewr", "ord"]),
+    ("vcg-a16-2c-8g-2vram", "NVIDIA_A16", 2, 1, 2, 8, 50, 42, &["ewr", "lhr"]),
+    ("vcg-a16-6c-64g-16vram", "NVIDIA_A16", 16, 1, 6, 64, 350, 336, &["ewr"]),
+    ("vcg-a40-24c-120g-48vram", "NVIDIA_A40", 48, 1, 24, 120, 1400, 1_008, &["ewr", "lhr"]),
+    ("vcg-a100-12c-120g-80vram", "NVIDIA_A100", 80, 1, 12, 120, 1400, 1_680, &["ewr"]),
+    ("vcg-a100-24c-240g-160vram", "NVIDIA_A100", 160, 2, 24, 240, 1600, 3_360, &[]),
+    ("vcg-l40s-16c-180g-48vram", "NVIDIA_L40S", 48, 1, 16, 180, 1200, 1_176, &["ord"]),
+    ("vc2-2c-4gb", "", 0, 0, 2, 4, 80, 21, &["ewr", "lhr", "ord"]),
+    ("vbm-112c-2048gb-8-h100-gpu", "NVIDIA_H100", 640, 8, 112, 2048, 960, 16_128, &["ord"]),
+    ("vbm-4c-32gb", "", 0, 0, 4, 32, 240, 84, &["ewr", "ord"]),
 ];
 
 /// Id, city, country and continent.
@@ -58,7 +69,7 @@ pub(super) fn is_metal(plan: &str) -> bool {
 
 pub(super) fn furnish(world: &mut World) {
     world.regions = REGIONS.iter().map(|(id, ..)| (*id).to_owned()).collect();
-    for (name, gpu, vram, gpus, vcpus, memory, disk, thousandths, regions) in PLANS {
+    for (name, gpu, vram, gpus, vcpus, memory, disk, month, regions) in PLANS {
         world.add_type(InstanceType {
             name: name.to_owned(),
             vcpus,
@@ -67,7 +78,7 @@ pub(super) fn furnish(world: &mut World) {
             gpu: gpu.to_owned(),
             gpu_memory_gb: vram,
             architecture: "x86_64".to_owned(),
-            on_demand: Decimal::new(thousandths, 3),
+            on_demand: Decimal::from(month) / MONTH,
             spot: None,
             detail: json!({ "disk": disk }),
         });
@@ -75,6 +86,15 @@ pub(super) fn furnish(world: &mut World) {
             let shelf = Shelf::new(name, region, Market::OnDemand);
             world.stock.set(shelf, Left::Plenty);
         }
+    }
+}
+
+/// An amount as Vultr writes it: without a point where none is needed.
+fn amount(money: Decimal) -> Value {
+    if money.is_integer() {
+        money.to_i64().into()
+    } else {
+        money.to_f64().into()
     }
 }
 
@@ -88,7 +108,7 @@ fn shown(world: &World, plan: &InstanceType) -> Value {
     let family = plan.name.split('-').next();
     let mut value = json!({
         "id": plan.name, "ram": plan.memory_gb * 1024, "disk": plan.detail["disk"], "disk_count": 1,
-        "bandwidth": 10_240, "monthly_cost": (plan.on_demand * MONTH).to_f64(), "type": family,
+        "bandwidth": 10_240, "monthly_cost": amount(plan.on_demand * MONTH), "type": family,
         "locations": locations(world, &plan.name),
     });
     if is_metal(&plan.name) {
@@ -108,7 +128,7 @@ fn shown(world: &World, plan: &InstanceType) -> Value {
     }
     // Not every plan tells the price of an hour.
     if !plan.name.starts_with("vcg-a40-") {
-        value["hourly_cost"] = plan.on_demand.to_f64().into();
+        value["hourly_cost"] = amount(plan.on_demand);
     }
     value
 }
@@ -133,7 +153,8 @@ pub(super) fn metal_plans(visit: &mut Visit<'_>) -> Result<Answer, Refusal> {
 pub(super) fn regions(visit: &mut Visit<'_>) -> Result<Answer, Refusal> {
     let shown = |(id, city, country, continent): (&str, &str, &str, &str)| {
         let options = ["ddos_protection", "block_storage_high_perf"];
-        let region = json!({ "id": id, "city": city, "country": country, "continent": continent, "options": options });
+        let region =
+            json!({ "id": id, "city": city, "country": country, "continent": continent, "options": options });
         (id.to_owned(), region)
     };
     listed(visit, "regions", REGIONS.into_iter().map(shown).collect())
@@ -170,7 +191,7 @@ pub(super) fn account(visit: &mut Visit<'_>) -> Answer {
     let acls = ["subscriptions_view", "subscriptions", "provisioning", "firewall"];
     let account = json!({
         "name": visit.account, "email": format!("{}@example.com", visit.account), "acls": acls,
-        "balance": (-balance).to_f64(), "pending_charges": charges.to_f64(),
+        "balance": amount(-balance), "pending_charges": amount(charges),
         "last_payment_date": "2026-10-01T00:00:00+00:00", "last_payment_amount": -100.0,
     });
     Answer::json(200, &json!({ "account": account }))

@@ -80,13 +80,18 @@ pub(super) fn create(visit: &mut Visit<'_>) -> Result<Answer, Refusal> {
     let NewGroup { description } = body(visit.request)?;
     let id = visit.world.chance.uuid();
     let group = visit.add(GROUP, &id, &description, json!([]));
-    Ok(Answer::json(201, &json!({ "firewall_group": shown(visit, &group) })))
+    Ok(Answer::json(
+        201,
+        &json!({ "firewall_group": shown(visit, &group) }),
+    ))
 }
 
 pub(super) fn delete(visit: &mut Visit<'_>, id: &str) -> Result<Answer, Refusal> {
     own(visit, id)?;
     if linked(visit, id) > 0 {
-        return Err(Refusal::Bad("This firewall group is linked to instances.".to_owned()));
+        return Err(Refusal::Bad(
+            "This firewall group is linked to instances.".to_owned(),
+        ));
     }
     visit.end(GROUP, id);
     Ok(Answer::empty(204))
@@ -128,7 +133,11 @@ pub(super) fn create_rule(visit: &mut Visit<'_>, id: &str) -> Result<Answer, Ref
     if rules.len() >= RULES {
         return Err(Refusal::Quota("firewall rules".to_owned()));
     }
-    let number = rules.last().and_then(|last| last["id"].as_u64()).unwrap_or_default() + 1;
+    let number = rules
+        .last()
+        .and_then(|last| last["id"].as_u64())
+        .unwrap_or_default()
+        + 1;
     let made = json!({
         "id": number, "type": rule.ip_type, "ip_type": rule.ip_type, "action": "accept", "protocol": protocol,
         "port": rule.port, "subnet": rule.subnet, "subnet_size": rule.subnet_size, "source": rule.source,

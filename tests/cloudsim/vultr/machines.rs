@@ -66,7 +66,9 @@ fn shown(visit: &Visit<'_>, machine: &Machine, phase: Phase) -> Value {
     let metal = catalogue::is_metal(&machine.instance_type);
     let plan = visit.world.types.get(&machine.instance_type);
     let (vcpus, memory) = plan.map_or((0, 0), |plan| (plan.vcpus, plan.memory_gb * 1024));
-    let disk = plan.and_then(|plan| plan.detail["disk"].as_u64()).unwrap_or_default();
+    let disk = plan
+        .and_then(|plan| plan.detail["disk"].as_u64())
+        .unwrap_or_default();
     let endpoint = machine.endpoint.as_ref().filter(|_| status != "pending");
     let address = endpoint.map(|endpoint| endpoint.address.clone());
     let netmask = if address.is_some() { "255.255.254.0" } else { "" };
@@ -119,7 +121,9 @@ pub(super) fn list(visit: &mut Visit<'_>) -> Result<Answer, Refusal> {
         let phase = visit.world.listed(machine)?;
         let of_kind = catalogue::is_metal(&machine.instance_type) == metal;
         let value = (of_kind && phase != Phase::Ended).then(|| shown(visit, machine, phase))?;
-        let meant = ["label", "region", "main_ip"].iter().all(|name| asked(name, &value[*name]));
+        let meant = ["label", "region", "main_ip"]
+            .iter()
+            .all(|name| asked(name, &value[*name]));
         (meant && tagged(&value)).then(|| (machine.id.clone(), value))
     });
     listed(visit, &format!("{}s", member(metal)), found.collect())
@@ -127,7 +131,10 @@ pub(super) fn list(visit: &mut Visit<'_>) -> Result<Answer, Refusal> {
 
 pub(super) fn get(visit: &mut Visit<'_>, id: &str) -> Result<Answer, Refusal> {
     let value = shown_now(visit, id)?;
-    Ok(Answer::json(200, &json!({ member(asks_for_metal(visit)): value })))
+    Ok(Answer::json(
+        200,
+        &json!({ member(asks_for_metal(visit)): value }),
+    ))
 }
 
 /// What may change of an instance. All else of the description is not simulated.

@@ -74,7 +74,9 @@ fn listed(visit: &Visit<'_>, name: &str, items: Vec<(String, Value)>) -> Result<
 /// An id of the path or the body.
 fn uuid(what: &str, id: &str) -> Result<(), Refusal> {
     let groups: Vec<usize> = id.split('-').map(str::len).collect();
-    let digits = id.chars().all(|letter| letter == '-' || letter.is_ascii_hexdigit());
+    let digits = id
+        .chars()
+        .all(|letter| letter == '-' || letter.is_ascii_hexdigit());
     if digits && groups == [8, 4, 4, 4, 12] {
         return Ok(());
     }
@@ -163,8 +165,16 @@ impl RestApi for Vultr {
         too_many: Words(429, "", "Rate limit exceeded."),
         server: Words(500, "", "Internal server error."),
         no_capacity: Words(400, "", "Plan is not available in the selected region."),
-        quota: Words(400, "", "You have reached the maximum number of {} for this account."),
-        funds: Words(403, "", "Your account has insufficient funds; please add to your balance."),
+        quota: Words(
+            400,
+            "",
+            "You have reached the maximum number of {} for this account.",
+        ),
+        funds: Words(
+            403,
+            "",
+            "Your account has insufficient funds; please add to your balance.",
+        ),
         unauthorized: INVALID_KEY,
         expired: INVALID_KEY,
         forbidden: Words(403, "", "This IP address is not allowed to use this API key."),

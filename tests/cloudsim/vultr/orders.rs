@@ -109,7 +109,9 @@ impl Order {
     /// What runs at the first boot.
     fn start(&self, visit: &Visit<'_>) -> Result<Start, Refusal> {
         let text = if let Some(id) = &self.script_id {
-            own(visit, SCRIPT, id)?.detail["script"].as_str().map(str::to_owned)
+            own(visit, SCRIPT, id)?.detail["script"]
+                .as_str()
+                .map(str::to_owned)
         } else {
             self.user_data.clone()
         };
@@ -176,7 +178,11 @@ pub(super) fn create(visit: &mut Visit<'_>) -> Result<Answer, Refusal> {
     let gpu = plan.gpu.replace("HGX_", "").replace('_', " ");
     let id = visit.world.chance.uuid();
     let private = order.enable_vpc || order.enable_private_network;
-    let internal = format!("10.1.{}.{}", visit.world.chance.below(256), 2 + visit.world.chance.below(250));
+    let internal = format!(
+        "10.1.{}.{}",
+        visit.world.chance.below(256),
+        2 + visit.world.chance.below(250)
+    );
     let detail = json!({
         "os": os, "os_id": os_id, "image_id": image, "hostname": hostname, "tags": tags, "user_scheme": user,
         "firewall_group_id": firewall.unwrap_or_default(), "features": order.enable_ipv6.then_some("ipv6"),

@@ -69,7 +69,10 @@ impl World {
 fn refusal(reply: &Reply) -> (u16, String) {
     let body = reply.json();
     assert_eq!(body["status"], reply.status, "{}", reply.body);
-    (reply.status, body["error"].as_str().unwrap_or_default().to_owned())
+    (
+        reply.status,
+        body["error"].as_str().unwrap_or_default().to_owned(),
+    )
 }
 
 fn order() -> Value {
@@ -92,32 +95,58 @@ async fn an_instance_is_ordered_installed_listed_and_deleted() {
     let made = world.post("instances", order).await;
     assert_eq!(made.status, 202, "{}", made.body);
     let made = made.json()["instance"].clone();
-    assert_eq!((&made["main_ip"], &made["status"]), (&json!("0.0.0.0"), &json!("pending")));
-    assert_eq!((&made["ram"], &made["tags"]), (&json!(8192), &json!(["skyward", "pool:p"])));
+    assert_eq!(
+        (&made["main_ip"], &made["status"]),
+        (&json!("0.0.0.0"), &json!("pending"))
+    );
+    assert_eq!(
+        (&made["ram"], &made["tags"]),
+        (&json!(8192), &json!(["skyward", "pool:p"]))
+    );
     assert!(made["default_password"].is_string());
     let id = made["id"].as_str().unwrap();
     assert_eq!(world.states(id).await, json!(["pending", "running", "none"]));
     world.0.advance(6);
     assert_eq!(world.states(id).await, json!(["active", "running", "locked"]));
-    let locked = world.1.call(Method::DELETE, &format!("/v2/instances/{id}")).await.unwrap();
+    let locked = world
+        .1
+        .call(Method::DELETE, &format!("/v2/instances/{id}"))
+        .await
+        .unwrap();
     assert!(refusal(&locked).1.contains("currently locked"), "{}", locked.body);
     world.0.advance(5);
-    assert_eq!(world.states(id).await, json!(["active", "running", "installingbooting"]));
+    assert_eq!(
+        world.states(id).await,
+        json!(["active", "running", "installingbooting"])
+    );
     world.0.advance(10);
     assert_eq!(world.states(id).await, json!(["active", "running", "ok"]));
 
     let listed = world.get("instances?tag=skyward&label=pool-0").await.json();
-    assert_eq!((&listed["meta"]["total"], &listed["instances"][0]["id"]), (&json!(1), &json!(id)));
+    assert_eq!(
+        (&listed["meta"]["total"], &listed["instances"][0]["id"]),
+        (&json!(1), &json!(id))
+    );
     assert_ne!(listed["instances"][0]["main_ip"], "0.0.0.0");
     assert_eq!(listed["instances"][0]["default_password"], Value::Null);
-    assert_eq!(world.get("instances?tag=other").await.json()["instances"], json!([]));
+    assert_eq!(
+        world.get("instances?tag=other").await.json()["instances"],
+        json!([])
+    );
 
     assert_eq!(world.delete(&format!("instances/{id}")).await, 204);
     world.0.advance(10);
     assert_eq!(world.delete(&format!("instances/{id}")).await, 404);
     assert_eq!(world.get("instances").await.json()["instances"], json!([]));
-    assert_eq!(world.delete(&format!("ssh-keys/{}", key.as_str().unwrap())).await, 204);
-    assert!(world.sim().meter(|meter| meter.billed_now().is_empty() && meter.leftovers("acme").is_empty()));
+    assert_eq!(
+        world.delete(&format!("ssh-keys/{}", key.as_str().unwrap())).await,
+        204
+    );
+    assert!(
+        world
+            .sim()
+            .meter(|meter| meter.billed_now().is_empty() && meter.leftovers("acme").is_empty())
+    );
     world.is_content();
 }
 
@@ -127,14 +156,22 @@ async fn an_hour_that_began_is_paid_and_a_halted_instance_goes_on_costing() {
     let id = world.order(order()).await;
     world.0.advance(60);
     let bill = |world: &World| world.sim().meter(|meter| meter.bill("acme").to_string());
-    assert_eq!(bill(&world), "0.059");
+    assert_eq!(bill(&world), "0.0625");
     let path = format!("instances/{id}/halt");
-    assert_eq!(world.1.call(Method::POST, &format!("/v2/{path}")).await.unwrap().status, 204);
+    assert_eq!(
+        world
+            .1
+            .call(Method::POST, &format!("/v2/{path}"))
+            .await
+            .unwrap()
+            .status,
+        204
+    );
     assert_eq!(world.states(&id).await, json!(["active", "stopped", "ok"]));
     world.0.advance(3_600);
-    assert_eq!(bill(&world), "0.118");
+    assert_eq!(bill(&world), "0.1250");
     let account = world.get("account").await.json();
-    assert_eq!(account["account"]["pending_charges"], 0.118);
+    assert_eq!(account["account"]["pending_charges"], 0.125);
     let path = format!("/v2/instances/{id}/start");
     assert_eq!(world.1.call(Method::POST, &path).await.unwrap().status, 204);
     world.0.advance(30);
@@ -145,22 +182,33 @@ async fn an_hour_that_began_is_paid_and_a_halted_instance_goes_on_costing() {
 #[tokio::test]
 async fn bare_metal_has_a_status_alone_and_plans_of_its_own() {
     let world = world().await;
-    let mut order = json!({"region": "ord", "plan": "vbm-112c-2048gb-8-h100-gpu", "os_id": 2284, "tags": ["t"]});
+    let mut order =
+        json!({"region": "ord", "plan": "vbm-112c-2048gb-8-h100-gpu", "os_id": 2284, "tags": ["t"]});
     let elsewhere = world.post("instances", order.clone()).await;
     assert_eq!(refusal(&elsewhere), (400, "Invalid plan chosen.".to_owned()));
     let made = world.post("bare-metals", order.clone()).await;
     assert_eq!(made.status, 202, "{}", made.body);
     let made = made.json()["bare_metal"].clone();
-    assert_eq!((&made["status"], &made["main_ip"]), (&json!("pending"), &json!("")));
-    assert_eq!((&made["power_status"], &made["ram"]), (&Value::Null, &json!("2097152 MB")));
+    assert_eq!(
+        (&made["status"], &made["main_ip"]),
+        (&json!("pending"), &json!(""))
+    );
+    assert_eq!(
+        (&made["power_status"], &made["ram"]),
+        (&Value::Null, &json!("2097152 MB"))
+    );
     let id = made["id"].as_str().unwrap();
-    assert_eq!(world.delete(&format!("bare-metals/{id}")).await, 400, "it is being provisioned");
+    assert_eq!(
+        world.delete(&format!("bare-metals/{id}")).await,
+        400,
+        "it is being provisioned"
+    );
     assert_eq!(world.get(&format!("instances/{id}")).await.status, 404);
     world.0.advance(30);
     let running = world.get("bare-metals").await.json()["bare_metals"][0].clone();
     assert_eq!(running["status"], "active");
     assert_ne!(running["main_ip"], "");
-    assert_eq!(world.sim().meter(|meter| meter.hourly("acme").to_string()), "24.000");
+    assert_eq!(world.sim().meter(|meter| meter.hourly("acme").to_string()), "24");
     assert_eq!(world.delete(&format!("bare-metals/{id}")).await, 204);
     order["plan"] = "vcg-a16-2c-8g-2vram".into();
     assert_eq!(world.post("bare-metals", order).await.status, 400);
@@ -177,19 +225,35 @@ async fn plans_tell_a_month_of_672_hours_parts_of_gpus_and_where_some_are_left()
         plans.iter().find(|plan| plan["id"] == id).unwrap().clone()
     };
     let part = plan("vcg-a16-2c-8g-2vram");
-    assert_eq!((&part["gpu_vram_gb"], &part["gpu_type"]), (&json!(2), &json!("NVIDIA_A16")));
-    assert_eq!((&part["hourly_cost"], &part["monthly_cost"]), (&json!(0.059), &json!(39.648)));
+    assert_eq!(
+        (&part["gpu_vram_gb"], &part["gpu_type"]),
+        (&json!(2), &json!("NVIDIA_A16"))
+    );
+    assert_eq!(
+        (&part["hourly_cost"], &part["monthly_cost"]),
+        (&json!(0.0625), &json!(42))
+    );
     assert_eq!(part["locations"], json!(["ewr", "lhr"]));
     assert_eq!(plan("vcg-a40-24c-120g-48vram")["hourly_cost"], Value::Null);
     assert_eq!(plan("vcg-a100-24c-240g-160vram")["locations"], json!([]));
-    assert!(plans["plans"].as_array().unwrap().iter().all(|plan| plan["type"] == "vcg"));
+    assert!(
+        plans["plans"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .all(|plan| plan["type"] == "vcg")
+    );
     let metal = open.get("/v2/plans-metal").await.unwrap().json();
-    assert_eq!(metal["plans_metal"][0]["monthly_cost"], 16_128.0);
+    assert_eq!(metal["plans_metal"][0]["monthly_cost"], 16_128);
     assert_eq!(metal["plans_metal"][0]["gpu_type"], Value::Null);
 
     let shelf = Shelf::new("vcg-a16-2c-8g-2vram", "ewr", Market::OnDemand);
     world.sim().world(|world| world.stock.set(shelf, Left::Count(0)));
-    let left = open.get("/v2/regions/ewr/availability?type=vcg").await.unwrap().json();
+    let left = open
+        .get("/v2/regions/ewr/availability?type=vcg")
+        .await
+        .unwrap()
+        .json();
     let left = left["available_plans"].as_array().unwrap();
     assert!(left.contains(&json!("vcg-a40-24c-120g-48vram")) && !left.contains(&part["id"]));
     let refused = world.post("instances", order()).await;
@@ -198,7 +262,13 @@ async fn plans_tell_a_month_of_672_hours_parts_of_gpus_and_where_some_are_left()
         (400, "Plan is not available in the selected region.".to_owned())
     );
     let systems = open.get("/v2/os").await.unwrap().json();
-    assert!(systems["os"].as_array().unwrap().iter().any(|system| system["id"] == 2284));
+    assert!(
+        systems["os"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|system| system["id"] == 2284)
+    );
     world.is_content();
 }
 
@@ -212,8 +282,18 @@ async fn an_order_that_is_wrong_says_of_what() {
         ("image_id", json!("docker"), 400, "Give one of os_id"),
         ("sshkey_id", json!([NOBODY]), 404, "Invalid ssh-key ID."),
         ("sshkey_id", json!(["mine"]), 400, "Invalid ssh-key ID format."),
-        ("script_id", json!(NOBODY), 501, "user data beside a startup script"),
-        ("firewall_group_id", json!(NOBODY), 404, "Invalid firewall-group ID."),
+        (
+            "script_id",
+            json!(NOBODY),
+            501,
+            "user data beside a startup script",
+        ),
+        (
+            "firewall_group_id",
+            json!(NOBODY),
+            404,
+            "Invalid firewall-group ID.",
+        ),
         ("user_data", json!("no base64!"), 400, "Invalid user_data"),
         ("hostname", json!("-a"), 400, "Invalid hostname."),
         ("backups", json!("yes"), 400, "Invalid backups"),
@@ -227,24 +307,37 @@ async fn an_order_that_is_wrong_says_of_what() {
     world.is_content();
     let refused = world.refused("ssh_keys", json!([])).await;
     assert_eq!(refused.0, 400, "{refused:?}");
-    assert!(!world.sim().violations().is_empty(), "a field that is not described");
+    assert!(
+        !world.sim().violations().is_empty(),
+        "a field that is not described"
+    );
     assert!(world.sim().meter(|meter| meter.billed_now().is_empty()));
 }
 
 #[tokio::test]
 async fn money_and_quota_and_a_key_that_is_not_known_are_told_by_their_texts() {
     let world = world().await;
-    let change = |change: fn(&mut Account)| world.sim().world(|world| change(world.accounts.get_mut("acme").unwrap()));
+    let change = |change: fn(&mut Account)| {
+        world
+            .sim()
+            .world(|world| change(world.accounts.get_mut("acme").unwrap()))
+    };
     change(|account| account.balance = Some(rust_decimal::Decimal::ZERO));
     let refused = refusal(&world.post("instances", order()).await);
-    assert!(refused.0 == 403 && refused.1.contains("insufficient funds"), "{refused:?}");
+    assert!(
+        refused.0 == 403 && refused.1.contains("insufficient funds"),
+        "{refused:?}"
+    );
     change(|account| {
         account.balance = None;
         account.quotas.insert("instances".to_owned(), 1);
     });
     world.order(order()).await;
     let refused = refusal(&world.post("instances", order()).await);
-    assert!(refused.0 == 400 && refused.1.contains("maximum number of instances"), "{refused:?}");
+    assert!(
+        refused.0 == 400 && refused.1.contains("maximum number of instances"),
+        "{refused:?}"
+    );
     let stranger = Client::new(world.0.url("vultr")).with("authorization", "Bearer other");
     let refused = refusal(&stranger.get("/v2/instances").await.unwrap());
     assert_eq!(refused, (401, "Invalid API token.".to_owned()));
@@ -274,10 +367,16 @@ async fn a_cursor_leads_through_all_pages_though_an_instance_goes_between() {
         world.order(order()).await;
     }
     let first = world.get("instances?per_page=2").await.json();
-    assert_eq!((&first["meta"]["total"], &first["meta"]["links"]["prev"]), (&json!(5), &json!("")));
+    assert_eq!(
+        (&first["meta"]["total"], &first["meta"]["links"]["prev"]),
+        (&json!(5), &json!(""))
+    );
     let ids = |page: &Value| -> Vec<String> {
         let machines = page["instances"].as_array().unwrap();
-        machines.iter().map(|one| one["id"].as_str().unwrap().to_owned()).collect()
+        machines
+            .iter()
+            .map(|one| one["id"].as_str().unwrap().to_owned())
+            .collect()
     };
     let mut seen = ids(&first);
     world.0.advance(30);
@@ -285,9 +384,15 @@ async fn a_cursor_leads_through_all_pages_though_an_instance_goes_between() {
     world.0.advance(30);
     let mut next = first["meta"]["links"]["next"].as_str().unwrap().to_owned();
     while !next.is_empty() {
-        let page = world.get(&format!("instances?per_page=2&cursor={next}")).await.json();
+        let page = world
+            .get(&format!("instances?per_page=2&cursor={next}"))
+            .await
+            .json();
         seen.extend(ids(&page));
-        page["meta"]["links"]["next"].as_str().unwrap().clone_into(&mut next);
+        page["meta"]["links"]["next"]
+            .as_str()
+            .unwrap()
+            .clone_into(&mut next);
     }
     seen.dedup();
     assert_eq!(seen.len(), 5);
@@ -316,11 +421,23 @@ async fn keys_and_scripts_may_be_there_twice_and_are_found_by_their_ids() {
     let world = world().await;
     let key = json!({"name": "mine", "ssh_key": KEY});
     let first = world.post("ssh-keys", key.clone()).await;
-    assert_eq!((first.status, world.post("ssh-keys", key).await.status), (201, 201));
+    assert_eq!(
+        (first.status, world.post("ssh-keys", key).await.status),
+        (201, 201)
+    );
     assert_eq!(world.get("ssh-keys").await.json()["meta"]["total"], 2);
     let id = first.json()["ssh_key"]["id"].as_str().unwrap().to_owned();
-    assert_eq!(world.get(&format!("ssh-keys/{id}")).await.json()["ssh_key"]["ssh_key"], KEY);
-    assert_eq!(world.post("ssh-keys", json!({"name": "n", "ssh_key": "text"})).await.status, 400);
+    assert_eq!(
+        world.get(&format!("ssh-keys/{id}")).await.json()["ssh_key"]["ssh_key"],
+        KEY
+    );
+    assert_eq!(
+        world
+            .post("ssh-keys", json!({"name": "n", "ssh_key": "text"}))
+            .await
+            .status,
+        400
+    );
     assert_eq!(world.delete("ssh-keys/mine").await, 400);
     assert_eq!(world.delete(&format!("ssh-keys/{NOBODY}")).await, 404);
 
@@ -331,7 +448,10 @@ async fn keys_and_scripts_may_be_there_twice_and_are_found_by_their_ids() {
     scripted.as_object_mut().unwrap().remove("user_data");
     let id = world.order(scripted).await;
     let boot = world.sim().world(|world| world.machines[&id].boot.clone());
-    assert_eq!(boot.start, crate::backend::Start::UserData("#!/bin/sh\n".to_owned()));
+    assert_eq!(
+        boot.start,
+        crate::backend::Start::UserData("#!/bin/sh\n".to_owned())
+    );
     assert_eq!(boot.gpus, ["NVIDIA A16"]);
     world.is_content();
 }
@@ -339,13 +459,27 @@ async fn keys_and_scripts_may_be_there_twice_and_are_found_by_their_ids() {
 #[tokio::test]
 async fn a_firewall_group_lets_in_what_its_rules_say_and_stays_while_a_machine_has_it() {
     let world = world().await;
-    let group = world.post("firewalls", json!({"description": "ssh"})).await.json();
+    let group = world
+        .post("firewalls", json!({"description": "ssh"}))
+        .await
+        .json();
     let group = group["firewall_group"]["id"].as_str().unwrap().to_owned();
     let rules = format!("firewalls/{group}/rules");
-    let rule = json!({"ip_type": "v4", "protocol": "tcp", "subnet": "0.0.0.0", "subnet_size": 0, "port": "22"});
+    let rule =
+        json!({"ip_type": "v4", "protocol": "tcp", "subnet": "0.0.0.0", "subnet_size": 0, "port": "22"});
     let made = world.post(&rules, rule.clone()).await;
-    assert_eq!((made.status, &made.json()["firewall_rule"]["id"]), (201, &json!(1)), "{}", made.body);
-    for (name, value) in [("port", "0"), ("protocol", "http"), ("subnet", "::"), ("ip_type", "v5")] {
+    assert_eq!(
+        (made.status, &made.json()["firewall_rule"]["id"]),
+        (201, &json!(1)),
+        "{}",
+        made.body
+    );
+    for (name, value) in [
+        ("port", "0"),
+        ("protocol", "http"),
+        ("subnet", "::"),
+        ("ip_type", "v5"),
+    ] {
         let mut wrong = rule.clone();
         wrong[name] = value.into();
         assert_eq!(world.post(&rules, wrong).await.status, 400, "{name}");
@@ -355,7 +489,13 @@ async fn a_firewall_group_lets_in_what_its_rules_say_and_stays_while_a_machine_h
     order["firewall_group_id"] = group.clone().into();
     let id = world.order(order).await;
     let shown = world.get(&format!("firewalls/{group}")).await.json();
-    assert_eq!((&shown["firewall_group"]["instance_count"], &shown["firewall_group"]["rule_count"]), (&json!(1), &json!(1)));
+    assert_eq!(
+        (
+            &shown["firewall_group"]["instance_count"],
+            &shown["firewall_group"]["rule_count"]
+        ),
+        (&json!(1), &json!(1))
+    );
     assert_eq!(world.delete(&format!("firewalls/{group}")).await, 400);
     world.0.advance(30);
     assert_eq!(world.delete(&format!("instances/{id}")).await, 204);
@@ -373,7 +513,10 @@ async fn label_tags_and_firewall_of_an_instance_may_change() {
     let changed = world.1.json(Method::PATCH, &path, change).await.unwrap();
     assert_eq!(changed.status, 202, "{}", changed.body);
     let changed = changed.json()["instance"].clone();
-    assert_eq!((&changed["label"], &changed["tags"]), (&json!("other"), &json!(["pool:q"])));
+    assert_eq!(
+        (&changed["label"], &changed["tags"]),
+        (&json!("other"), &json!(["pool:q"]))
+    );
     let mark = world.sim().world(|world| world.machines[&id].mark.clone());
     assert_eq!(mark.part("tag:pool").as_deref(), Some("q"));
     world.is_content();

@@ -76,7 +76,9 @@ pub(super) fn create_key(visit: &mut Visit<'_>) -> Result<Answer, Refusal> {
     let NewKey { name, ssh_key } = body(visit.request)?;
     let mut parts = ssh_key.split_whitespace();
     let kind = parts.next().unwrap_or_default();
-    let known = ["ssh-", "ecdsa-", "sk-"].iter().any(|start| kind.starts_with(start));
+    let known = ["ssh-", "ecdsa-", "sk-"]
+        .iter()
+        .any(|start| kind.starts_with(start));
     if !known || parts.next().is_none() {
         return Err(Refusal::Bad("Invalid SSH key.".to_owned()));
     }
@@ -87,7 +89,9 @@ pub(super) fn create_script(visit: &mut Visit<'_>) -> Result<Answer, Refusal> {
     let new: NewScript = body(visit.request)?;
     let kind = new.r#type.unwrap_or_else(|| "boot".to_owned());
     if STANDARD.decode(&new.script).is_err() || !["boot", "pxe"].contains(&kind.as_str()) {
-        return Err(Refusal::Bad("Invalid script: base64 of the type boot or pxe.".to_owned()));
+        return Err(Refusal::Bad(
+            "Invalid script: base64 of the type boot or pxe.".to_owned(),
+        ));
     }
     let modified = date(visit.now());
     let detail = json!({ "script": new.script, "type": kind, "date_modified": modified });

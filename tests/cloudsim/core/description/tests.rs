@@ -97,7 +97,10 @@ fn what_has_no_description_and_bodies_of_another_type_are_found() {
 
 #[test]
 fn what_the_address_of_the_server_says_of_the_path_stands_before_all_paths() {
-    let text = format!("servers: [{{url: \"https://api.example.com/v9/\"}}]\n{}", TEXT.trim_start());
+    let text = format!(
+        "servers: [{{url: \"https://api.example.com/v9/\"}}]\n{}",
+        TEXT.trim_start()
+    );
     let description = Description::parse(&text).unwrap();
     let wrong = |path: &str| description.check(&Request::new(Method::GET, path, ""));
     assert_eq!(wrong("/v9/v2/things"), Vec::<String>::new());

@@ -230,7 +230,10 @@ impl<A: RestApi> Cloud for Rest<A> {
         if !self.rate_limits {
             return Ok(());
         }
-        for limit in A::LIMITS.iter().filter(|limit| visit.call.is_meant_by(limit.calls)) {
+        for limit in A::LIMITS
+            .iter()
+            .filter(|limit| visit.call.is_meant_by(limit.calls))
+        {
             let whose = match limit.per {
                 Per::Account => visit.account.as_str(),
                 Per::Address => "",

@@ -52,11 +52,7 @@ fn number(visit: &Visit<'_>, name: &str, default: usize) -> Result<usize, Refusa
 /// A page by the query parameter `cursor`, opaque text that remembers the key of an item. The next
 /// page begins behind that key, whether its item is still there or not, so that an item that goes
 /// between two pages hides no other.
-pub fn by_cursor(
-    visit: &Visit<'_>,
-    sizes: Sizes,
-    mut items: Vec<(String, Value)>,
-) -> Result<Page, Refusal> {
+pub fn by_cursor(visit: &Visit<'_>, sizes: Sizes, mut items: Vec<(String, Value)>) -> Result<Page, Refusal> {
     let size = sizes.of(visit)?;
     items.sort_by(|(one, _), (other, _)| one.cmp(other));
     let asked = visit.request.parameter("cursor").filter(|text| !text.is_empty());

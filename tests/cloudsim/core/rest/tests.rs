@@ -39,9 +39,13 @@ impl RestApi for Tiny {
         }),
         Route::get("/letters", "letters.list", |_, visit, _| letters(visit)).open(),
         Route::get("/numbers", "numbers.list", |_, visit, _| numbers(visit)).open(),
-        Route::new("POST", "/machines", "machines.create", Effect::Create, |_, visit, _| {
-            machine(visit)
-        })
+        Route::new(
+            "POST",
+            "/machines",
+            "machines.create",
+            Effect::Create,
+            |_, visit, _| machine(visit),
+        )
         .takes::<Order>(),
     ];
     const OUTSIDE: &'static [(&'static str, &'static str)] = &[("/volumes/of/all", "volumes")];
@@ -189,25 +193,37 @@ async fn orders_are_checked_and_counted_and_refused_in_the_words_of_the_table() 
     assert_eq!(order(json!({"name": "m"})).await.status, 201);
     simulator.advance(10);
     let sold_out = order(json!({"name": "n"})).await;
-    assert_eq!((sold_out.status, sold_out.json()), (409, json!(["sold-out", "Nothing is left"])));
+    assert_eq!(
+        (sold_out.status, sold_out.json()),
+        (409, json!(["sold-out", "Nothing is left"]))
+    );
     let fault = Fault::Quota {
         what: "machines".to_owned(),
     };
     simulator.cloud("tiny").fault(Rule::once("create", fault));
     let quota = order(json!({"name": "n"})).await;
-    assert_eq!((quota.status, quota.json()), (403, json!(["quota", "No more machines"])));
+    assert_eq!(
+        (quota.status, quota.json()),
+        (403, json!(["quota", "No more machines"]))
+    );
 }
 
 #[tokio::test]
 async fn a_cursor_goes_on_behind_what_was_seen_and_back_before_it() {
     let (simulator, client) = tiny().await;
     let (_, first) = get(&client, "/letters").await;
-    assert_eq!((&first[0], &first[1], &first[3]), (&json!(["a", "b"]), &json!(5), &json!("")));
+    assert_eq!(
+        (&first[0], &first[1], &first[3]),
+        (&json!(["a", "b"]), &json!(5), &json!(""))
+    );
     let next = first[2].as_str().unwrap();
     let (_, second) = get(&client, &format!("/letters?cursor={next}")).await;
     assert_eq!(second[0], json!(["c", "d"]));
     let back = second[3].as_str().unwrap();
-    assert_eq!(get(&client, &format!("/letters?cursor={back}")).await.1[0], json!(["a", "b"]));
+    assert_eq!(
+        get(&client, &format!("/letters?cursor={back}")).await.1[0],
+        json!(["a", "b"])
+    );
     let (_, all) = get(&client, "/letters?size=4").await;
     assert_eq!(all[0], json!(["a", "b", "c", "d"]));
     assert_eq!(get(&client, "/letters?size=5").await.0, 400);
@@ -228,7 +244,11 @@ async fn a_page_by_its_number_names_its_neighbours_and_none_is_behind_the_last()
 fn check_tables<A: RestApi>(api: A) {
     let readme = include_str!("../../README.md");
     for (path, _) in A::OUTSIDE {
-        assert!(readme.contains(&format!("`{path}`")), "README.md has no `{path}` of {}", A::NAME);
+        assert!(
+            readme.contains(&format!("`{path}`")),
+            "README.md has no `{path}` of {}",
+            A::NAME
+        );
     }
     let rest = Rest::new(api);
     let Some(description) = &rest.description else {
@@ -238,7 +258,12 @@ fn check_tables<A: RestApi>(api: A) {
         let method = Method::from_bytes(method.to_ascii_uppercase().as_bytes()).unwrap();
         let request = Request::new(method, &path, "");
         let known = rest.recognise(&request).is_some() || Rest::<A>::outside(&request).is_some();
-        assert!(known, "{}: {} {path} is neither simulated nor outside", A::NAME, request.method);
+        assert!(
+            known,
+            "{}: {} {path} is neither simulated nor outside",
+            A::NAME,
+            request.method
+        );
     }
     for route in A::ROUTES {
         let request = route.example();
