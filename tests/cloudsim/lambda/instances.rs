@@ -4,7 +4,7 @@ use jiff::SignedDuration;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{as_described, catalogue, data, keys, list, unknown};
+use super::{catalogue, data, keys, list, unknown};
 use crate::backend::{Boot, Start};
 use crate::core::cloud::{Refusal, Visit};
 use crate::core::http::Answer;
@@ -73,7 +73,7 @@ fn status(machine: &Machine, phase: Phase) -> &'static str {
 }
 
 pub(super) fn launch(visit: &mut Visit<'_>) -> Result<Answer, Refusal> {
-    let order: Launch = body(&as_described(visit.request))?;
+    let order: Launch = body(visit.request)?;
     let bad = |what: &str| Err(Refusal::Bad(what.to_owned()));
     let Some(kind) = visit.world.types.get(&order.instance_type_name).cloned() else {
         return bad("Invalid instance type.");

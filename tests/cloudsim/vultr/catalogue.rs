@@ -89,6 +89,15 @@ pub(super) fn furnish(world: &mut World) {
     }
 }
 
+/// What the id of a plan begins with.
+fn family(plan: &InstanceType) -> &str {
+    plan.name.split('-').next().unwrap_or_default()
+}
+
+fn is_of_type(plan: &InstanceType, asked: Option<&str>) -> bool {
+    asked.is_none_or(|kind| kind == "all" || kind == family(plan))
+}
+
 /// An amount as Vultr writes it: without a point where none is needed.
 fn amount(money: Decimal) -> Value {
     if money.is_integer() {
@@ -105,10 +114,9 @@ fn locations(world: &World, plan: &str) -> Vec<String> {
 }
 
 fn shown(world: &World, plan: &InstanceType) -> Value {
-    let family = plan.name.split('-').next();
     let mut value = json!({
         "id": plan.name, "ram": plan.memory_gb * 1024, "disk": plan.detail["disk"], "disk_count": 1,
-        "bandwidth": 10_240, "monthly_cost": amount(plan.on_demand * MONTH), "type": family,
+        "bandwidth": 10_240, "monthly_cost": amount(plan.on_demand * MONTH), "type": family(plan),
         "locations": locations(world, &plan.name),
     });
     if is_metal(&plan.name) {
@@ -117,7 +125,6 @@ fn shown(world: &World, plan: &InstanceType) -> Value {
         value["cpu_model"] = "Platinum 8480+".into();
         // A number to the client for Go, a text in the description.
         value["disk"] = plan.detail["disk"].to_string().into();
-        value["disk_count"] = 2.into();
         value["type"] = "NVMe".into();
         return value;
     }
@@ -133,29 +140,21 @@ fn shown(world: &World, plan: &InstanceType) -> Value {
     value
 }
 
-pub(super) fn plans(visit: &mut Visit<'_>) -> Result<Answer, Refusal> {
-    let asked = visit.request.parameter("type").filter(|kind| *kind != "all");
-    let of_type = |plan: &&InstanceType| {
-        let family = plan.name.split('-').next();
-        !is_metal(&plan.name) && asked.is_none_or(|kind| family == Some(kind))
-    };
-    let found = visit.world.types.values().filter(of_type);
+/// Plans in a member of this name.
+pub(super) fn plans(visit: &mut Visit<'_>, name: &str) -> Result<Answer, Refusal> {
+    let asked = visit.request.parameter("type");
+    let metal = name == "plans_metal";
+    let meant = |plan: &&InstanceType| is_metal(&plan.name) == metal && is_of_type(plan, asked);
+    let found = visit.world.types.values().filter(meant);
     let found = found.map(|plan| (plan.name.clone(), shown(visit.world, plan)));
-    listed(visit, "plans", found.collect())
-}
-
-pub(super) fn metal_plans(visit: &mut Visit<'_>) -> Result<Answer, Refusal> {
-    let found = visit.world.types.values().filter(|plan| is_metal(&plan.name));
-    let found = found.map(|plan| (plan.name.clone(), shown(visit.world, plan)));
-    listed(visit, "plans_metal", found.collect())
+    listed(visit, name, found.collect())
 }
 
 pub(super) fn regions(visit: &mut Visit<'_>) -> Result<Answer, Refusal> {
     let shown = |(id, city, country, continent): (&str, &str, &str, &str)| {
-        let options = ["ddos_protection", "block_storage_high_perf"];
-        let region =
-            json!({ "id": id, "city": city, "country": country, "continent": continent, "options": options });
-        (id.to_owned(), region)
+        let place =
+            json!({ "id": id, "city": city, "country": country, "continent": continent, "options": [] });
+        (id.to_owned(), place)
     };
     listed(visit, "regions", REGIONS.into_iter().map(shown).collect())
 }
@@ -173,10 +172,10 @@ pub(super) fn stock(visit: &mut Visit<'_>, region: &str) -> Result<Answer, Refus
     if !visit.world.regions.iter().any(|known| known == region) {
         return Err(missing("region"));
     }
-    let asked = visit.request.parameter("type").filter(|kind| *kind != "all");
+    let asked = visit.request.parameter("type");
     let has = |plan: &&InstanceType| {
         let shelf = Shelf::new(&plan.name, region, Market::OnDemand);
-        visit.world.stock.has(&shelf) && asked.is_none_or(|kind| plan.name.starts_with(&format!("{kind}-")))
+        visit.world.stock.has(&shelf) && is_of_type(plan, asked)
     };
     let left = visit.world.types.values().filter(has);
     let left = visit.cut(left.map(|plan| Value::from(plan.name.clone())).collect());
@@ -188,11 +187,9 @@ pub(super) fn account(visit: &mut Visit<'_>) -> Answer {
     let charges = Meter::new(visit.world).bill(&visit.account);
     let account = visit.world.accounts.get(&visit.account);
     let balance = account.and_then(|account| account.balance).unwrap_or_default();
-    let acls = ["subscriptions_view", "subscriptions", "provisioning", "firewall"];
     let account = json!({
-        "name": visit.account, "email": format!("{}@example.com", visit.account), "acls": acls,
+        "name": visit.account, "email": format!("{}@example.com", visit.account), "acls": ["provisioning"],
         "balance": amount(-balance), "pending_charges": amount(charges),
-        "last_payment_date": "2026-10-01T00:00:00+00:00", "last_payment_amount": -100.0,
     });
     Answer::json(200, &json!({ "account": account }))
 }

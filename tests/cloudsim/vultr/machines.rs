@@ -4,14 +4,12 @@
 use std::collections::BTreeMap;
 
 use jiff::SignedDuration;
-use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{catalogue, date, firewalls, listed, missing, uuid};
+use super::{catalogue, date, listed, missing, uuid};
 use crate::core::cloud::{Refusal, Visit};
 use crate::core::http::Answer;
 use crate::core::machine::{Cause, Machine, Phase};
-use crate::core::rest::body;
 
 /// How long a machine is `pending`.
 const PENDING: SignedDuration = SignedDuration::from_secs(5);
@@ -29,8 +27,8 @@ pub(super) fn member(metal: bool) -> &'static str {
 }
 
 /// Tags as marks have them: before the first colon or equals sign is the key.
-pub(super) fn mark(tags: &[String]) -> BTreeMap<String, String> {
-    let split = |tag: &String| {
+pub(super) fn mark(tags: &[&String]) -> BTreeMap<String, String> {
+    let split = |tag: &&String| {
         let (key, value) = tag.split_once([':', '=']).unwrap_or((tag, ""));
         (key.to_owned(), value.to_owned())
     };
@@ -47,8 +45,7 @@ fn own<'a>(visit: &'a Visit<'_>, id: &str) -> Result<&'a Machine, Refusal> {
 }
 
 /// Status, power and server status in a phase.
-fn states(machine: &Machine, phase: Phase, age: SignedDuration) -> [&'static str; 3] {
-    let metal = catalogue::is_metal(&machine.instance_type);
+fn states(metal: bool, phase: Phase, age: SignedDuration) -> [&'static str; 3] {
     match phase {
         Phase::Pending if metal || age < PENDING => ["pending", "running", "none"],
         Phase::Pending if age < LOCKED => ["active", "running", "locked"],
@@ -61,45 +58,39 @@ fn states(machine: &Machine, phase: Phase, age: SignedDuration) -> [&'static str
 }
 
 fn shown(visit: &Visit<'_>, machine: &Machine, phase: Phase) -> Value {
-    let age = visit.now().duration_since(machine.created());
-    let [status, power, server] = states(machine, phase, age);
     let metal = catalogue::is_metal(&machine.instance_type);
+    let age = visit.now().duration_since(machine.created());
+    let [status, power, server] = states(metal, phase, age);
     let plan = visit.world.types.get(&machine.instance_type);
     let (vcpus, memory) = plan.map_or((0, 0), |plan| (plan.vcpus, plan.memory_gb * 1024));
-    let disk = plan
-        .and_then(|plan| plan.detail["disk"].as_u64())
-        .unwrap_or_default();
-    let endpoint = machine.endpoint.as_ref().filter(|_| status != "pending");
-    let address = endpoint.map(|endpoint| endpoint.address.clone());
-    let netmask = if address.is_some() { "255.255.254.0" } else { "" };
+    let disk = plan.map_or(&Value::Null, |plan| &plan.detail["disk"]);
+    let detail = &machine.detail;
     let nowhere = if metal { "" } else { "0.0.0.0" };
-    let gateway = if address.is_some() { "198.18.0.1" } else { nowhere };
-    let mut value = machine.detail.clone();
-    let all = json!({
+    let endpoint = machine.endpoint.as_ref().filter(|_| status != "pending");
+    let (address, netmask, gateway) = endpoint.map_or((nowhere, "", nowhere), |endpoint| {
+        (&endpoint.address, "255.255.254.0", "198.18.0.1")
+    });
+    let mut value = json!({
         "id": machine.id, "label": machine.mark.name, "region": machine.region, "plan": machine.instance_type,
-        "date_created": date(machine.created()), "status": status, "app_id": 0,
-        "main_ip": address.unwrap_or_else(|| nowhere.to_owned()), "netmask_v4": netmask, "gateway_v4": gateway,
-        "v6_network": "", "v6_main_ip": "", "v6_network_size": 0,
-        "features": machine.detail["features"].as_str().map_or(vec![], |feature| vec![feature]),
+        "date_created": date(machine.created()), "status": status, "main_ip": address, "netmask_v4": netmask,
+        "gateway_v4": gateway, "v6_network": "", "v6_main_ip": "", "v6_network_size": 0, "os": detail["os"],
+        "os_id": detail["os_id"], "app_id": 0, "image_id": detail["image_id"], "tags": detail["tags"],
+        "features": detail["features"],
     });
     let of_kind = if metal {
         json!({
-            "ram": format!("{memory} MB"), "disk": format!("2x {disk}GB NVMe"), "cpu_count": vcpus,
+            "ram": format!("{memory} MB"), "disk": format!("{disk}GB NVMe"), "cpu_count": vcpus,
             "mac_address": 2_199_756_823_533_u64,
         })
     } else {
         json!({
             "ram": memory, "disk": disk, "vcpu_count": vcpus, "power_status": power, "server_status": server,
-            "allowed_bandwidth": 10_240, "kvm": "",
+            "allowed_bandwidth": 10_240, "kvm": "", "hostname": detail["hostname"],
+            "internal_ip": detail["internal_ip"], "firewall_group_id": "",
         })
     };
-    for part in [all, of_kind] {
-        if let (Value::Object(fields), Value::Object(more)) = (&mut value, part) {
-            fields.extend(more);
-        }
-    }
-    if let (true, Value::Object(fields)) = (metal, &mut value) {
-        fields.retain(|name, _| !["firewall_group_id", "internal_ip", "hostname"].contains(&name.as_str()));
+    if let (Value::Object(all), Value::Object(more)) = (&mut value, of_kind) {
+        all.extend(more);
     }
     value
 }
@@ -112,19 +103,18 @@ pub(super) fn shown_now(visit: &Visit<'_>, id: &str) -> Result<Value, Refusal> {
 
 pub(super) fn list(visit: &mut Visit<'_>) -> Result<Answer, Refusal> {
     let metal = asks_for_metal(visit);
-    let asked = |name: &str, value: &Value| visit.request.parameter(name).is_none_or(|asked| value == asked);
-    let tagged = |machine: &Value| {
+    let asked = |name: &str| visit.request.parameter(name);
+    let fits = |machine: &Value| {
+        let is = |name| asked(name).is_none_or(|wanted| machine[name] == wanted);
         let tags = machine["tags"].as_array();
-        tags.is_some_and(|tags| tags.is_empty() || tags.iter().any(|tag| asked("tag", tag)))
+        let tagged = |wanted| tags.is_some_and(|tags| tags.contains(&Value::from(wanted)));
+        is("label") && is("region") && is("main_ip") && asked("tag").is_none_or(tagged)
     };
     let found = visit.world.machines_of(&visit.account).filter_map(|machine| {
         let phase = visit.world.listed(machine)?;
         let of_kind = catalogue::is_metal(&machine.instance_type) == metal;
         let value = (of_kind && phase != Phase::Ended).then(|| shown(visit, machine, phase))?;
-        let meant = ["label", "region", "main_ip"]
-            .iter()
-            .all(|name| asked(name, &value[*name]));
-        (meant && tagged(&value)).then(|| (machine.id.clone(), value))
+        fits(&value).then(|| (machine.id.clone(), value))
     });
     listed(visit, &format!("{}s", member(metal)), found.collect())
 }
@@ -137,43 +127,13 @@ pub(super) fn get(visit: &mut Visit<'_>, id: &str) -> Result<Answer, Refusal> {
     ))
 }
 
-/// What may change of an instance. All else of the description is not simulated.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Update {
-    label: Option<String>,
-    tags: Option<Vec<String>>,
-    firewall_group_id: Option<String>,
-}
-
-pub(super) fn update(visit: &mut Visit<'_>, id: &str) -> Result<Answer, Refusal> {
-    let update: Update = body(visit.request)?;
-    own(visit, id)?;
-    if let Some(group) = update.firewall_group_id.as_ref().filter(|id| !id.is_empty()) {
-        firewalls::own(visit, group)?;
-    }
-    if let Some(machine) = visit.world.machines.get_mut(id) {
-        machine.mark.name = update.label.unwrap_or_else(|| machine.mark.name.clone());
-        if let Some(tags) = update.tags {
-            machine.mark.tags = mark(&tags);
-            machine.detail["tags"] = tags.into();
-        }
-        if let Some(group) = update.firewall_group_id {
-            machine.detail["firewall_group_id"] = group.into();
-        }
-    }
-    Ok(Answer::json(202, &json!({ "instance": shown_now(visit, id)? })))
-}
-
 pub(super) fn delete(visit: &mut Visit<'_>, id: &str) -> Result<Answer, Refusal> {
     let machine = own(visit, id)?;
     let age = visit.now().duration_since(machine.created());
-    let metal = catalogue::is_metal(&machine.instance_type);
-    let installed = machine.phase != Phase::Pending || age >= LOCKED;
-    if !installed && (metal || age >= PENDING) {
-        return Err(Refusal::Bad(
-            "Unable to destroy server: the server is currently locked.".to_owned(),
-        ));
+    let unlocked = age < PENDING && !asks_for_metal(visit);
+    if machine.phase == Phase::Pending && age < LOCKED && !unlocked {
+        let locked = "Unable to destroy server: the server is currently locked.";
+        return Err(Refusal::Bad(locked.to_owned()));
     }
     let takes = visit.world.end_takes;
     visit.world.end(id, Cause::Asked, takes);

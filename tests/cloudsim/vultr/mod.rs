@@ -26,20 +26,16 @@
 //! five more locked; metal stays `pending` until it runs, and is locked for these ten seconds. One
 //! whose host is lost, or that was never installed, is `suspended`. A machine that is being deleted
 //! is `active`, `stopped` and `locked` until it is gone. Without money an order is a 403. An id that
-//! is no UUID is a 400. A list takes `per_page` from 1 to 500. A firewall group that a machine has is
-//! not deleted. A VPC that `enable_vpc` makes costs nothing and stays out of sight. `user_scheme`,
-//! which the description lacks, is taken. Prices and stock are examples.
+//! is no UUID is a 400. A list takes `per_page` from 1 to 500. A VPC that `enable_vpc` makes costs
+//! nothing and stays out of sight. Prices and stock are examples.
 
 mod catalogue;
-mod firewalls;
 mod machines;
 mod orders;
 mod texts;
 
 #[cfg(test)]
 mod tests;
-
-use std::borrow::Cow;
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -48,7 +44,7 @@ use self::texts::{KEY, SCRIPT};
 use crate::core::billing::Billing;
 use crate::core::cloud::Effect::{Change, Create, Delete};
 use crate::core::cloud::{Refusal, Visit};
-use crate::core::http::{Answer, Request};
+use crate::core::http::Answer;
 use crate::core::rest::pages::Sizes;
 use crate::core::rest::{Limit, Per, Refusals, RestApi, Route, Words, by_cursor};
 use crate::core::world::World;
@@ -66,8 +62,7 @@ const PAGES: Sizes = Sizes {
 /// A page of a list whose items each have a key to remember in a cursor.
 fn listed(visit: &Visit<'_>, name: &str, items: Vec<(String, Value)>) -> Result<Answer, Refusal> {
     let page = by_cursor(visit, PAGES, items)?;
-    let links = json!({ "next": page.next, "prev": page.previous });
-    let meta = json!({ "total": page.total, "links": links });
+    let meta = json!({ "total": page.total, "links": { "next": page.next, "prev": page.previous } });
     Ok(Answer::json(200, &json!({ name: page.items, "meta": meta })))
 }
 
@@ -103,8 +98,8 @@ impl RestApi for Vultr {
         Route::get("/v2/account", "account.get", |_, visit, _| Ok(catalogue::account(visit))),
         Route::get("/v2/regions", "regions.list", |_, visit, _| catalogue::regions(visit)).open(),
         Route::get("/v2/regions/{id}/availability", "availability.get", |_, visit, id| catalogue::stock(visit, id)).open(),
-        Route::get("/v2/plans", "plans.list", |_, visit, _| catalogue::plans(visit)).open(),
-        Route::get("/v2/plans-metal", "metal-plans.list", |_, visit, _| catalogue::metal_plans(visit)).open(),
+        Route::get("/v2/plans", "plans.list", |_, visit, _| catalogue::plans(visit, "plans")).open(),
+        Route::get("/v2/plans-metal", "metal-plans.list", |_, visit, _| catalogue::plans(visit, "plans_metal")).open(),
         Route::get("/v2/os", "os.list", |_, visit, _| catalogue::systems(visit)).open(),
         Route::get("/v2/ssh-keys", "keys.list", |_, visit, _| texts::list(visit, KEY)),
         Route::get("/v2/ssh-keys/{id}", "keys.get", |_, visit, id| texts::get(visit, KEY, id)),
@@ -117,7 +112,6 @@ impl RestApi for Vultr {
         Route::get("/v2/instances", "instances.list", |_, visit, _| machines::list(visit)),
         Route::get("/v2/instances/{id}", "instances.get", |_, visit, id| machines::get(visit, id)),
         Route::new("POST", "/v2/instances", "instances.create", Create, |_, visit, _| orders::create(visit)).takes::<orders::Order>(),
-        Route::new("PATCH", "/v2/instances/{id}", "instances.update", Change, |_, visit, id| machines::update(visit, id)).takes::<machines::Update>(),
         Route::new("DELETE", "/v2/instances/{id}", "instances.delete", Delete, |_, visit, id| machines::delete(visit, id)),
         Route::new("POST", "/v2/instances/{id}/halt", "instances.halt", Delete, |_, visit, id| machines::halt(visit, id)),
         Route::new("POST", "/v2/instances/{id}/start", "instances.start", Change, |_, visit, id| machines::start(visit, id)),
@@ -127,19 +121,13 @@ impl RestApi for Vultr {
         Route::new("DELETE", "/v2/bare-metals/{id}", "metals.delete", Delete, |_, visit, id| machines::delete(visit, id)),
         Route::new("POST", "/v2/bare-metals/{id}/halt", "metals.halt", Delete, |_, visit, id| machines::halt(visit, id)),
         Route::new("POST", "/v2/bare-metals/{id}/start", "metals.start", Change, |_, visit, id| machines::start(visit, id)),
-        Route::get("/v2/firewalls", "firewalls.list", |_, visit, _| firewalls::list(visit)),
-        Route::get("/v2/firewalls/{id}", "firewalls.get", |_, visit, id| firewalls::get(visit, id)),
-        Route::new("POST", "/v2/firewalls", "firewalls.create", Change, |_, visit, _| firewalls::create(visit)).takes::<firewalls::NewGroup>(),
-        Route::new("DELETE", "/v2/firewalls/{id}", "firewalls.delete", Change, |_, visit, id| firewalls::delete(visit, id)),
-        Route::get("/v2/firewalls/{id}/rules", "rules.list", |_, visit, id| firewalls::list_rules(visit, id)),
-        Route::new("POST", "/v2/firewalls/{id}/rules", "rules.create", Change, |_, visit, id| firewalls::create_rule(visit, id)).takes::<firewalls::NewRule>(),
     ];
     const OUTSIDE: &'static [(&'static str, &'static str)] = &[
         ("/v2/instances", "this call of instances"),
         ("/v2/bare-metals", "this call of bare metal"),
         ("/v2/ssh-keys", "changes of SSH keys"),
         ("/v2/startup-scripts", "changes of startup scripts"),
-        ("/v2/firewalls", "this call of firewalls"),
+        ("/v2/firewalls", "firewalls"),
         ("/v2/applications", "applications"),
         ("/v2/backups", "backups"),
         ("/v2/billing", "bills"),
@@ -154,6 +142,21 @@ impl RestApi for Vultr {
         ("/v2/snapshots", "snapshots"),
         ("/v2/users", "users"),
         ("/v2/vpcs", "VPCs"),
+    ];
+    #[rustfmt::skip]
+    const OUTSIDE_MEMBERS: &'static [(&'static str, &'static str, &'static str)] = &[
+        ("app_id", "", "applications by number"),
+        ("attach_private_network", "", "private networks by their id"),
+        ("attach_vpc", "", "VPCs by their id"),
+        ("backups", "disabled", "backups"),
+        ("ddos_protection", "", "DDoS protection"),
+        ("firewall_group_id", "", "firewall groups"),
+        ("ipxe_chain_url", "", "iPXE"),
+        ("iso_id", "", "ISO images"),
+        ("persistent_pxe", "", "iPXE"),
+        ("reserved_ipv4", "", "reserved addresses"),
+        ("snapshot_id", "", "snapshots"),
+        ("user_scheme", "root", "users other than root"),
     ];
     const LIMITS: &'static [Limit] = &[Limit {
         calls: "*",
@@ -202,17 +205,5 @@ impl RestApi for Vultr {
             body["code"] = code.into();
         }
         Answer::json(status, &body)
-    }
-
-    fn as_described<'r>(&self, request: &'r Request) -> Cow<'r, Request> {
-        let Ok(Value::Object(mut fields)) = request.json() else {
-            return Cow::Borrowed(request);
-        };
-        if fields.remove("user_scheme").is_none() {
-            return Cow::Borrowed(request);
-        }
-        let mut described = request.clone();
-        described.body = Value::Object(fields).to_string().into();
-        Cow::Owned(described)
     }
 }

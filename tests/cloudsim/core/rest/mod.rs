@@ -71,6 +71,10 @@ pub trait RestApi: Send + Sized + 'static {
     /// there. They are answered with 501 `not_simulated`, as is what no route has of the paths
     /// that are routed, and stand in the table of README.md.
     const OUTSIDE: &'static [(&'static str, &'static str)] = &[];
+    /// Members of bodies on which the simulator does not act: the name, a value that asks for nothing
+    /// (as null, false, 0 and what is empty do anyway), and what other values ask for. These are
+    /// answered with 501 `not_simulated`. All are left out before a request is checked.
+    const OUTSIDE_MEMBERS: &'static [(&'static str, &'static str, &'static str)] = &[];
     /// How often one may call.
     const LIMITS: &'static [Limit] = &[];
     /// Whether a 429 carries `Retry-After`.
@@ -99,7 +103,8 @@ pub trait RestApi: Send + Sized + 'static {
         holder(world, self.key(request).as_deref())
     }
 
-    /// A request in the words of the description, where the cloud takes more than that has.
+    /// A request in the words of the description, where the cloud takes more than that has. It is
+    /// what is checked and what handlers see.
     fn as_described<'r>(&self, request: &'r Request) -> Cow<'r, Request> {
         Cow::Borrowed(request)
     }
@@ -164,6 +169,43 @@ impl<A: RestApi> Rest<A> {
         self
     }
 
+    /// A request as it is checked and handled.
+    fn taken<'r>(&self, request: &'r Request) -> Cow<'r, Request> {
+        let described = self.api.as_described(request);
+        let Ok(Value::Object(mut members)) = described.json() else {
+            return described;
+        };
+        let given = members.len();
+        members.retain(|member, _| !A::OUTSIDE_MEMBERS.iter().any(|(name, ..)| name == member));
+        if members.len() == given {
+            return described;
+        }
+        let mut taken = described.into_owned();
+        taken.body = Value::Object(members).to_string().into();
+        Cow::Owned(taken)
+    }
+
+    /// What a body asks for that is not simulated.
+    fn outside_member(request: &Request) -> Option<&'static str> {
+        let body = request.json().ok()?;
+        let nothing = [
+            json!(null),
+            json!(false),
+            json!(0),
+            json!(""),
+            json!([]),
+            json!({}),
+        ];
+        let asks = |name: &str, neutral: &str| {
+            let given = body.get(name);
+            given.is_some_and(|given| !nothing.contains(given) && given != neutral)
+        };
+        let found = A::OUTSIDE_MEMBERS
+            .iter()
+            .find(|(name, neutral, _)| asks(name, neutral));
+        found.map(|(.., what)| *what)
+    }
+
     /// What of the cloud a request is about that is not simulated.
     fn outside(request: &Request) -> Option<&'static str> {
         let segments = request.segments();
@@ -205,11 +247,11 @@ impl<A: RestApi> Cloud for Rest<A> {
     }
 
     fn check(&self, request: &Request, _call: &Call) -> Vec<String> {
-        let described = self.api.as_described(request);
-        let strict = route::of::<A>(request).and_then(|(route, _)| route.check(&described));
+        let taken = self.taken(request);
+        let strict = route::of::<A>(request).and_then(|(route, _)| route.check(&taken));
         let mut wrong: Vec<String> = strict.into_iter().collect();
         if let Some(description) = &self.description {
-            wrong.extend(description.check(&described));
+            wrong.extend(description.check(&taken));
         }
         wrong
     }
@@ -253,7 +295,12 @@ impl<A: RestApi> Cloud for Rest<A> {
         if !id.is_empty() {
             visit.subject = Some(id.clone());
         }
-        route.answer(&mut self.api, visit, &id)
+        if let Some(what) = Self::outside_member(visit.request) {
+            return Err(A::not_simulated(what));
+        }
+        let taken = self.taken(visit.request);
+        let api = &mut self.api;
+        visit.of_request(&taken, |visit| route.answer(api, visit, &id))
     }
 
     fn refuse(&mut self, refusal: &Refusal, request: &Request, call: Option<&Call>) -> Answer {

@@ -49,6 +49,8 @@ impl RestApi for Tiny {
         .takes::<Order>(),
     ];
     const OUTSIDE: &'static [(&'static str, &'static str)] = &[("/volumes/of/all", "volumes")];
+    const OUTSIDE_MEMBERS: &'static [(&'static str, &'static str, &'static str)] =
+        &[("volume", "none", "volumes with machines")];
     const LIMITS: &'static [Limit] = &[
         Limit {
             calls: "create",
@@ -206,6 +208,26 @@ async fn orders_are_checked_and_counted_and_refused_in_the_words_of_the_table() 
         (quota.status, quota.json()),
         (403, json!(["quota", "No more machines"]))
     );
+}
+
+#[tokio::test]
+async fn a_member_that_is_not_simulated_may_ask_for_nothing_alone() {
+    let (simulator, client) = tiny().await;
+    for (volume, status) in [
+        (json!("big"), 501),
+        (json!(7), 501),
+        (json!(null), 201),
+        (json!("none"), 201),
+    ] {
+        simulator.advance(10);
+        let shelf = Shelf::new("small", "here", Market::OnDemand);
+        let sim = simulator.cloud("tiny");
+        sim.world(|world| world.stock.set(shelf, Left::Plenty));
+        let order = json!({"name": status.to_string(), "volume": volume});
+        let answer = client.json(Method::POST, "/machines", order).await.unwrap();
+        assert_eq!(answer.status, status, "{volume}: {}", answer.body);
+    }
+    assert_eq!(simulator.cloud("tiny").complaints(), Vec::<String>::new());
 }
 
 #[tokio::test]

@@ -32,6 +32,24 @@ pub struct Rental {
 }
 
 impl Visit<'_> {
+    /// Answers another form of the request in its place.
+    pub(super) fn of_request<R>(&mut self, request: &Request, answer: impl FnOnce(&mut Visit<'_>) -> R) -> R {
+        let mut visit = Visit {
+            world: &mut *self.world,
+            request,
+            call: self.call,
+            account: self.account.clone(),
+            boot: self.boot.clone(),
+            keep: self.keep,
+            subject: self.subject.take(),
+            made: Vec::new(),
+        };
+        let result = answer(&mut visit);
+        let Visit { subject, made, .. } = visit;
+        (self.subject, self.made) = (subject, made);
+        result
+    }
+
     /// Rents a machine at the price of its type, halted or not, where money, the quota `instances`
     /// and the stock allow it.
     pub fn rent(&mut self, kind: &InstanceType, rental: Rental) -> Result<(), Refusal> {
