@@ -159,16 +159,17 @@ impl RestApi for Lambda {
             |_, visit, id| keys::delete(visit, id),
         ),
     ];
-    const OUTSIDE: &'static [(&'static str, &'static str)] = &[
-        ("/api/v1/audit-events", "audit events"),
-        ("/api/v1/fabric", "fabrics"),
-        ("/api/v1/file-systems", "filesystems"),
-        ("/api/v1/filesystems", "filesystems"),
-        ("/api/v1/firewall-rules", "firewalls"),
-        ("/api/v1/firewall-rulesets", "firewalls"),
-        ("/api/v1/instance-operations/restart", "restarts"),
-        ("/api/v1/instances", "changes of instances"),
-        ("/api/v1/tickets", "tickets"),
+    const OUTSIDE: &'static [(&'static str, &'static [&'static str])] = &[
+        ("audit events", &["/api/v1/audit-events"]),
+        ("fabrics", &["/api/v1/fabric"]),
+        ("filesystems", &["/api/v1/file-systems", "/api/v1/filesystems"]),
+        (
+            "firewalls",
+            &["/api/v1/firewall-rules", "/api/v1/firewall-rulesets"],
+        ),
+        ("restarts", &["/api/v1/instance-operations/restart"]),
+        ("changes of instances", &["/api/v1/instances"]),
+        ("tickets", &["/api/v1/tickets"]),
     ];
     const LIMITS: &'static [Limit] = &[
         Limit {

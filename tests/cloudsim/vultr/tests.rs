@@ -79,6 +79,7 @@ fn order() -> Value {
     json!({
         "region": "ewr", "plan": "vcg-a16-2c-8g-2vram", "os_id": 2284, "label": "pool-0", "hostname": "pool-0",
         "tags": ["skyward", "pool:p"], "user_data": "IyEvYmluL3NoCg==", "backups": "disabled", "user_scheme": "root",
+        "block_devices": null,
     })
 }
 
@@ -288,12 +289,7 @@ async fn an_order_that_is_wrong_says_of_what() {
             501,
             "user data beside a startup script",
         ),
-        (
-            "firewall_group_id",
-            json!(NOBODY),
-            404,
-            "Invalid firewall-group ID.",
-        ),
+        ("firewall_group_id", json!(NOBODY), 501, "without firewall groups"),
         ("user_data", json!("no base64!"), 400, "Invalid user_data"),
         ("hostname", json!("-a"), 400, "Invalid hostname."),
         ("backups", json!("enabled"), 501, "without backups"),

@@ -67,14 +67,16 @@ pub trait RestApi: Send + Sized + 'static {
     const DESCRIPTION: &'static str;
     /// The calls that are simulated. The first route that fits a request is taken.
     const ROUTES: &'static [Route<Self>];
-    /// Beginnings of paths that the cloud has and the simulator has not, each with what is
-    /// there. They are answered with 501 `not_simulated`, as is what no route has of the paths
-    /// that are routed, and stand in the table of README.md.
-    const OUTSIDE: &'static [(&'static str, &'static str)] = &[];
+    /// What the cloud has and the simulator has not, with the beginnings of its paths. What no
+    /// route has of them is answered with 501 `not_simulated`. They stand in the table of README.md.
+    const OUTSIDE: &'static [(&'static str, &'static [&'static str])] = &[];
     /// Members of bodies on which the simulator does not act: the name, a value that asks for nothing
     /// (as null, false, 0 and what is empty do anyway), and what other values ask for. These are
     /// answered with 501 `not_simulated`. All are left out before a request is checked.
     const OUTSIDE_MEMBERS: &'static [(&'static str, &'static str, &'static str)] = &[];
+    /// Whether the cloud takes null in a body for a member that is not given. The nulls are left out
+    /// before a request is checked.
+    const NULL_IS_ABSENT: bool = false;
     /// How often one may call.
     const LIMITS: &'static [Limit] = &[];
     /// Whether a 429 carries `Retry-After`.
@@ -176,7 +178,10 @@ impl<A: RestApi> Rest<A> {
             return described;
         };
         let given = members.len();
-        members.retain(|member, _| !A::OUTSIDE_MEMBERS.iter().any(|(name, ..)| name == member));
+        members.retain(|member, value| {
+            let outside = A::OUTSIDE_MEMBERS.iter().any(|(name, ..)| name == member);
+            !outside && !(A::NULL_IS_ABSENT && value.is_null())
+        });
         if members.len() == given {
             return described;
         }
@@ -210,12 +215,12 @@ impl<A: RestApi> Rest<A> {
     fn outside(request: &Request) -> Option<&'static str> {
         let segments = request.segments();
         let begins = |path: &str| {
-            let mut parts = path.split('/').filter(|part| !part.is_empty()).zip(&segments);
-            let long = path.split('/').filter(|part| !part.is_empty()).count();
-            segments.len() >= long && parts.all(|(part, segment)| part == segment)
+            let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
+            segments.iter().map(String::as_str).take(parts.len()).eq(parts)
         };
-        let known = A::OUTSIDE.iter().find(|(path, _)| begins(path));
-        known.map(|(_, what)| *what)
+        let mut known = A::OUTSIDE.iter();
+        let found = known.find(|(_, paths)| paths.iter().any(|path| begins(path)));
+        found.map(|(what, _)| *what)
     }
 }
 
@@ -281,7 +286,7 @@ impl<A: RestApi> Cloud for Rest<A> {
                 Per::Address => "",
             };
             let window = SignedDuration::from_secs(limit.seconds);
-            let key = format!("{whose} {}", limit.calls);
+            let key = format!("{whose} {} {}", limit.calls, limit.seconds);
             let counted = self.windows.call(&key, limit.most, window, visit.now());
             counted.map_err(|wait| Refusal::TooMany {
                 retry_after: A::RETRY_AFTER.then(|| u32::try_from(wait.as_secs() + 1).unwrap_or(u32::MAX)),
