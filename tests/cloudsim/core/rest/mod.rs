@@ -182,7 +182,8 @@ impl<A: RestApi> Rest<A> {
         let given = fields.len();
         fields.retain(|field, value| {
             let ignored = A::NOT_SIMULATED_FIELDS.iter().any(|(name, ..)| name == field);
-            !ignored && !(A::NULL_IS_ABSENT && value.is_null())
+            let absent = A::NULL_IS_ABSENT && value.is_null();
+            !ignored && !absent
         });
         if fields.len() == given {
             return described;
