@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     accounts::{clients::Accounts, fleet::Fleet, offers::Offers, unavailable::UnavailableCache},
-    base::{broadcast::Broadcast, key::Key, queue::WorkQueue},
+    base::{broadcast::Broadcast, queue::WorkQueue},
     caches::Caches,
     config::Config,
     events::Events,
@@ -21,10 +21,10 @@ use crate::{
     leadership::step_down::StepDown,
     metrics::{Metrics, Sources},
     panics::Panics,
-    records::is_of,
     references::References,
     restore::{Holds, seal::Seal},
 };
+use skyward_planner::{base::key::Key, records::is_of};
 
 /// Makes the client of an account from its Provider object (given by `main.rs`, the
 /// only place that knows both the registry of clouds and the controllers).

@@ -37,10 +37,11 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     access::{self, Access, Door, Reviews},
     config::Config,
-    events::{self, EventSpec, Events},
+    events::{self, Events},
     health::Health,
     metrics::Metrics,
 };
+use skyward_planner::events::{self, EventSpec};
 
 /// Most connections of each of the three. A client that reads metrics is known by its token.
 const CONNECTIONS: Limits = Limits {

@@ -15,6 +15,7 @@ use kube::{Resource, runtime::watcher::Event};
 use serde::{Deserialize, Deserializer, de::DeserializeOwned, de::Error as _};
 use serde_json::value::RawValue;
 use skyward_api::{Pool, condition::cut, labels};
+use skyward_planner::pool::facts::Unread;
 
 /// An object, or why it cannot be understood.
 #[derive(Clone, Debug)]
@@ -40,19 +41,6 @@ struct Records {
     known: HashMap<String, Unread>,
     /// Of the list that is being read.
     listed: HashMap<String, Unread>,
-}
-
-/// A Machine whose record cannot be understood, as far as its metadata says whose it is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unread {
-    /// Its name.
-    pub name: String,
-    /// UID of its Pool.
-    pub pool_uid: String,
-    /// Its slot, if that can be told.
-    pub slot: Option<u32>,
-    /// Why it cannot be understood.
-    pub error: String,
 }
 
 impl Unread {

@@ -10,7 +10,6 @@
 //! - [`task`]: one serial dispatcher for each Pool, from queue to result.
 //! - [`logs`]: what the aggregated API asks the controller for.
 
-pub mod accelerators;
 mod access;
 pub mod accounts;
 pub mod base;
@@ -28,12 +27,10 @@ pub mod leadership;
 pub mod logs;
 pub mod machine;
 pub mod metrics;
-pub mod money;
 pub mod newest;
 pub mod panics;
 pub mod pool;
 pub mod provider;
-pub mod records;
 pub mod references;
 pub mod restore;
 pub mod runtime;

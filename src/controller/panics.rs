@@ -22,9 +22,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     base::caught::{Panicked, caught},
-    events::{EventSpec, Events, reason},
+    events::Events,
     metrics::Metrics,
 };
+use skyward_planner::events::{EventSpec, reason};
 
 #[cfg(test)]
 mod tests;

@@ -34,12 +34,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     accounts::{clients::Accounts, fleet::Fleet, offers::Offers},
-    base::{broadcast::Broadcast, key::Key, queue::WorkQueue},
+    base::{broadcast::Broadcast, queue::WorkQueue},
     caches::Caches,
     config::{Config, PodNetwork},
     context::{Context, KnownCapabilities, KnownKeys, ProviderFactory},
     endpoints,
-    events::{self, EventSpec, Events},
+    events::{self, Events},
     health::Health,
     hints::pool_loads::PoolLoads,
     leadership::{fence::Fence, lease, step_down::StepDown},
@@ -52,6 +52,8 @@ use crate::{
     runtime::{served::wait_for_crds, watches::watch_all},
     task,
 };
+use skyward_planner::events;
+use skyward_planner::{base::key::Key, events::EventSpec};
 
 /// What `main.rs` brings.
 pub struct Parts {

@@ -8,11 +8,7 @@
 //! - [`sweeps`]: find what belongs to nothing any more, and end it.
 
 pub mod clients;
-pub mod cost;
-pub mod facts;
 pub mod fleet;
-pub mod limits;
 pub mod offers;
-pub mod quota;
 pub mod sweeps;
 pub mod unavailable;

@@ -5,7 +5,8 @@ use std::{
     sync::{Arc, Mutex, PoisonError, Weak},
 };
 
-use super::{key::Key, queue::WorkQueue};
+use super::queue::WorkQueue;
+use skyward_planner::base::key::Key;
 
 /// What a watch saw.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -9,8 +9,4 @@
 pub mod backoff;
 pub mod broadcast;
 pub(crate) mod caught;
-pub mod digest;
-pub mod key;
 pub mod queue;
-pub mod requeue;
-pub mod time;

@@ -12,7 +12,7 @@ use std::{
 
 use skyward_remote::MachineKey;
 
-use crate::base::key::Key;
+use skyward_planner::base::key::Key;
 
 /// A run that its agent has.
 #[derive(Clone, Debug, PartialEq, Eq)]

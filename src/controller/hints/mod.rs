@@ -4,5 +4,4 @@
 //! - [`live`]: where Tasks run now, for clients that read a log while it is written.
 
 pub mod live;
-pub mod pool_load;
 pub mod pool_loads;

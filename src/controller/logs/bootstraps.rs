@@ -9,7 +9,7 @@ use skyward_api::Pool;
 use skyward_remote::{MachineKey, sessions::Sessions, transcript::Transcript};
 use skyward_store::{Error, Store};
 
-use crate::records::machine_name;
+use skyward_planner::records::machine_name;
 
 /// Sessions and Pools. Implemented by [`Known`]; tests bring their own.
 pub(super) trait Bootstraps: Send + Sync {

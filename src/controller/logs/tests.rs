@@ -24,7 +24,8 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::{base::key::Key, hints::live::LiveRun};
+use crate::hints::live::LiveRun;
+use skyward_planner::base::key::Key;
 
 const UID: &str = "6b1f9d5e-0000-4000-8000-000000000001";
 

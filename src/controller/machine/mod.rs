@@ -7,14 +7,9 @@
 
 pub mod act;
 pub mod connector;
-pub mod facts;
 pub mod materials;
 pub mod observe;
 pub mod order;
-pub mod plan;
-
-#[cfg(test)]
-pub(crate) mod tests;
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -40,18 +35,21 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-use self::{observe::observe, plan::plan};
+use self::observe::observe;
 use crate::{
     accounts::clients::Origin,
+    base::{backoff::Backoff, broadcast::Change},
+    context::Context,
+    machine::act::MachineCache,
+    newest::Newest,
+};
+use skyward_planner::machine::plan::plan;
+use skyward_planner::{
     base::{
-        backoff::Backoff,
-        broadcast::Change,
         key::{Key, key_of},
         requeue::Next,
     },
-    context::Context,
     machine::facts::{MachineMemory, Outcomes},
-    newest::Newest,
 };
 
 /// A Machine waits for its cloud most of the time: this many for each Pool that is reconciled,
@@ -67,7 +65,7 @@ const AFTER_OTHERS: Duration = Duration::from_millis(250);
 struct Shared {
     context: Context,
     newest: Newest<Machine>,
-    memory: Mutex<HashMap<Key, (String, MachineMemory)>>,
+    caches: Mutex<HashMap<Key, (String, MachineCache)>>,
     failures: Backoff<Key>,
     /// UIDs of the Machines that were there when this process began to lead.
     inherited: HashSet<String>,
@@ -79,7 +77,7 @@ pub async fn run(context: Context) {
     let shared = Arc::new(Shared {
         context: context.clone(),
         newest: Newest::default(),
-        memory: Mutex::default(),
+        caches: Mutex::default(),
         failures: Backoff::default(),
         inherited: context
             .caches
@@ -268,9 +266,9 @@ impl Shared {
         let uid = cached.metadata.uid.clone().unwrap_or_default();
         let about = cached.object_ref(&());
         let turn = async {
-            let mut memory = self.recall(&key, &uid);
-            let result = self.rounds(&key, cached, &mut memory).await;
-            self.remember(&key, &uid, memory);
+            let mut cache = self.recall(&key, &uid);
+            let result = self.rounds(&key, cached, &mut cache).await;
+            self.remember(&key, &uid, cache);
             result
         };
         let result = match self.context.panics.turn("machine", &about, turn).await {
@@ -279,7 +277,7 @@ impl Shared {
                 if broken.panicked {
                     self.newest.forget(&key);
                     // Treated as a predecessor's: it is not known what was ordered last.
-                    self.remember(&key, &uid, MachineMemory::inherited(Timestamp::now()));
+                    self.remember(&key, &uid, MachineMemory::inherited(Timestamp::now()).into());
                 }
                 return Ok(Action::requeue(broken.rest));
             }
@@ -296,18 +294,24 @@ impl Shared {
         &self,
         key: &Key,
         cached: Arc<Machine>,
-        memory: &mut MachineMemory,
+        cache: &mut MachineCache,
     ) -> Result<Action, act::Error> {
         let mut machine = self.newest.of(cached);
         let mut outcomes = Outcomes::default();
         for _ in 0..ROUNDS {
-            let seen = observe(&self.context, &machine, memory, std::mem::take(&mut outcomes)).await;
+            let seen = observe(
+                &self.context,
+                &machine,
+                &mut cache.memory,
+                std::mem::take(&mut outcomes),
+            )
+            .await;
             let plan = plan(&seen, Timestamp::now());
             let actions = plan.actions.iter().map(|action| format!("{action:?}")).collect();
             self.context
                 .health
                 .planned(format!("Machine {key}"), plan.reasons.clone(), actions);
-            let acted = act::act(&self.context, &machine, memory, &seen, &plan).await?;
+            let acted = act::act(&self.context, &machine, cache, &seen, &plan).await?;
             if let Some(fresh) = acted.written {
                 self.newest.wrote(&machine, fresh.clone());
                 machine = fresh;
@@ -322,19 +326,19 @@ impl Shared {
         Ok(Action::requeue(AFTER_CONFLICT))
     }
 
-    fn remember(&self, key: &Key, uid: &str, memory: MachineMemory) {
-        self.memory
+    fn remember(&self, key: &Key, uid: &str, cache: MachineCache) {
+        self.caches
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .insert(key.clone(), (uid.to_owned(), memory));
+            .insert(key.clone(), (uid.to_owned(), cache));
     }
 
-    fn recall(&self, key: &Key, uid: &str) -> MachineMemory {
-        let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
-        match memory.remove(key) {
-            Some((known, memory)) if known == uid => memory,
-            _ if self.inherited.contains(uid) => MachineMemory::inherited(self.leads_since),
-            _ => MachineMemory::default(),
+    fn recall(&self, key: &Key, uid: &str) -> MachineCache {
+        let mut caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner);
+        match caches.remove(key) {
+            Some((known, cache)) if known == uid => cache,
+            _ if self.inherited.contains(uid) => MachineMemory::inherited(self.leads_since).into(),
+            _ => MachineCache::default(),
         }
     }
 
@@ -355,7 +359,7 @@ impl Shared {
 
     fn forget(&self, key: &Key) {
         self.newest.forget(key);
-        self.memory
+        self.caches
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .remove(key);

@@ -13,7 +13,7 @@ use rust_decimal::{Decimal, prelude::ToPrimitive};
 use skyward_api::{Machine, Pool, Provider, machine::Market};
 
 use super::{Labels, Sources};
-use crate::{
+use skyward_planner::{
     accounts::cost::{settled, spent_this_month},
     money::{self, Cost, Tariff},
 };

@@ -37,7 +37,6 @@ use crate::{
     accounts::clients::{Account, Accounts, Origin},
     base::{
         broadcast::{Broadcast, Change},
-        key::Key,
         queue::WorkQueue,
     },
     caches::Caches,
@@ -50,6 +49,7 @@ use crate::{
 };
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{core::PartialObjectMeta, runtime::reflector::store::Writer};
+use skyward_planner::base::key::Key;
 
 const BAD: &str = "bad";
 const GOOD: &str = "good";

@@ -24,15 +24,15 @@ pub fn is_of(spec: &MachineSpec, cluster: &str, unnamed: &str) -> bool {
 
 /// Whether the order of a machine was refused as it is. Its deletion leaves that condition as
 /// it is.
-pub(crate) fn is_refused(status: &MachineStatus) -> bool {
+pub fn is_refused(status: &MachineStatus) -> bool {
     find(&status.conditions, condition::ACCEPTED)
         .is_some_and(|c| c.status == "False" && c.reason == reason::ORDER_REFUSED)
 }
 
 /// Stands in front of the end of an output, in messages of conditions.
-pub(crate) const OUTPUT: &str = " Its last output:\n";
+pub const OUTPUT: &str = " Its last output:\n";
 
 /// A message of a condition without the end of the output that it may have.
-pub(crate) fn without_output(message: &str) -> &str {
+pub fn without_output(message: &str) -> &str {
     message.split_once(OUTPUT).map_or(message, |(before, _)| before)
 }

@@ -16,17 +16,12 @@ use skyward_api::{Machine, Pool, labels, machine::MachineSpec, pool::PoolStatus}
 use skyward_core::{Deletion, ErrorKind, PoolScope, ProviderError};
 use tokio::{sync::Semaphore, time::timeout};
 
-use super::{
+use crate::{accounts::fleet::Reserved, context::Context, keys};
+use skyward_planner::pool::{
     facts::Observed,
     plan::draft::{Action, Plan, Why},
 };
-use crate::{
-    accounts::{fleet::Reserved, quota::Quota},
-    base::key::Key,
-    context::Context,
-    events::reason,
-    keys,
-};
+use skyward_planner::{accounts::quota::Quota, base::key::Key, events::reason};
 
 /// Why acting stopped. The next plan starts from what is then.
 #[derive(Debug, thiserror::Error)]

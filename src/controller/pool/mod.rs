@@ -5,16 +5,8 @@
 //! Pool is looked at, and runs the sweeps of [`crate::accounts::sweeps`].
 
 pub mod act;
-pub mod choice;
-pub mod facts;
 pub mod observe;
-pub mod plan;
 pub mod references;
-pub mod suspension;
-pub mod template;
-
-#[cfg(test)]
-pub(crate) mod tests;
 
 use std::{
     collections::HashMap,
@@ -42,26 +34,22 @@ use skyward_api::{
 };
 use tokio::time::{Instant, MissedTickBehavior};
 
-use self::{
-    observe::observe,
-    plan::{audit::audit, draft, plan},
-    references::ReferenceCheck,
-};
+use self::{observe::observe, references::ReferenceCheck};
 use crate::{
-    accounts::fleet::DOUBTFUL,
     accounts::sweeps::{key_sweep, log_sweep, machine_sweep, resource_sweep},
-    base::{
-        backoff::Backoff,
-        broadcast::Change,
-        key::{Key, key_of},
-        queue::WorkQueue,
-        requeue::Next,
-        time::after,
-    },
+    base::{backoff::Backoff, broadcast::Change, queue::WorkQueue},
     context::Context,
     hints::pool_loads::PoolLoads,
     newest::Newest,
-    pool::facts::Refusal,
+};
+use skyward_planner::pool::plan::{audit::audit, draft, plan};
+use skyward_planner::{
+    base::{
+        key::{Key, key_of},
+        requeue::Next,
+        time::after,
+    },
+    pool::facts::{DOUBTFUL, Refusal},
 };
 
 /// A Pool that is deleted waits for its clouds, up to minutes where one does not answer: this many
@@ -419,7 +407,8 @@ mod refusals {
 #[cfg(test)]
 mod rest {
     use super::*;
-    use crate::hints::{pool_load::PoolLoad, pool_loads::NUMBERS};
+    use crate::hints::pool_loads::NUMBERS;
+    use skyward_planner::pool::load::PoolLoad;
 
     #[tokio::test(start_paused = true)]
     async fn a_pool_that_says_outdated_numbers_of_tasks_is_looked_at_again() {

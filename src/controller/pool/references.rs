@@ -11,12 +11,12 @@ use kube::{Api, Client, Resource};
 use skyward_api::{condition::reason, pool::PoolSpec};
 use tokio::time::{Instant, timeout};
 
-use super::facts::PoolFacts;
 use crate::{
     context::Context,
-    pool::facts::{MISSING_EVERY, REFERENCES_EVERY},
     references::{CERTIFICATES, PASSWORD},
 };
+use skyward_planner::pool::facts::PoolFacts;
+use skyward_planner::pool::facts::{MISSING_EVERY, REFERENCES_EVERY};
 
 /// References of a Pool, as last looked up.
 #[derive(Clone, Debug)]

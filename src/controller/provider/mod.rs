@@ -6,10 +6,7 @@
 //! come out of the account alone. At rest nothing is written but one status for each
 //! refresh.
 
-mod catalogue;
 mod credentials;
-pub(crate) mod deletion;
-pub(crate) mod plan;
 pub(crate) mod restored;
 mod rotation;
 
@@ -40,14 +37,19 @@ use crate::{
         clients::{Account, Origin},
         sweeps::resource_sweep,
     },
-    base::{backoff::Backoff, broadcast::Change, key::Key},
+    base::{backoff::Backoff, broadcast::Change},
     context::Context,
     newest::Newest,
-    provider::deletion::{Left, Owners},
     restore::gate::Gated,
 };
-use plan::{Answer, Observed, Plan, ProviderMemory};
 use rotation::Rotated;
+use skyward_planner::{
+    base::key::Key,
+    provider::{
+        deletion::{self, Left, Owners},
+        plan::{self, Answer, Observed, Plan, ProviderMemory},
+    },
+};
 
 /// Providers looked at at the same time. Each that answers takes some MB for its offers: with 64
 /// the controller took 108 MiB, and its limit is 96.
@@ -282,7 +284,7 @@ impl Controller {
             left,
             barred: unavailable.now().barred(&name, now),
             shown: &self.context.fleet.of_provider(&name),
-            seal: &self.context.seal,
+            pseudonyms: &self.context.seal,
             offers: &offers,
             answer,
             capabilities,

@@ -11,12 +11,10 @@ use skyward_api::{Machine, Provider as ProviderObject, condition};
 use skyward_remote::{MachineKey, sessions::Stage};
 
 use super::Controller;
-use crate::{
-    base::broadcast::Change,
-    context::Context,
+use crate::{base::broadcast::Change, context::Context, provider::restored::act::carry_out, restore::HELLOS};
+use skyward_planner::{
     events::{self, EventSpec},
-    provider::restored::act::carry_out,
-    restore::{HELLOS, evidence::Evidence, verdict},
+    restore::{evidence::Evidence, verdict},
 };
 
 /// How long a hold waits for a person at least; also the time that a Pool without `orphanTimeout`

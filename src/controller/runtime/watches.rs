@@ -23,13 +23,13 @@ use crate::{
     base::{
         broadcast::{Broadcast, Change},
         caught::caught,
-        key::{Key, key_of},
     },
     caches::Caches,
     guard::{Guarded, Unreadable},
     metrics::Metrics,
     panics::Panics,
 };
+use skyward_planner::base::key::{Key, key_of};
 
 /// Objects of one page of a first list. Users write them or their content: one object may have
 /// more than a MiB, and a page is in memory twice while it is read.

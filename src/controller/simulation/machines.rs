@@ -11,12 +11,15 @@ use super::{
     server::Refused,
     world::{Crashed, World},
 };
-use crate::{
-    accounts::{facts::NamespaceFacts, fleet::beyond, unavailable::REMEMBERED},
+use crate::machine::{
+    observe::runs,
+    order::{OrderParts, order},
+};
+use skyward_planner::{
+    accounts::{facts::NamespaceFacts, quota::beyond, unavailable::REMEMBERED},
     base::{key::Key, requeue::Next},
     machine::{
-        facts::{Looked, LookupOutcome, MachineMemory, Observed, Outcomes, Terms, machine_facts, runs},
-        order::{OrderParts, order},
+        facts::{Looked, LookupOutcome, MachineMemory, Observed, Outcomes, Terms, machine_facts},
         plan::{draft::Action, plan},
     },
     pool::{plan::cost::of_budget, suspension::why_suspended},

@@ -22,10 +22,10 @@ use super::{
     server::{Refused, Server},
     world::{Crashed, World},
 };
-use crate::{
+use crate::{accounts::fleet::Reserved, pool::observe::reserved_facts};
+use skyward_planner::{
     accounts::{
         facts::{AccountFacts, NamespaceFacts, ProviderFacts},
-        fleet::Reserved,
         limits::standing,
         quota::Quota,
     },
@@ -33,8 +33,7 @@ use crate::{
     pool::{
         choice::candidate::template_hashes,
         facts::{
-            Leftovers, Observed, PoolFacts, machine_facts, ordered_from, pool_facts, providers_of,
-            regions_at, reserved_facts,
+            Leftovers, Observed, PoolFacts, machine_facts, ordered_from, pool_facts, providers_of, regions_at,
         },
         plan::{
             audit::audit,

@@ -12,12 +12,10 @@ use super::{
     server::Refused,
     world::{Crashed, World},
 };
-use crate::{
-    provider::{
-        deletion::{self, Left, Owners},
-        plan::{self, Answer, Observed, Plan, ProviderMemory},
-    },
-    restore::seal::Seal,
+use crate::restore::seal::Seal;
+use skyward_planner::provider::{
+    deletion::{self, Left, Owners},
+    plan::{self, Answer, Observed, Plan, ProviderMemory},
 };
 
 impl World {
@@ -64,7 +62,7 @@ impl World {
             left,
             shown: &shown,
             barred: self.process.unavailable.barred(name, self.time()),
-            seal: &Seal::new(&[0; 32], "simulated"),
+            pseudonyms: &Seal::new(&[0; 32], "simulated"),
             offers: &offers,
             answer,
             capabilities: capabilities.then(|| self.kind_of(name).capabilities.clone()),

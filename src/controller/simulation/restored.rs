@@ -22,12 +22,10 @@ use super::{
     server::Server,
     world::{Crashed, World},
 };
-use crate::{
-    provider::restored::act,
-    restore::{
-        evidence::Evidence,
-        verdict::{self, Verdict},
-    },
+use crate::provider::restored::act;
+use skyward_planner::restore::{
+    evidence::Evidence,
+    verdict::{self, Verdict},
 };
 
 /// Histories of an ordinary run.

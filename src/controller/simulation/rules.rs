@@ -12,7 +12,7 @@ use skyward_api::{
 use skyward_core::MachineRef;
 
 use super::{cloud::Rented, world::World};
-use crate::money::{Tariff, billed_until};
+use skyward_planner::money::{Tariff, billed_until};
 
 /// What a machine cost by its record, when that was let go.
 #[derive(Clone, Debug)]

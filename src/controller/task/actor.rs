@@ -19,10 +19,7 @@ use tokio::{
 };
 
 use crate::{
-    base::{
-        caught::{Panicked, caught},
-        key::Key,
-    },
+    base::caught::{Panicked, caught},
     task::{
         dispatcher::Dispatcher,
         effects::{EffectRunner, now},
@@ -31,6 +28,7 @@ use crate::{
         model::{MachineView, PoolView},
     },
 };
+use skyward_planner::base::key::Key;
 
 /// What became of effects and what machines tell: events that may wait. An effect or a reader of
 /// facts that has another one waits itself.

@@ -19,7 +19,6 @@ use tokio::time::timeout;
 
 use self::summary::summary;
 use crate::{
-    base::key::Key,
     metrics::Metrics,
     task::{
         dispatcher::is_complete,
@@ -29,6 +28,7 @@ use crate::{
         pace::Pace,
     },
 };
+use skyward_planner::base::key::Key;
 
 pub(crate) use recall::{recall, recall_later};
 

@@ -25,7 +25,6 @@ use tokio::{
 };
 
 use crate::{
-    base::key::Key,
     context::Context,
     task::{
         collect::{self, AnyReader},
@@ -41,6 +40,7 @@ use crate::{
         told::{Told, answered, weighed},
     },
 };
+use skyward_planner::base::key::Key;
 
 /// Longest wait for the API server.
 const DEADLINE: Duration = Duration::from_secs(20);

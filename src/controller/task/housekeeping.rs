@@ -20,12 +20,12 @@ use tokio::{
 };
 
 use crate::{
-    base::time::after,
     context::Context,
     guard::Guarded,
     metrics::Metrics,
     task::{model::Uid, reclaim, router::PAGE, status},
 };
+use skyward_planner::base::time::after;
 
 const DEADLINE: Duration = Duration::from_mins(1);
 /// How often the store is swept, and ended Tasks are looked at, which nobody watches.

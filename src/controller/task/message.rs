@@ -17,7 +17,6 @@ use skyward_remote::{
 
 pub(crate) use crate::references::{Resolved, Unresolved};
 use crate::{
-    events::EventSpec,
     hints::live::LiveRun,
     task::{
         model::{Entry, MachineView, Peer, PoolView, RunId, SlotAttempt, Uid},
@@ -25,6 +24,7 @@ use crate::{
         told::Told,
     },
 };
+use skyward_planner::events::EventSpec;
 
 /// Why a write of a status did not succeed.
 #[derive(Clone, Debug, PartialEq, Eq)]

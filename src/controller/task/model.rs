@@ -17,7 +17,7 @@ use skyward_api::{
     task::{Placed, Placement},
 };
 
-use crate::{
+use skyward_planner::{
     accelerators::of_record,
     pool::suspension::{ready, why_suspended},
 };

@@ -22,7 +22,7 @@ use tokio::{
 };
 
 use crate::{
-    base::{broadcast::Change, key::Key, queue::WorkQueue},
+    base::{broadcast::Change, queue::WorkQueue},
     guard::Guarded,
     task::{
         actor::Handle,
@@ -30,6 +30,7 @@ use crate::{
         model::{Entry, Uid},
     },
 };
+use skyward_planner::base::key::Key;
 
 /// Whole Tasks of one page of a list. Any user may make a Task of more than a MiB, and a page is
 /// in memory twice while it is read.

@@ -21,7 +21,8 @@ use kube::{
 use skyward_api::{Machine, Pool, labels};
 use tokio::time::{sleep, timeout};
 
-use crate::{base::time::elapsed, context::Context, keys};
+use crate::{context::Context, keys};
+use skyward_planner::base::time::elapsed;
 
 /// Time between two looks.
 const EVERY: Duration = Duration::from_mins(10);

@@ -12,10 +12,11 @@
 //! of the month's total.
 //!
 //! Tenants may read a Provider, so namespaces stand in it under pseudonyms
-//! (`restore/seal.rs`).
+//! ([`Pseudonyms`]).
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fmt,
     sync::Arc,
 };
 
@@ -24,19 +25,24 @@ use kube::ResourceExt;
 use rust_decimal::Decimal;
 use skyward_api::{Machine, provider::ProviderCost};
 
-use crate::{
-    money::{self, Cost, Tariff, billed_since, billed_until, shown},
-    restore::seal::Seal,
-};
+use crate::money::{self, Cost, Tariff, billed_since, billed_until, shown};
+
+/// Makes names that stand for namespaces where others read.
+pub trait Pseudonyms: fmt::Debug + Send + Sync {
+    /// The same for each namespace, and another one for any other; it begins with `#`, as no
+    /// namespace does. A reader who has no key can neither tell the namespace from it nor find the
+    /// pseudonym of a namespace that they know.
+    fn pseudonym(&self, namespace: &str) -> String;
+}
 
 /// Most namespaces that a Provider remembers the month's spending of.
 const NAMESPACES: usize = 1000;
 
 /// The cost as it is to be recorded; `None` while nothing was ever spent.
-pub(crate) fn settle(
+pub fn settle(
     old: Option<&ProviderCost>,
     machines: &[Arc<Machine>],
-    seal: &Seal,
+    pseudonyms: &dyn Pseudonyms,
     now: Timestamp,
 ) -> Option<ProviderCost> {
     let mut cost = old.cloned().unwrap_or_default();
@@ -49,7 +55,7 @@ pub(crate) fn settle(
     }
     let there: BTreeSet<String> = machines.iter().filter_map(|machine| machine.uid()).collect();
     cost.counted.retain(|uid| there.contains(uid));
-    let mut ledger = Ledger::of(&cost, seal);
+    let mut ledger = Ledger::of(&cost, pseudonyms);
     let mut settled = settled(&cost);
     let mut this_month = decimal(&cost.settled_this_month);
     let mut hourly = Decimal::ZERO;
@@ -67,7 +73,7 @@ pub(crate) fn settle(
             let in_month = in_this_month(machine, now);
             this_month += in_month;
             let namespace = machine.namespace().unwrap_or_default();
-            ledger.add(seal.pseudonym(&namespace), in_month);
+            ledger.add(pseudonyms.pseudonym(&namespace), in_month);
             cost.counted.push(uid);
         }
     }
@@ -104,11 +110,11 @@ struct Ledger {
 }
 
 impl Ledger {
-    fn of(cost: &ProviderCost, seal: &Seal) -> Self {
+    fn of(cost: &ProviderCost, pseudonyms: &dyn Pseudonyms) -> Self {
         let kept = cost.settled_this_month_by_namespace.iter();
         Self {
             kept: kept
-                .map(|(name, amount)| (pseudonym(name, seal), decimal(amount)))
+                .map(|(name, amount)| (pseudonym(name, pseudonyms), decimal(amount)))
                 .collect(),
             elsewhere: decimal(&cost.settled_this_month_elsewhere),
         }
@@ -144,11 +150,11 @@ impl Ledger {
 }
 
 /// The pseudonym under which a Provider has that amount: versions before 0.2 kept names.
-fn pseudonym(name: &str, seal: &Seal) -> String {
+fn pseudonym(name: &str, pseudonyms: &dyn Pseudonyms) -> String {
     if name.starts_with('#') {
         name.to_owned()
     } else {
-        seal.pseudonym(name)
+        pseudonyms.pseudonym(name)
     }
 }
 
@@ -170,16 +176,16 @@ fn in_this_month(machine: &Machine, now: Timestamp) -> Decimal {
 pub fn spent_this_month(
     cost: Option<&ProviderCost>,
     machines: &[Arc<Machine>],
-    namespace: Option<(&str, &Seal)>,
+    namespace: Option<(&str, &dyn Pseudonyms)>,
     now: Timestamp,
 ) -> Decimal {
     let this_month = cost.filter(|cost| cost.month == month(now));
     let settled = this_month.map_or(Decimal::ZERO, |cost| match namespace {
         None => decimal(&cost.settled_this_month),
-        Some((namespace, seal)) => {
+        Some((namespace, pseudonyms)) => {
             let kept = &cost.settled_this_month_by_namespace;
             let amount = kept
-                .get(&seal.pseudonym(namespace))
+                .get(&pseudonyms.pseudonym(namespace))
                 .or_else(|| kept.get(namespace));
             decimal(amount.unwrap_or(&cost.settled_this_month_elsewhere))
         }
@@ -242,8 +248,17 @@ mod tests {
         Arc::new(serde_json::from_value(object).unwrap())
     }
 
-    fn seal() -> Seal {
-        Seal::new(&[7; 32], "here")
+    #[derive(Debug)]
+    struct Reversed;
+
+    impl Pseudonyms for Reversed {
+        fn pseudonym(&self, namespace: &str) -> String {
+            format!("#{}", namespace.chars().rev().collect::<String>())
+        }
+    }
+
+    fn seal() -> Reversed {
+        Reversed
     }
 
     fn at(time: &str) -> Timestamp {

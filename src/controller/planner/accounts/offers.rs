@@ -1,10 +1,7 @@
 //! What can be rented, as every Pool looks at it: one snapshot for each Provider, sorted
 //! by price and by accelerator, made once after a change however many Pools ask.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use rust_decimal::Decimal;
 use skyward_api::{
@@ -188,98 +185,6 @@ impl OfferIndex {
     }
 }
 
-/// The offers of every Provider.
-#[derive(Debug, Default)]
-pub struct Offers(Mutex<Inner>);
-
-#[derive(Debug, Default)]
-struct Inner {
-    shelves: BTreeMap<String, Shelf>,
-    /// Grows with each change of any of them.
-    version: u64,
-}
-
-#[derive(Debug, Default)]
-struct Shelf {
-    offers: BTreeMap<String, Arc<Offer>>,
-    /// When it changed last.
-    version: u64,
-    /// Made from that version.
-    index: Option<(u64, Arc<OfferIndex>)>,
-}
-
-impl Offers {
-    /// The watch shows an Offer.
-    pub fn apply(&self, offer: &Arc<Offer>) {
-        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        inner.version += 1;
-        let version = inner.version;
-        let shelf = inner.shelves.entry(offer.spec.provider.clone()).or_default();
-        shelf.version = version;
-        shelf
-            .offers
-            .insert(offer.metadata.name.clone().unwrap_or_default(), offer.clone());
-    }
-
-    /// The watch shows that an Offer is gone.
-    pub fn remove(&self, offer: &Offer) {
-        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        inner.version += 1;
-        let version = inner.version;
-        let Some(shelf) = inner.shelves.get_mut(&offer.spec.provider) else {
-            return;
-        };
-        shelf.version = version;
-        shelf
-            .offers
-            .remove(offer.metadata.name.as_deref().unwrap_or_default());
-        if shelf.offers.is_empty() {
-            inner.shelves.remove(&offer.spec.provider);
-        }
-    }
-
-    /// The watch began anew with this complete list.
-    pub fn replace(&self, offers: &[Arc<Offer>]) {
-        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        inner.version += 1;
-        let version = inner.version;
-        let mut fresh: BTreeMap<String, Shelf> = BTreeMap::new();
-        for offer in offers {
-            let shelf = fresh.entry(offer.spec.provider.clone()).or_default();
-            shelf.version = version;
-            shelf
-                .offers
-                .insert(offer.metadata.name.clone().unwrap_or_default(), offer.clone());
-        }
-        inner.shelves = fresh;
-    }
-
-    /// The offers of one Provider, as they are now.
-    pub fn of(&self, provider: &str) -> Arc<OfferIndex> {
-        let (version, offers) = {
-            let inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            let Some(shelf) = inner.shelves.get(provider) else {
-                return Arc::default();
-            };
-            if let Some((version, index)) = &shelf.index
-                && *version == shelf.version
-            {
-                return index.clone();
-            }
-            (shelf.version, shelf.offers.values().cloned().collect::<Vec<_>>())
-        };
-        // Sorted outside the lock: a large catalogue must not hold up the watch.
-        let index = Arc::new(OfferIndex::of(offers));
-        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(shelf) = inner.shelves.get_mut(provider)
-            && shelf.version == version
-        {
-            shelf.index = Some((version, index.clone()));
-        }
-        index
-    }
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
@@ -294,22 +199,6 @@ pub(crate) mod tests {
             all.extend(given);
         }
         Arc::new(Offer::new(name, serde_json::from_value(json).unwrap()))
-    }
-
-    #[test]
-    fn a_book_is_made_once_after_a_change_and_shared() {
-        let offers = Offers::default();
-        offers.apply(&offer("b", serde_json::json!({ "onDemandPrice": "2" })));
-        offers.apply(&offer("a", serde_json::json!({ "onDemandPrice": "10" })));
-        let index = offers.of("local");
-        let names: Vec<_> = index.entries().iter().map(IndexedOffer::name).collect();
-        assert_eq!(names, ["b", "a"], "by price, not by its text");
-        assert!(Arc::ptr_eq(&index, &offers.of("local")));
-        offers.remove(&offer("b", serde_json::json!({})));
-        assert_eq!(offers.of("local").entries().len(), 1);
-        assert!(offers.of("other").entries().is_empty());
-        offers.replace(&[]);
-        assert!(offers.of("local").entries().is_empty());
     }
 
     #[test]

@@ -2,6 +2,12 @@
 //! used.
 
 use rust_decimal::Decimal;
+use skyward_api::{
+    Machine, MachinePhase,
+    machine::{MachineSpec, MachineStatus},
+};
+
+use crate::{money, records::is_refused};
 
 /// Most Machines at once, and most that they may cost per hour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,7 +51,8 @@ pub struct Used {
 }
 
 impl Used {
-    pub(super) fn add(&mut self, hourly: Decimal, here: bool) {
+    /// With one more Machine, which counts with that amount per hour; `here`: in the namespace asked for.
+    pub fn add(&mut self, hourly: Decimal, here: bool) {
         self.total += 1;
         self.hourly += hourly;
         if here {
@@ -76,4 +83,38 @@ pub struct QuotaEntry {
     pub(super) machines: bool,
     pub(super) hourly: bool,
     pub(super) monthly: bool,
+}
+
+/// Most that a Machine may come to cost per hour before its provider tells the price: if its
+/// recorded price alone counted, a dearer machine would pass a limit unnoticed.
+pub fn most_hourly(spec: &MachineSpec) -> Decimal {
+    let usd = |text: &str| money::usd(text).unwrap_or_default();
+    let ceiling = spec.max_hourly_cost.as_deref().map(usd).unwrap_or_default();
+    ceiling.max(usd(&spec.hourly_price))
+}
+
+/// How much a Machine may come to cost per hour beyond the amount that counts in [`Used`].
+pub fn beyond(machine: &Machine) -> Decimal {
+    (most_hourly(&machine.spec) - counted(machine)).max(Decimal::ZERO)
+}
+
+/// The amount per hour that counts for a Machine.
+pub fn counted(machine: &Machine) -> Decimal {
+    if is_open(machine) {
+        most_hourly(&machine.spec)
+    } else {
+        money::usd(money::hourly_price(machine)).unwrap_or_default()
+    }
+}
+
+/// Whether its order may still be accepted, at a price that nobody knows yet. A Machine that was
+/// refused, or is given up, holds no more room than its price: its place is needed at once.
+fn is_open(machine: &Machine) -> bool {
+    let waits = |status: &MachineStatus| {
+        status.accepted_at.is_none()
+            && status.hourly_price.is_none()
+            && status.phase != Some(MachinePhase::Failed)
+            && !is_refused(status)
+    };
+    machine.metadata.deletion_timestamp.is_none() && machine.status.as_ref().is_none_or(waits)
 }

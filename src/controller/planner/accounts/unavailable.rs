@@ -1,5 +1,5 @@
 //! Offers and Providers that had no capacity lately, so that no Pool asks for them again at once.
-//! Pure, but for [`UnavailableCache`], which shares them.
+//! The controller shares them between Pools.
 //!
 //! A shortage says which offer to try first, never that none may be tried: where everything
 //! that fits is short, the cheapest is asked for again after the Pool's own wait. So
@@ -7,12 +7,7 @@
 //! that its machine was dearer than its price says. To forget that would cost money, so the
 //! Provider's status has it, and a new leader reads it there.
 
-use std::{
-    cmp::Reverse,
-    collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{cmp::Reverse, collections::BTreeMap, time::Duration};
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -240,6 +235,18 @@ impl UnavailableOfferings {
         known.push((what, Unavailability { until, why }));
     }
 
+    /// Remembers a refusal for as long as it counts.
+    pub fn note(&mut self, what: Unavailable, why: String, now: Timestamp) {
+        let lasting = what.lasting();
+        self.remember(what, why, now, lasting);
+    }
+
+    /// A Provider has other settings or credentials, with which it may say something else of the
+    /// account, its rights and quotas, and of orders.
+    pub fn forget(&mut self, provider: &str) {
+        self.0.remove(provider);
+    }
+
     fn retain(&mut self, mut stays: impl FnMut(&Unavailable, &Unavailability) -> bool) {
         self.0.retain(|_, known| {
             known.retain(|(what, shortage)| stays(what, shortage));
@@ -341,7 +348,7 @@ impl UnavailableOfferings {
     }
 
     /// Offers that an earlier leader barred.
-    fn recall(&mut self, provider: &str, barred: &[BarredOffer], now: Timestamp) {
+    pub fn recall(&mut self, provider: &str, barred: &[BarredOffer], now: Timestamp) {
         for known in barred {
             let left = known.until.0.duration_since(now);
             if left.is_positive() && !self.bars(&known.offer, known.market, now) {
@@ -366,41 +373,6 @@ impl UnavailableOfferings {
             })
             .map(|(_, shortage)| shortage)
             .max_by_key(|shortage| shortage.until)
-    }
-}
-
-/// What this process knows to be unavailable, shared.
-#[derive(Debug, Default)]
-pub struct UnavailableCache(Mutex<Arc<UnavailableOfferings>>);
-
-impl UnavailableCache {
-    /// As they are now.
-    pub fn now(&self) -> Arc<UnavailableOfferings> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// Remembers a refusal.
-    pub fn remember(&self, what: Unavailable, why: String, now: Timestamp) {
-        let lasting = what.lasting();
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        Arc::make_mut(&mut known).remember(what, why, now, lasting);
-    }
-
-    /// Offers that an earlier leader barred; the Provider's status has them.
-    pub fn recall(&self, provider: &str, barred: &[BarredOffer], now: Timestamp) {
-        if !barred.is_empty() {
-            let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            Arc::make_mut(&mut known).recall(provider, barred, now);
-        }
-    }
-
-    /// A Provider has other settings or credentials, with which it may say something else of the
-    /// account, its rights and quotas, and of orders.
-    pub fn forget(&self, provider: &str) {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.0.contains_key(provider) {
-            Arc::make_mut(&mut known).0.remove(provider);
-        }
     }
 }
 
@@ -574,34 +546,32 @@ mod tests {
 
     #[test]
     fn a_provider_with_other_settings_is_asked_again() {
-        let known = UnavailableCache::default();
+        let mut known = UnavailableOfferings::default();
         let what = Unavailable::of(&machine(Market::OnDemand), &ErrorKind::InvalidOrder).unwrap();
-        known.remember(what, "no default VPC".into(), at(0));
+        known.note(what, "no default VPC".into(), at(0));
         known.forget("other");
-        assert!(known.now().of(&sought("g5"), at(1)).is_some());
+        assert!(known.of(&sought("g5"), at(1)).is_some());
         known.forget("aws");
-        assert!(known.now().of(&sought("g5"), at(1)).is_none());
+        assert!(known.of(&sought("g5"), at(1)).is_none());
     }
 
     #[test]
     fn an_order_refused_as_it_is_counts_longer_than_its_machine_waits() {
-        let known = UnavailableCache::default();
+        let mut known = UnavailableOfferings::default();
         let what = Unavailable::of(&machine(Market::OnDemand), &ErrorKind::InvalidOrder).unwrap();
-        known.remember(what, "no default VPC".into(), at(0));
-        let known = known.now();
+        known.note(what, "no default VPC".into(), at(0));
         assert!(known.of(&sought("g5"), at(3_599)).is_some());
         assert!(known.of(&sought("g5"), at(3_600)).is_none());
     }
 
     #[test]
     fn an_offer_whose_machine_was_dearer_is_barred_for_an_hour_on_its_market() {
-        let known = UnavailableCache::default();
-        known.remember(
+        let mut known = UnavailableOfferings::default();
+        known.note(
             Unavailable::dear(&machine(Market::OnDemand)),
             "dear".into(),
             at(0),
         );
-        let known = known.now();
         assert!(known.bars("g5", Market::OnDemand, at(3_599)));
         assert!(known.of(&sought("g5"), at(3_599)).is_some());
         assert!(!known.bars("g5", Market::OnDemand, at(3_600)));
@@ -629,10 +599,10 @@ mod tests {
             offer: offer.into(),
             spot,
         };
-        let (first, now) = (UnavailableCache::default(), at(100));
-        first.remember(dear("a", "a-1", true), "2.01 USD".into(), now);
-        first.remember(dear("b", "b-1", true), "elsewhere".into(), now);
-        first.remember(
+        let (mut first, now) = (UnavailableOfferings::default(), at(100));
+        first.note(dear("a", "a-1", true), "2.01 USD".into(), now);
+        first.note(dear("b", "b-1", true), "elsewhere".into(), now);
+        first.note(
             Unavailable::Offer {
                 offer: "a-2".into(),
                 spot: true,
@@ -640,7 +610,7 @@ mod tests {
             "sold out".into(),
             now,
         );
-        let shown = first.now().barred("a", at(101));
+        let shown = first.barred("a", at(101));
         let [only] = &shown[..] else { panic!("{shown:?}") };
         assert_eq!(
             (only.offer.as_str(), only.market, only.message.as_str()),
@@ -648,42 +618,39 @@ mod tests {
         );
         assert_eq!(only.until.0, after(now, REFUSED));
 
-        let second = UnavailableCache::default();
+        let mut second = UnavailableOfferings::default();
         for later in [200, 300] {
             second.recall("a", &shown, at(later));
-            assert_eq!(second.now().barred("a", at(later)), shown, "as on record");
+            assert_eq!(second.barred("a", at(later)), shown, "as on record");
         }
-        assert!(second.now().bars("a-1", Market::Spot, at(300)));
-        assert!(!second.now().bars("a-1", Market::OnDemand, at(300)));
+        assert!(second.bars("a-1", Market::Spot, at(300)));
+        assert!(!second.bars("a-1", Market::OnDemand, at(300)));
         let over = after(now, REFUSED);
-        assert!(!second.now().bars("a-1", Market::Spot, over));
-        assert_eq!(second.now().barred("a", over), []);
-        let third = UnavailableCache::default();
+        assert!(!second.bars("a-1", Market::Spot, over));
+        assert_eq!(second.barred("a", over), []);
+        let mut third = UnavailableOfferings::default();
         third.recall("a", &shown, over);
-        assert!(third.now().0.is_empty(), "what is over is not recalled");
+        assert!(third.0.is_empty(), "what is over is not recalled");
     }
 
     #[test]
     fn a_status_names_no_more_than_a_hundred_barred_offers_and_no_record_bars_for_longer_than_an_hour() {
-        let known = UnavailableCache::default();
+        let mut known = UnavailableOfferings::default();
         for n in 0..150 {
             let what = Unavailable::Dear {
                 provider: "a".into(),
                 offer: format!("a-{n}"),
                 spot: false,
             };
-            known.remember(what, "é".repeat(2000), at(n));
+            known.note(what, "é".repeat(2000), at(n));
         }
-        let shown = known.now().barred("a", at(150));
+        let shown = known.barred("a", at(150));
         assert_eq!((shown.len(), shown[0].offer.as_str()), (BARRED, "a-149"));
         assert!(shown.iter().all(|barred| barred.message.len() <= LONGEST));
         let mut altered = shown[0].clone();
         altered.until = Time(at(1_000_000));
-        let next = UnavailableCache::default();
+        let mut next = UnavailableOfferings::default();
         next.recall("a", &[altered], at(150));
-        assert_eq!(
-            next.now().barred("a", at(150))[0].until.0,
-            after(at(150), REFUSED)
-        );
+        assert_eq!(next.barred("a", at(150))[0].until.0, after(at(150), REFUSED));
     }
 }

@@ -2,6 +2,12 @@
 
 use std::{sync::Arc, time::Duration};
 
+use crate::{
+    accounts::facts::{NamespaceFacts, ProviderFacts},
+    base::{key::key_of, time::after},
+    money,
+    pool::suspension::why_suspended,
+};
 use jiff::Timestamp;
 use kube::{Resource, ResourceExt};
 use rust_decimal::Decimal;
@@ -11,24 +17,8 @@ use skyward_api::{
 };
 use skyward_core::{
     Deletion, ErrorKind, MachineRef, Mark, ProviderError, ProviderMachine, ProviderPhase,
-    machine::Endpoint,
     provider::{BilledTime, Capabilities, Idempotency},
-};
-use skyward_remote::{
-    MachineKey,
-    sessions::{SessionState, Stage},
-};
-
-use crate::{
-    accounts::facts::{NamespaceFacts, ProviderFacts},
-    base::{
-        key::{Key, key_of},
-        time::after,
-    },
-    hints::pool_loads::PoolLoads,
-    keys::PoolKey,
-    money,
-    pool::suspension::why_suspended,
+    session::{MachineKey, SessionState, Stage},
 };
 
 /// Everything a Machine's plan may know.
@@ -238,10 +228,6 @@ pub struct MachineMemory {
     pub sent_at: Option<Timestamp>,
     /// What its preparation needs and was not there when it was last to be connected.
     pub missing: Option<String>,
-    /// The Pool's key, once read.
-    pub key: Option<PoolKey>,
-    /// The session as last asked for.
-    pub session: Option<(SessionInputs, skyward_remote::SessionSpec)>,
 }
 
 impl MachineMemory {
@@ -267,7 +253,7 @@ impl MachineMemory {
     }
 
     /// Remembers what an order, or a look before it, met if that is that others come first.
-    pub(super) fn heard(&mut self, error: &ProviderError, now: Timestamp) {
+    pub fn heard(&mut self, error: &ProviderError, now: Timestamp) {
         if let ErrorKind::RateLimited(wait) = &error.kind {
             self.waits_for_its_turn(*wait, now);
         }
@@ -294,17 +280,6 @@ pub struct Queued {
     pub until: Timestamp,
 }
 
-/// What a session was made from; the same again needs no look at Secrets.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SessionInputs {
-    /// How to reach the machine.
-    pub endpoint: Endpoint,
-    /// The host key it must show.
-    pub host_key: Option<String>,
-    /// Generation of the Pool it was made from.
-    pub generation: i64,
-}
-
 /// What effects met in this round, for the next plan to judge.
 #[derive(Clone, Debug, Default)]
 pub struct Outcomes {
@@ -314,40 +289,41 @@ pub struct Outcomes {
     pub deletion: Option<Result<Deletion, ProviderError>>,
 }
 
-/// Runs that hold a machine.
-pub(crate) fn runs(loads: &PoolLoads, pool: &Key, facts: &MachineFacts) -> Option<u32> {
-    if facts.deleting_since.is_some() {
-        loads.runs_left_on(pool, &facts.name)
-    } else {
-        loads.runs_on(pool, &facts.name)
-    }
-}
-
 /// What was read for a Machine, as it came.
-pub(crate) struct Looked<'a> {
-    pub(crate) machine: &'a Machine,
-    pub(crate) facts: MachineFacts,
-    pub(crate) pool: Option<Arc<Pool>>,
+pub struct Looked<'a> {
+    /// The Machine.
+    pub machine: &'a Machine,
+    /// The same, as its plan knows it.
+    pub facts: MachineFacts,
+    /// Its Pool.
+    pub pool: Option<Arc<Pool>>,
     /// Its Pool still asks for this kind of machine.
-    pub(crate) current: bool,
-    pub(crate) provider: Option<&'a ProviderObject>,
+    pub current: bool,
+    /// The Provider that it was ordered from.
+    pub provider: Option<&'a ProviderObject>,
     /// Of its provider; `None` = no account is connected.
-    pub(crate) capabilities: Option<&'a Capabilities>,
+    pub capabilities: Option<&'a Capabilities>,
     /// Of the kind of its Provider, which is known before an account is connected.
-    pub(crate) kind: Option<&'a Capabilities>,
-    pub(crate) terms: Option<Terms>,
-    pub(crate) tells_changes: bool,
-    pub(crate) answer: LookupOutcome,
+    pub kind: Option<&'a Capabilities>,
+    /// What an order of it must be admitted by.
+    pub terms: Option<Terms>,
+    /// Whether the account's machines tell of changes.
+    pub tells_changes: bool,
+    /// What its provider answered.
+    pub answer: LookupOutcome,
     /// When that was asked for.
-    pub(crate) asked_at: Timestamp,
-    pub(crate) session: Option<SessionState>,
-    pub(crate) runs: Option<u32>,
-    pub(crate) outcomes: Outcomes,
+    pub asked_at: Timestamp,
+    /// Its session.
+    pub session: Option<SessionState>,
+    /// Runs that hold it; `None` = not known.
+    pub runs: Option<u32>,
+    /// What effects met in this round.
+    pub outcomes: Outcomes,
 }
 
 impl Looked<'_> {
     /// What a plan sees of it.
-    pub(crate) fn observed(self, memory: &mut MachineMemory, now: Timestamp) -> Observed {
+    pub fn observed(self, memory: &mut MachineMemory, now: Timestamp) -> Observed {
         let Self {
             facts,
             capabilities,
@@ -437,7 +413,8 @@ fn bootstrap_default(capabilities: Option<&Capabilities>, status: &MachineStatus
 }
 
 impl LookupOutcome {
-    pub(crate) fn of(answer: Result<Option<ProviderMachine>, ProviderError>) -> Self {
+    /// What a look-up came to.
+    pub fn of(answer: Result<Option<ProviderMachine>, ProviderError>) -> Self {
         match answer {
             Ok(Some(found)) => Self::There(Box::new(found)),
             Ok(None) => Self::Absent,

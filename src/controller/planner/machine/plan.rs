@@ -4,14 +4,14 @@
 //! is given up. [`liveness`] alone gives up a machine by time; [`status`] alone makes
 //! conditions. What the provider did not answer changes nothing.
 
-pub(crate) mod bootstrap;
+pub mod bootstrap;
 pub mod deletion;
 pub mod draft;
 pub mod liveness;
 pub mod progress;
 pub mod rental;
 pub mod status;
-pub(crate) mod terms;
+pub mod terms;
 
 use crate::machine::plan::draft::{Action, Plan};
 use jiff::Timestamp;

@@ -18,16 +18,14 @@ use skyward_api::{
 use skyward_core::MachineRef;
 
 use super::choice::Catalogue;
+use crate::pool::load::PoolLoad;
 use crate::{
     accelerators::of_record,
     accounts::{
         facts::{NamespaceFacts, ProviderFacts},
-        fleet::Reserved,
         unavailable::UnavailableOfferings,
     },
     base::key::key_of,
-    guard::Unread,
-    hints::pool_load::PoolLoad,
     money::{self, Cost, Tariff},
     records::is_refused,
 };
@@ -37,6 +35,9 @@ pub const REFERENCES_EVERY: Duration = Duration::from_secs(30);
 
 /// How long a look that found something missing is good for.
 pub const MISSING_EVERY: Duration = Duration::from_secs(3);
+
+/// A record of a Machine that no watch confirmed for this long is looked up by name.
+pub const DOUBTFUL: Duration = Duration::from_secs(15);
 
 /// Everything a Pool's plan may know.
 #[derive(Clone, Debug)]
@@ -84,6 +85,19 @@ pub struct Refusal {
     pub why: String,
     /// Not tried again before.
     pub until: Timestamp,
+}
+
+/// A Machine whose record cannot be understood, as far as its metadata says whose it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unread {
+    /// Its name.
+    pub name: String,
+    /// UID of its Pool.
+    pub pool_uid: String,
+    /// Its slot, if that can be told.
+    pub slot: Option<u32>,
+    /// Why it cannot be understood.
+    pub error: String,
 }
 
 /// The Pool itself.
@@ -219,7 +233,8 @@ pub enum Leftovers {
     Known(Vec<(String, MachineRef)>),
 }
 
-pub(crate) fn pool_facts(pool: &Pool) -> PoolFacts {
+/// The Pool as its plan sees it.
+pub fn pool_facts(pool: &Pool) -> PoolFacts {
     let key = key_of(pool);
     PoolFacts {
         namespace: key.namespace,
@@ -238,33 +253,6 @@ pub(crate) fn pool_facts(pool: &Pool) -> PoolFacts {
             .any(|name| name == skyward_api::labels::FINALIZER),
         spec: pool.spec.clone(),
         status: pool.status.clone().unwrap_or_default(),
-    }
-}
-
-/// A Machine that the watch has not shown yet.
-pub(crate) fn reserved_facts(name: String, reserved: Reserved) -> MachineFacts {
-    MachineFacts {
-        name,
-        uid: None,
-        slot: reserved.slot,
-        attempt: reserved.attempt,
-        phase: MachinePhase::Ordered,
-        ready: false,
-        deleting: false,
-        current: true,
-        provisioned: false,
-        ready_at: None,
-        failure: None,
-        runs: None,
-        address: String::new(),
-        hourly_price: String::new(),
-        place: reserved.place,
-        reclaimed: false,
-        bill: None,
-        refused: false,
-        market: reserved.market,
-        accelerator: reserved.accelerator,
-        concern: None,
     }
 }
 

@@ -18,7 +18,7 @@ pub struct PoolLoad {
 }
 
 /// Whether a machine became idle between two loads.
-pub(super) fn became_idle(old: &PoolLoad, new: &PoolLoad) -> bool {
+pub fn became_idle(old: &PoolLoad, new: &PoolLoad) -> bool {
     let is_idle = |machine: &String| new.runs.get(machine).copied().unwrap_or(0) == 0;
     let ended = old
         .runs

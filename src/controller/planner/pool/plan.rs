@@ -30,8 +30,8 @@ use jiff::Timestamp;
 use skyward_api::condition::reason;
 
 use super::{choice::candidates, facts::Observed};
+use crate::pool::facts::DOUBTFUL;
 use crate::{
-    accounts::fleet::DOUBTFUL,
     base::requeue::Next,
     events::{self, EventSpec},
     pool::plan::draft::{Action, Draft, Plan, named},

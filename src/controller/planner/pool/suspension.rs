@@ -7,13 +7,13 @@ use skyward_api::{
 };
 
 /// The condition Ready of a Pool.
-pub(crate) fn ready(pool: &Pool) -> Option<&Condition> {
+pub fn ready(pool: &Pool) -> Option<&Condition> {
     let status = pool.status.as_ref()?;
     condition::find(&status.conditions, condition::READY)
 }
 
 /// Why a Pool has no machines by intention.
-pub(crate) fn why_suspended(pool: &Pool) -> Option<&'static str> {
+pub fn why_suspended(pool: &Pool) -> Option<&'static str> {
     if pool.spec.suspend.unwrap_or_default() {
         Some("spec.suspend of the Pool is true")
     } else if pool.spec.nodes.desired == 0 {

@@ -6,7 +6,7 @@ use std::{
 };
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::{ResourceExt, api::ObjectMeta};
+use kube::{ResourceExt, core::ObjectMeta};
 use rust_decimal::Decimal;
 use sha2::{Digest, Sha256};
 use skyward_api::{
@@ -26,7 +26,8 @@ const LONGEST_NAME: usize = 253;
 
 /// The Offers that a Provider should have.
 #[derive(Debug, Default)]
-pub(super) struct Catalogue {
+pub struct Catalogue {
+    /// As objects.
     pub objects: Vec<Offer>,
     /// How many these are.
     pub wanted: u32,
@@ -35,7 +36,7 @@ pub(super) struct Catalogue {
 }
 
 /// Offers of one complete listing.
-pub(super) fn catalogue(provider: &Provider, offers: &[offer::Offer], existing: &[Arc<Offer>]) -> Catalogue {
+pub fn catalogue(provider: &Provider, offers: &[offer::Offer], existing: &[Arc<Offer>]) -> Catalogue {
     let (kept, left_out) = chosen(offers, MOST);
     let others = existing
         .iter()
@@ -240,7 +241,7 @@ fn spec(provider: &str, offer: &offer::Offer) -> OfferSpec {
 }
 
 /// Offers to write, and names of Offers to delete.
-pub(super) fn difference(
+pub fn difference(
     provider: &Provider,
     catalogue: Catalogue,
     existing: &[Arc<Offer>],

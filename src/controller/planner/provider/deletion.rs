@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_mins(2);
 
 /// Things of ours that the account still has.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Left {
+pub enum Left {
     /// It was not asked.
     NotAsked,
     /// It did not say.
@@ -41,21 +41,21 @@ pub(crate) enum Left {
 
 /// The plan for a Provider that is deleted and has no machines.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct DeletionPlan {
+pub struct DeletionPlan {
     /// Whether it goes now.
-    pub(crate) goes: bool,
+    pub goes: bool,
     /// Shared things that are returned first.
-    pub(crate) release: Vec<PoolScope>,
+    pub release: Vec<PoolScope>,
     /// What it waits for: reason and message.
-    pub(crate) waits_for: Option<(&'static str, String)>,
+    pub waits_for: Option<(&'static str, String)>,
     /// An Event for people, who can no longer change anything about it.
-    pub(crate) event: Option<EventSpec>,
+    pub event: Option<EventSpec>,
 }
 
 /// The owners that would end or return what an account lists. Several Providers may be of one
 /// account.
 #[derive(Debug, Default)]
-pub(crate) struct Owners {
+pub struct Owners {
     /// UIDs of Machines on record.
     machines: BTreeSet<String>,
     /// UIDs of Pools that use a region through another Provider of the account, and that
@@ -64,7 +64,9 @@ pub(crate) struct Owners {
 }
 
 impl Owners {
-    pub(crate) fn of<'a>(
+    /// The owners among these objects; Providers of the same account as `provider` count, as far as
+    /// they stay.
+    pub fn of<'a>(
         provider: &Provider,
         providers: impl IntoIterator<Item = &'a Provider>,
         machines: impl IntoIterator<Item = &'a Machine>,
@@ -99,12 +101,7 @@ impl Owners {
 }
 
 /// The things in an account's list that no owner would end or return.
-pub(crate) fn left(
-    cluster: &str,
-    listed: &[ProviderMachine],
-    leftovers: &[Leftover],
-    owners: &Owners,
-) -> Left {
+pub fn left(cluster: &str, listed: &[ProviderMachine], leftovers: &[Leftover], owners: &Owners) -> Left {
     let orphans = listed.iter().filter(|machine| {
         machine.mark.cluster == cluster
             && machine.phase != ProviderPhase::Stopping
@@ -140,7 +137,8 @@ pub(crate) fn left(
     }
 }
 
-pub(crate) fn plan(provider: &Provider, left: &Left, now: Timestamp) -> DeletionPlan {
+/// Decides for a Provider that is deleted and has no machines.
+pub fn plan(provider: &Provider, left: &Left, now: Timestamp) -> DeletionPlan {
     let since = provider.metadata.deletion_timestamp.as_ref();
     let waited = since.map_or(Duration::ZERO, |since| elapsed(since.0, now));
     let goes = DeletionPlan {

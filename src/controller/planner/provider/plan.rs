@@ -26,10 +26,10 @@ use super::{
     deletion::{self, DeletionPlan, Left},
 };
 use crate::{
-    accounts::cost,
+    accounts::cost::{self, Pseudonyms},
     base::time::elapsed,
     events::EventSpec,
-    restore::{seal::Seal, verdict::Verdict},
+    restore::verdict::Verdict,
 };
 
 /// How often offers are read where the Provider does not say.
@@ -48,7 +48,7 @@ const COUNT_EVERY: Duration = Duration::from_secs(5);
 /// What this process remembers of a Provider between two looks; nothing depends on it but
 /// when the next call is due.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct ProviderMemory {
+pub struct ProviderMemory {
     /// UID of the Provider object that this is about.
     pub uid: String,
     /// Generation that the last calls were about.
@@ -75,12 +75,14 @@ pub(crate) struct ProviderMemory {
 
 /// Answer of the account, when it was asked in this reconcile.
 #[derive(Clone, Debug)]
-pub(crate) enum Answer {
+pub enum Answer {
     /// It was not due.
     NotAsked,
     /// It answered: its name and everything it offers.
     Complete {
+        /// The account, as the cloud names it.
         account: String,
+        /// Everything that it offers.
         offers: Vec<skyward_core::Offer>,
     },
     /// It did not, or refused.
@@ -88,9 +90,10 @@ pub(crate) enum Answer {
 }
 
 /// Everything that a plan may know.
-pub(crate) struct Observed<'a> {
+pub struct Observed<'a> {
     /// Whether it is held because of what a restored cluster has forgotten.
     pub verdict: &'a Verdict,
+    /// The Provider.
     pub provider: &'a Provider,
     /// Machines that use it, including Machines ordered just now.
     pub machines: u32,
@@ -99,9 +102,10 @@ pub(crate) struct Observed<'a> {
     /// Its offers that are not ordered for now.
     pub barred: Vec<BarredOffer>,
     /// Makes the pseudonyms of the namespaces that spend.
-    pub seal: &'a Seal,
+    pub pseudonyms: &'a dyn Pseudonyms,
     /// Offer objects that exist under the names it would use, and all of its own.
     pub offers: &'a [Arc<Offer>],
+    /// What the account answered.
     pub answer: Answer,
     /// What the account still has, when its Provider goes.
     pub left: Left,
@@ -111,7 +115,7 @@ pub(crate) struct Observed<'a> {
 
 /// What to do, in this order.
 #[derive(Debug, Default)]
-pub(crate) struct Plan {
+pub struct Plan {
     /// Put our finalizer on it, before anything else.
     pub add_finalizer: bool,
     /// Offers to write.
@@ -136,7 +140,7 @@ const OTHER_ACCOUNT: &str = "AccountChanged";
 /// The credentials are another account's than the one where the machines are. Asked there,
 /// every machine would seem to be gone: so nothing is asked there. Where that is stands in the
 /// status, and while an object that was made anew has none, in the records of the machines.
-pub(crate) fn other_account(
+pub fn other_account(
     provider: &Provider,
     machines: u32,
     recorded: &[Arc<Machine>],
@@ -163,7 +167,7 @@ pub(crate) fn other_account(
 }
 
 /// Whether a list has a machine that is on record, by its mark and its id.
-pub(crate) fn shows_any(recorded: &[&Machine], listed: &[ProviderMachine]) -> bool {
+pub fn shows_any(recorded: &[&Machine], listed: &[ProviderMachine]) -> bool {
     recorded.iter().any(|machine| {
         let id = machine.status.as_ref().map_or("", |status| status.id.as_str());
         let uid = machine.metadata.uid.as_deref().unwrap_or_default();
@@ -176,7 +180,7 @@ pub(crate) fn shows_any(recorded: &[&Machine], listed: &[ProviderMachine]) -> bo
 /// Why credentials that seem to be of another account are not used, if they are not. `ours` is
 /// whether they show a machine of ours; where that is not known, it is not known either whose
 /// they are: then their list is the problem, and nobody is told to take them back.
-pub(crate) fn refusal(other: ProviderError, ours: Result<bool, ProviderError>) -> Option<ProviderError> {
+pub fn refusal(other: ProviderError, ours: Result<bool, ProviderError>) -> Option<ProviderError> {
     match ours {
         Ok(true) => None,
         Ok(false) => Some(other),
@@ -186,7 +190,7 @@ pub(crate) fn refusal(other: ProviderError, ours: Result<bool, ProviderError>) -
 
 /// Whether an account takes the place of another one that is on record, where no machine
 /// is left.
-pub(crate) fn takes_over(provider: &Provider, account: &str) -> bool {
+pub fn takes_over(provider: &Provider, account: &str) -> bool {
     provider
         .status
         .as_ref()
@@ -194,12 +198,12 @@ pub(crate) fn takes_over(provider: &Provider, account: &str) -> bool {
 }
 
 /// The account as it stands in the status.
-pub(crate) fn shown_account(account: &str) -> String {
+pub fn shown_account(account: &str) -> String {
     cut(account, 256)
 }
 
 /// How often offers are read.
-pub(super) fn refresh_every(spec: &ProviderSpec) -> Duration {
+pub fn refresh_every(spec: &ProviderSpec) -> Duration {
     let wanted = skyward_api::Duration::or(spec.refresh_interval.as_ref(), REFRESH);
     if spec.container.is_some() {
         wanted.min(CLUSTER_REFRESH)
@@ -215,17 +219,12 @@ fn tell_every(spec: &ProviderSpec) -> Duration {
 
 /// Whether the account is asked now: when it is time, or when its Secret is another one than
 /// it was asked with. `secret` is the version that the watch just saw.
-pub(super) fn is_due(
-    provider: &Provider,
-    memory: &ProviderMemory,
-    secret: Option<&str>,
-    now: Timestamp,
-) -> bool {
+pub fn is_due(provider: &Provider, memory: &ProviderMemory, secret: Option<&str>, now: Timestamp) -> bool {
     secret.is_some_and(|version| version != memory.secret) || due_in(provider, memory, now).is_zero()
 }
 
 /// How long until the account is asked again; zero when it is due now.
-pub(crate) fn due_in(provider: &Provider, memory: &ProviderMemory, now: Timestamp) -> Duration {
+pub fn due_in(provider: &Provider, memory: &ProviderMemory, now: Timestamp) -> Duration {
     let Some(asked_at) = memory
         .asked_at
         .filter(|_| memory.generation == generation(provider))
@@ -250,7 +249,7 @@ fn since(then: Timestamp, now: Timestamp) -> Option<Duration> {
 }
 
 /// Generation of its spec.
-pub(super) fn generation(provider: &Provider) -> i64 {
+pub fn generation(provider: &Provider) -> i64 {
     provider.metadata.generation.unwrap_or_default()
 }
 
@@ -260,24 +259,20 @@ fn is_held(provider: &Provider) -> bool {
 }
 
 /// Whether it is deleted and only what has no record can hold it: its account is asked.
-pub(crate) fn goes(provider: &Provider, machines: u32) -> bool {
+pub fn goes(provider: &Provider, machines: u32) -> bool {
     provider.metadata.deletion_timestamp.is_some() && is_held(provider) && machines == 0
 }
 
 /// Whether a plan compares Offers: only when there is something to compare them with, or
 /// when none may be left.
-pub(crate) fn compares_offers(provider: &Provider, memory: &ProviderMemory, answer: &Answer) -> bool {
+pub fn compares_offers(provider: &Provider, memory: &ProviderMemory, answer: &Answer) -> bool {
     !matches!(answer, Answer::NotAsked)
         || memory.problem.is_some()
         || provider.metadata.deletion_timestamp.is_some()
 }
 
 /// The plan, and what to remember.
-pub(crate) fn plan(
-    observed: &Observed<'_>,
-    mut memory: ProviderMemory,
-    now: Timestamp,
-) -> (Plan, ProviderMemory) {
+pub fn plan(observed: &Observed<'_>, mut memory: ProviderMemory, now: Timestamp) -> (Plan, ProviderMemory) {
     let provider = observed.provider;
     let mut plan = Plan::default();
     learn(&mut memory, observed, now);
@@ -387,7 +382,7 @@ fn status(
         account: shown_account(&memory.account),
         offers: memory.offers,
         machines: observed.machines,
-        cost: cost::settle(old.cost.as_ref(), observed.shown, observed.seal, now),
+        cost: cost::settle(old.cost.as_ref(), observed.shown, observed.pseudonyms, now),
         barred_offers: observed.barred.clone(),
         refreshed_at: memory.refreshed_at.map(Time),
         self_stop,

@@ -308,7 +308,3 @@ fn message(
     }
     parts.join(" ")
 }
-
-#[cfg(test)]
-#[path = "tests.rs"]
-mod tests;

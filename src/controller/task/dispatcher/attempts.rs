@@ -11,14 +11,12 @@ use super::{
     AGAIN, Dispatcher,
     state::{Attempt, Collect, References, Run, RunStage, Stage, StopWhy, Waiting, queue_key},
 };
-use crate::{
-    events,
-    task::{
-        message::{Collected, Effect},
-        model::{Entry, RunId, SlotAttempt, Uid},
-        status::{self, Counts, Rank, Why},
-    },
+use crate::task::{
+    message::{Collected, Effect},
+    model::{Entry, RunId, SlotAttempt, Uid},
+    status::{self, Counts, Rank, Why},
 };
+use skyward_planner::events;
 
 /// The outcome of an attempt.
 #[derive(Debug, PartialEq, Eq)]

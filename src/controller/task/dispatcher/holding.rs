@@ -13,12 +13,9 @@ use super::{
     Dispatcher, ONE_TRY, TELL_HOLD, UNREAD,
     state::{Hold, Unread},
 };
-use crate::{
-    base::time::after,
-    events,
-    money::usd,
-    task::{message::Effect, model::RunId},
-};
+use crate::task::{message::Effect, model::RunId};
+use skyward_planner::events;
+use skyward_planner::{base::time::after, money::usd};
 
 impl Dispatcher {
     /// It waits for room since then. Where that cannot be written down, each try names a later

@@ -47,13 +47,13 @@ use skyward_api::TaskPhase;
 pub(crate) use self::state::is_complete;
 use self::state::{QueueKey, Run, RunStage, Stage, TaskState, Unclaimed};
 use crate::{
-    base::key::Key,
-    hints::{live::LiveRun, pool_load::PoolLoad},
+    hints::live::LiveRun,
     task::{
         message::{ClusterMemory, Effect, Event},
         model::{MachineView, PoolView, RunId, SlotAttempt, Uid},
     },
 };
+use skyward_planner::{base::key::Key, pool::load::PoolLoad};
 
 /// A wait of this length is worth a write, unless it is about to end.
 const WORTH_TELLING: Duration = Duration::from_millis(500);

@@ -15,15 +15,13 @@ use super::{
     standing::{self, Standing},
     state::{Read, References, Run, RunStage, Stage, StopWhy, TaskState, Waiting},
 };
-use crate::{
-    base::time::after,
-    events,
-    task::{
-        message::{Effect, Resolved, Unresolved},
-        model::{Entry, MachineView, Uid},
-        status::{self, Why},
-    },
+use crate::task::{
+    message::{Effect, Resolved, Unresolved},
+    model::{Entry, MachineView, Uid},
+    status::{self, Why},
 };
+use skyward_planner::base::time::after;
+use skyward_planner::events;
 
 impl Waiting {
     pub(super) fn new(entry: &Entry, again: Option<Why>, now: Timestamp) -> Self {

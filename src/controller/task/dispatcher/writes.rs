@@ -12,15 +12,13 @@ use super::{
     AGAIN, Dispatcher, LASTING, SAID_EACH,
     state::{Read, Stage, queue_key},
 };
-use crate::{
-    base::time::after,
-    events,
-    task::{
-        message::{Effect, WriteError},
-        model::{Entry, Uid},
-        status::{self, Why},
-    },
+use crate::task::{
+    message::{Effect, WriteError},
+    model::{Entry, Uid},
+    status::{self, Why},
 };
+use skyward_planner::base::time::after;
+use skyward_planner::events;
 
 /// Bytes of what the API server says that an Event repeats.
 const MOST_SAID: usize = 500;

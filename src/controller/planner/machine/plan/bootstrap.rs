@@ -3,9 +3,9 @@
 
 use crate::records::OUTPUT;
 use skyward_api::machine::{BootstrapCause, BootstrapFailure};
-use skyward_remote::{
+use skyward_core::{
     diagnosis::{Cause, Diagnosis},
-    sessions::{FailureKind, SessionFailure},
+    session::{FailureKind, SessionFailure},
 };
 
 /// What is on record of it, to be compared with others.

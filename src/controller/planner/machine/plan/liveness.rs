@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use skyward_api::condition::reason;
-use skyward_remote::sessions::{FailureKind, SessionFailure, Stage};
+use skyward_core::session::{FailureKind, SessionFailure, Stage};
 
 use super::{
     bootstrap,

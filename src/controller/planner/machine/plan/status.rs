@@ -11,7 +11,7 @@ use skyward_api::{
     condition::{self, ACCEPTED, BOOTSTRAPPED, Draft, REACHABLE, READY, STALLED, cut, find, reason},
 };
 use skyward_core::machine::{Dial, Endpoint};
-use skyward_remote::sessions::Stage;
+use skyward_core::session::Stage;
 
 use super::{
     draft::{Found, Plan},

@@ -17,12 +17,12 @@ use crate::{
 };
 
 /// Whether a machine may be ordered under its terms now: they are known, and hold.
-pub(crate) fn hold(terms: &Terms, namespace: &str, spec: &MachineSpec) -> bool {
+pub fn hold(terms: &Terms, namespace: &str, spec: &MachineSpec) -> bool {
     terms.namespace != NamespaceFacts::Unknown && broken(terms, namespace, spec).is_none()
 }
 
 /// Why a machine is not ordered under its terms, and what would help; `None` while they hold.
-pub(crate) fn broken(terms: &Terms, namespace: &str, spec: &MachineSpec) -> Option<String> {
+pub fn broken(terms: &Terms, namespace: &str, spec: &MachineSpec) -> Option<String> {
     let (facts, name) = (&terms.provider, &spec.provider);
     match terms.namespace {
         NamespaceFacts::Terminating => return Some(format!("Namespace \"{namespace}\" is being deleted.")),

@@ -17,11 +17,11 @@ use skyward_api::{
     machine::MachineSpec,
     provider::HostKeyPolicy,
 };
+use skyward_core::session::{self, SessionFailure, SessionState, Stage};
 use skyward_core::{
     Deletion, ErrorKind, ProviderError, ProviderMachine, ProviderPhase,
     machine::{Dial, Endpoint, Failure, FailureKind},
 };
-use skyward_remote::sessions::{self, SessionFailure, SessionState, Stage};
 
 use super::{
     facts::{AccountState, LookupOutcome, MachineFacts, Observed, Terms, Waits},
@@ -441,7 +441,7 @@ fn a_failing_step_shows_its_last_output() {
     let mut seen = world();
     seen.provider = there(ProviderPhase::Running);
     seen.session = Some(session(Stage::Failed(SessionFailure {
-        kind: sessions::FailureKind::StepFailed,
+        kind: session::FailureKind::StepFailed,
         step: Some("packages".into()),
         message: "exit code 100: E: Unable to locate package nope".into(),
         diagnosis: None,
@@ -458,7 +458,7 @@ fn a_failing_step_shows_its_last_output() {
 fn a_machine_that_breaks_a_limit_of_the_protocol_is_given_up_also_when_it_was_ready_and_has_runs() {
     let broke = || {
         session(Stage::Failed(SessionFailure {
-            kind: sessions::FailureKind::ProtocolViolation,
+            kind: session::FailureKind::ProtocolViolation,
             step: None,
             message: "the machine sent 65 accelerators; at most 64 are allowed".into(),
             diagnosis: None,
@@ -572,7 +572,7 @@ fn an_agent_that_refuses_our_epoch_takes_its_own_machine_out_of_use_and_no_other
     assert_eq!(why(&last).1, reason::MACHINE_LOST);
     // An agent may call itself what it likes: text makes nothing of it.
     seen.session = Some(session(Stage::Failed(SessionFailure {
-        kind: sessions::FailureKind::AgentRefused,
+        kind: session::FailureKind::AgentRefused,
         step: None,
         message: "the agent takes orders from a newer controller".into(),
         diagnosis: None,

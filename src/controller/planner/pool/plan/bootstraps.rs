@@ -38,7 +38,7 @@ const NAMED: usize = 4;
 
 /// Digest of what machines are prepared with: the spec, but for how many are wanted, and the
 /// versions of what it names. `None`: one of them is not known now.
-pub(crate) fn tried_with(
+pub fn tried_with(
     spec: &PoolSpec,
     references: Option<&str>,
     providers: &BTreeMap<String, Option<i64>>,
@@ -53,7 +53,7 @@ pub(crate) fn tried_with(
 }
 
 /// Forgets what holds no longer, and answers whether the Pool is stopped by what is left.
-pub(super) fn forget(draft: &mut Draft<'_>) -> bool {
+pub(crate) fn forget(draft: &mut Draft<'_>) -> bool {
     let seen = draft.seen;
     let Some(record) = draft.status.bootstrap.as_mut() else {
         return false;
@@ -95,7 +95,7 @@ pub(super) fn forget(draft: &mut Draft<'_>) -> bool {
 }
 
 /// Puts on record how bootstraps failed, and stops the Pool where two did in the same way.
-pub(super) fn note(draft: &mut Draft<'_>) {
+pub(crate) fn note(draft: &mut Draft<'_>) {
     let seen = draft.seen;
     let mut record = draft.status.bootstrap.clone().unwrap_or_default();
     let mut news: Vec<_> = seen

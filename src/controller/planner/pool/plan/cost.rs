@@ -213,11 +213,7 @@ impl Period {
 
 /// The budget of a Pool and what is spent of it, in USD, from what is on record: the count of
 /// its own plan, for callers that must know before that plan is made. `None` without a budget.
-pub(crate) fn of_budget(
-    pool: &Pool,
-    machines: &[Arc<Machine>],
-    now: Timestamp,
-) -> Option<(Decimal, Decimal)> {
+pub fn of_budget(pool: &Pool, machines: &[Arc<Machine>], now: Timestamp) -> Option<(Decimal, Decimal)> {
     let budget = pool.spec.budget.as_ref()?;
     let most = money::usd(&budget.max_total_cost)?;
     let cost = pool.status.as_ref().and_then(|status| status.cost.clone());

@@ -124,20 +124,6 @@ fn the_columns_name_the_machines_and_before_there_are_any_the_candidates() {
 }
 
 #[test]
-fn a_machine_that_the_watch_has_not_shown_is_named_too() {
-    let spec = record(&before(
-        json!({ "provider": "local", "instanceType": "local-x" }),
-        gpus(1.0),
-    ));
-    let reserved = crate::accounts::fleet::Reserved::of("uid", &spec);
-    let facts = crate::pool::facts::reserved_facts("m".into(), reserved);
-    assert_eq!(
-        (facts.place.provider.as_str(), facts.accelerator.as_str()),
-        ("local", "L4")
-    );
-}
-
-#[test]
 fn an_offer_without_accelerators_grants_none() {
     let seen = before(json!({ "provider": "local" }), json!({}));
     assert_eq!(record(&seen).granted_accelerator, None);

@@ -36,6 +36,7 @@ use super::{
         plan,
     },
 };
+use crate::pool::load::PoolLoad;
 use crate::{
     accounts::{
         facts::{AccountFacts, NamespaceFacts, ProviderFacts},
@@ -44,7 +45,6 @@ use crate::{
         unavailable::{REMEMBERED, Unavailable, UnavailableOfferings},
     },
     base::requeue::Next,
-    hints::pool_load::PoolLoad,
 };
 
 const NOW: i64 = 100_000;

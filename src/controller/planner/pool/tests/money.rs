@@ -4,7 +4,8 @@
 use skyward_api::Machine;
 
 use super::*;
-use crate::{accounts::unavailable::REFUSED, guard::Unread, pool::plan::cost::of_budget};
+use crate::pool::facts::Unread;
+use crate::{accounts::unavailable::REFUSED, pool::plan::cost::of_budget};
 
 fn failed_of(slot: u32, when: i64, why: &str) -> MachineFacts {
     let mut machine = failed(slot, when);

@@ -102,7 +102,7 @@ fn a_record_that_no_watch_has_shown_is_looked_for_after_a_while() {
         uid: None,
         ..booting(0)
     }];
-    assert_eq!(decide(&seen).next, Next::After(crate::accounts::fleet::DOUBTFUL));
+    assert_eq!(decide(&seen).next, Next::After(crate::pool::facts::DOUBTFUL));
     seen.pool.deleting_since = Some(at(NOW));
-    assert_eq!(decide(&seen).next, Next::After(crate::accounts::fleet::DOUBTFUL));
+    assert_eq!(decide(&seen).next, Next::After(crate::pool::facts::DOUBTFUL));
 }

@@ -258,7 +258,11 @@ fn runs_of_a_machine_that_is_taken_back_are_asked_to_end_and_go_on_elsewhere() {
     assert_eq!(run_of(&world, &uid, 0).0, stays);
     let status = world.status(&uid);
     assert_eq!((status.attempt, status.interruptions), (2, 1));
-    assert!(world.published.contains(&crate::events::reason::TASK_RETRIED));
+    assert!(
+        world
+            .published
+            .contains(&skyward_planner::events::reason::TASK_RETRIED)
+    );
 }
 
 #[test]

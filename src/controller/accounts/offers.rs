@@ -1,0 +1,133 @@
+//! What can be rented, as every Pool looks at it: one index for each Provider, made once after a
+//! change however many Pools ask.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use skyward_api::Offer;
+use skyward_planner::accounts::offers::OfferIndex;
+
+/// The offers of every Provider.
+#[derive(Debug, Default)]
+pub struct Offers(Mutex<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    shelves: BTreeMap<String, Shelf>,
+    /// Grows with each change of any of them.
+    version: u64,
+}
+
+#[derive(Debug, Default)]
+struct Shelf {
+    offers: BTreeMap<String, Arc<Offer>>,
+    /// When it changed last.
+    version: u64,
+    /// Made from that version.
+    index: Option<(u64, Arc<OfferIndex>)>,
+}
+
+impl Offers {
+    /// The watch shows an Offer.
+    pub fn apply(&self, offer: &Arc<Offer>) {
+        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.version += 1;
+        let version = inner.version;
+        let shelf = inner.shelves.entry(offer.spec.provider.clone()).or_default();
+        shelf.version = version;
+        shelf
+            .offers
+            .insert(offer.metadata.name.clone().unwrap_or_default(), offer.clone());
+    }
+
+    /// The watch shows that an Offer is gone.
+    pub fn remove(&self, offer: &Offer) {
+        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.version += 1;
+        let version = inner.version;
+        let Some(shelf) = inner.shelves.get_mut(&offer.spec.provider) else {
+            return;
+        };
+        shelf.version = version;
+        shelf
+            .offers
+            .remove(offer.metadata.name.as_deref().unwrap_or_default());
+        if shelf.offers.is_empty() {
+            inner.shelves.remove(&offer.spec.provider);
+        }
+    }
+
+    /// The watch began anew with this complete list.
+    pub fn replace(&self, offers: &[Arc<Offer>]) {
+        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.version += 1;
+        let version = inner.version;
+        let mut fresh: BTreeMap<String, Shelf> = BTreeMap::new();
+        for offer in offers {
+            let shelf = fresh.entry(offer.spec.provider.clone()).or_default();
+            shelf.version = version;
+            shelf
+                .offers
+                .insert(offer.metadata.name.clone().unwrap_or_default(), offer.clone());
+        }
+        inner.shelves = fresh;
+    }
+
+    /// The offers of one Provider, as they are now.
+    pub fn of(&self, provider: &str) -> Arc<OfferIndex> {
+        let (version, offers) = {
+            let inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let Some(shelf) = inner.shelves.get(provider) else {
+                return Arc::default();
+            };
+            if let Some((version, index)) = &shelf.index
+                && *version == shelf.version
+            {
+                return index.clone();
+            }
+            (shelf.version, shelf.offers.values().cloned().collect::<Vec<_>>())
+        };
+        // Sorted outside the lock: a large catalogue must not hold up the watch.
+        let index = Arc::new(OfferIndex::of(offers));
+        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(shelf) = inner.shelves.get_mut(provider)
+            && shelf.version == version
+        {
+            shelf.index = Some((version, index.clone()));
+        }
+        index
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use skyward_planner::accounts::offers::IndexedOffer;
+
+    use super::*;
+
+    fn offer(name: &str, price: &str) -> Arc<Offer> {
+        let spec = serde_json::json!({
+            "provider": "local", "instanceType": name, "cpu": 4, "memory": "8G", "architecture": "amd64",
+            "onDemandPrice": price, "availability": "Yes", "connected": true
+        });
+        Arc::new(Offer::new(name, serde_json::from_value(spec).unwrap()))
+    }
+
+    #[test]
+    fn an_index_is_made_once_after_a_change_and_shared() {
+        let offers = Offers::default();
+        offers.apply(&offer("b", "2"));
+        offers.apply(&offer("a", "10"));
+        let index = offers.of("local");
+        let names: Vec<_> = index.entries().iter().map(IndexedOffer::name).collect();
+        assert_eq!(names, ["b", "a"], "by price, not by its text");
+        assert!(Arc::ptr_eq(&index, &offers.of("local")));
+        offers.remove(&offer("b", "2"));
+        assert_eq!(offers.of("local").entries().len(), 1);
+        assert!(offers.of("other").entries().is_empty());
+        offers.replace(&[]);
+        assert!(offers.of("local").entries().is_empty());
+    }
+}

@@ -1,0 +1,40 @@
+//! Offers and Providers that had no capacity lately, shared by all Pools. What counts, and how
+//! long, [`skyward_planner::accounts::unavailable`] decides.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use jiff::Timestamp;
+use skyward_api::provider::BarredOffer;
+use skyward_planner::accounts::unavailable::{Unavailable, UnavailableOfferings};
+
+/// What this process knows to be unavailable, shared.
+#[derive(Debug, Default)]
+pub struct UnavailableCache(Mutex<Arc<UnavailableOfferings>>);
+
+impl UnavailableCache {
+    /// As they are now.
+    pub fn now(&self) -> Arc<UnavailableOfferings> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Remembers a refusal.
+    pub fn remember(&self, what: Unavailable, why: String, now: Timestamp) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::make_mut(&mut known).note(what, why, now);
+    }
+
+    /// Offers that an earlier leader barred; the Provider's status has them.
+    pub fn recall(&self, provider: &str, barred: &[BarredOffer], now: Timestamp) {
+        if !barred.is_empty() {
+            let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            Arc::make_mut(&mut known).recall(provider, barred, now);
+        }
+    }
+
+    /// A Provider has other settings or credentials, with which it may say something else of the
+    /// account, its rights and quotas, and of orders.
+    pub fn forget(&self, provider: &str) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::make_mut(&mut known).forget(provider);
+    }
+}
