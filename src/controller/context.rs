@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{Resource as _, ResourceExt, runtime::reflector};
 use skyward_api::{Provider as ProviderObject, machine::MachineSpec, offer::Architecture};
 use skyward_core::{Capabilities, CredentialKey, Credentials, Provider, ProviderError};
+use skyward_planner::{base::key::Key, records::is_of};
 use skyward_remote::sessions::Sessions;
 use skyward_store::Store;
 use tokio_util::sync::CancellationToken;
@@ -24,7 +25,6 @@ use crate::{
     references::References,
     restore::{Holds, seal::Seal},
 };
-use skyward_planner::{base::key::Key, records::is_of};
 
 /// Makes the client of an account from its Provider object (given by `main.rs`, the
 /// only place that knows both the registry of clouds and the controllers).

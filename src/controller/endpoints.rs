@@ -21,6 +21,7 @@ use axum::{
 use k8s_openapi::api::core::v1::{ObjectReference, Secret};
 use kube::{Api, Client};
 use rustls::ServerConfig;
+use skyward_planner::events::{self, EventSpec};
 use skyward_subresources::{
     connections::Limits,
     reload::{CONTROLLER_CERTS_SECRET, key},
@@ -41,7 +42,6 @@ use crate::{
     health::Health,
     metrics::Metrics,
 };
-use skyward_planner::events::{self, EventSpec};
 
 /// Most connections of each of the three. A client that reads metrics is known by its token.
 const CONNECTIONS: Limits = Limits {

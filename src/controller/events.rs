@@ -26,6 +26,7 @@ use kube::{
     api::{Patch, PatchParams, PostParams},
 };
 use skyward_api::condition::cut;
+use skyward_planner::events::{EventKind, EventSpec, reason};
 use tokio::{
     sync::mpsc,
     task::JoinHandle,
@@ -33,7 +34,6 @@ use tokio::{
 };
 
 use crate::{base::caught::caught, metrics::Metrics};
-use skyward_planner::events::{EventKind, EventSpec, reason};
 
 type Message = (ObjectReference, EventSpec);
 

@@ -10,7 +10,6 @@ use std::{
 };
 
 use kube::{Resource, ResourceExt};
-
 use skyward_planner::base::key::{Key, key_of};
 
 /// Versions that are remembered as replaced, for each object.

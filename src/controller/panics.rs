@@ -17,6 +17,7 @@ use std::{
 };
 
 use k8s_openapi::api::core::v1::ObjectReference;
+use skyward_planner::events::{EventSpec, reason};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
@@ -25,7 +26,6 @@ use crate::{
     events::Events,
     metrics::Metrics,
 };
-use skyward_planner::events::{EventSpec, reason};
 
 #[cfg(test)]
 mod tests;

@@ -52,6 +52,7 @@ const PLANNER: Rooms = &[
         "machine",
         &["base", "events", "money", "records", "accounts", "pool"],
     ),
+    ("task", &["accelerators", "pool"]),
 ];
 
 /// The rooms of what observes and acts.

@@ -17,14 +17,13 @@ use skyward_api::{
     machine::{MachineSpec, Market},
     pool::Place,
 };
-use tokio::time::Instant;
-
 use skyward_planner::{
     accelerators::of_record,
     accounts::quota::{Quota, Used, counted, most_hourly},
     base::key::Key,
     records::is_of,
 };
+use tokio::time::Instant;
 
 /// The Machines of all Pools.
 #[derive(Default)]

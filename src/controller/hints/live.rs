@@ -10,9 +10,8 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use skyward_remote::MachineKey;
-
 use skyward_planner::base::key::Key;
+use skyward_remote::MachineKey;
 
 /// A run that its agent has.
 #[derive(Clone, Debug, PartialEq, Eq)]

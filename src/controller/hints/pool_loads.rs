@@ -11,11 +11,13 @@ use std::{
     time::Duration,
 };
 
-use skyward_planner::pool::load::{PoolLoad, became_idle};
+use skyward_planner::{
+    base::key::Key,
+    pool::load::{PoolLoad, became_idle},
+};
 use tokio::{sync::watch, time::Instant};
 
 use crate::base::{broadcast::Broadcast, queue::WorkQueue};
-use skyward_planner::base::key::Key;
 
 /// How long a Pool's status may name numbers of Tasks that are no longer true.
 pub const NUMBERS: Duration = Duration::from_secs(5);

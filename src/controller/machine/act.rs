@@ -11,6 +11,17 @@ use kube::{
 };
 use skyward_api::{Machine, MachinePhase, MachineStatus, Provider as ProviderObject, labels, pool::Image};
 use skyward_core::{Deletion, ErrorKind, ProviderError, machine::Endpoint};
+use skyward_planner::{
+    accounts::unavailable::Unavailable,
+    base::time::elapsed,
+    machine::{
+        facts::{MachineMemory, Observed, Outcomes},
+        plan::{
+            draft::{Action, Plan},
+            terms,
+        },
+    },
+};
 use skyward_remote::SessionSpec;
 use tokio::time::timeout;
 
@@ -24,14 +35,6 @@ use crate::{
     context::Context,
     keys::{self, PoolKey},
 };
-use skyward_planner::machine::{
-    facts::{MachineMemory, Observed, Outcomes},
-    plan::{
-        draft::{Action, Plan},
-        terms,
-    },
-};
-use skyward_planner::{accounts::unavailable::Unavailable, base::time::elapsed};
 
 /// What is kept of a Machine between two looks; losing it costs a look.
 #[derive(Clone, Debug, Default)]

@@ -1,6 +1,6 @@
 //! One machine from order to Ready to gone.
 //!
-//! Begin reading at [`plan`]. [`observe`] gathers what it may know, [`act`] carries it
+//! Begin reading at [`skyward_planner::machine::plan`]. [`observe`] gathers what it may know, [`act`] carries it
 //! out, [`order`] makes orders and sessions from the record. This file says when a
 //! Machine is looked at: when it, its Pool or its session changes, when its provider
 //! tells of a change, and when a dispatcher says that it is idle.
@@ -29,6 +29,16 @@ use kube::{
     },
 };
 use skyward_api::Machine;
+use skyward_planner::{
+    base::{
+        key::{Key, key_of},
+        requeue::Next,
+    },
+    machine::{
+        facts::{MachineMemory, Outcomes},
+        plan::plan,
+    },
+};
 use skyward_remote::MachineKey;
 use tokio::{
     task::JoinHandle,
@@ -42,14 +52,6 @@ use crate::{
     context::Context,
     machine::act::MachineCache,
     newest::Newest,
-};
-use skyward_planner::machine::plan::plan;
-use skyward_planner::{
-    base::{
-        key::{Key, key_of},
-        requeue::Next,
-    },
-    machine::facts::{MachineMemory, Outcomes},
 };
 
 /// A Machine waits for its cloud most of the time: this many for each Pool that is reconciled,
@@ -132,13 +134,13 @@ fn retry_after(error: &act::Error, failures: &Backoff<Key>, key: &Key) -> Durati
 
 /// Wakes the Machines that a change is about.
 async fn route(context: &Context) {
-    let feed = context.feed.subscribe();
+    let changes = context.feed.subscribe();
     let idle = context.loads.subscribe_idle();
-    let wakeups = &context.machine_wakeups;
+    let work_queue = &context.machine_wakeups;
     let of_pool = |pool: &Key, only_deleting: bool| {
         for machine in context.fleet.named(pool) {
             if !only_deleting || machine.metadata.deletion_timestamp.is_some() {
-                wakeups.enqueue(key_of(machine.as_ref()));
+                work_queue.enqueue(key_of(machine.as_ref()));
             }
         }
     };
@@ -148,18 +150,18 @@ async fn route(context: &Context) {
             .machines
             .state_filter(|machine| machine.spec.provider == name)
         {
-            wakeups.enqueue(key_of(machine.as_ref()));
+            work_queue.enqueue(key_of(machine.as_ref()));
         }
     };
     for machine in context.caches.machines.state() {
-        wakeups.enqueue(key_of(machine.as_ref()));
+        work_queue.enqueue(key_of(machine.as_ref()));
     }
     // The status of a Pool or Provider changes often and means nothing to its Machines.
     let mut generations: HashMap<Change, (Option<i64>, bool)> = HashMap::new();
     loop {
         tokio::select! {
-            change = feed.next() => match &change {
-                Change::Machine { machine, .. } => wakeups.enqueue(machine.clone()),
+            change = changes.next() => match &change {
+                Change::Machine { machine, .. } => work_queue.enqueue(machine.clone()),
                 Change::Pool(key) => {
                     let pool = context.caches.pools.get(&ObjectRef::new(&key.name).within(&key.namespace));
                     if is_news(&mut generations, &change, pool.as_deref()) {
@@ -226,10 +228,10 @@ async fn listen(context: &Context) {
                 context.machine_wakeups.enqueue(key_of(machine.as_ref()));
             }
             if let Some(mut changes) = account.provider.changes() {
-                let wakeups = context.machine_wakeups.clone();
+                let work_queue = context.machine_wakeups.clone();
                 let listener = tokio::spawn(async move {
                     while let Some((namespace, machine)) = changes.next().await {
-                        wakeups.enqueue(Key::new(namespace, machine));
+                        work_queue.enqueue(Key::new(namespace, machine));
                     }
                 });
                 listeners.insert(name, (account.origin, Listener(listener)));

@@ -5,21 +5,20 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kube::{ResourceExt, runtime::reflector::ObjectRef};
 use skyward_api::{Machine, Pool, Provider as ProviderObject};
+use skyward_planner::{
+    accounts::quota::beyond,
+    base::key::Key,
+    machine::facts::{
+        Looked, LookupOutcome, MachineFacts, MachineMemory, Observed, Outcomes, Terms, machine_facts,
+    },
+    pool::{choice::candidate::template_hashes, plan::cost::of_budget},
+};
 use tokio::time::timeout;
 
 use crate::{
     context::Context,
     hints::pool_loads::PoolLoads,
     pool::observe::{namespace_facts, provider_facts},
-};
-use skyward_planner::{
-    accounts::quota::beyond,
-    base::key::Key,
-    pool::{choice::candidate::template_hashes, plan::cost::of_budget},
-};
-
-use skyward_planner::machine::facts::{
-    Looked, LookupOutcome, MachineFacts, MachineMemory, Observed, Outcomes, Terms, machine_facts,
 };
 
 /// Longest wait for a provider's answer.

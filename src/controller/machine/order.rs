@@ -14,6 +14,7 @@ use skyward_api::{
 use skyward_core::{
     Capabilities, Market, Order, boot, machine::Endpoint, order::PoolShape, provider::ReclaimNotice,
 };
+use skyward_planner::machine::facts::{MachineFacts, Waits};
 use skyward_remote::{
     SessionSpec,
     bootstrap::{PipIndex, Spec as Bootstrap},
@@ -22,7 +23,6 @@ use skyward_remote::{
 
 use super::materials::Materials;
 use crate::keys::PoolKey;
-use skyward_planner::machine::facts::{MachineFacts, Waits};
 
 /// Default of `shmSize`.
 const SHM_BYTES: u64 = 1 << 30;

@@ -10,9 +10,9 @@ use prometheus_client::{
     registry::Registry,
 };
 use rust_decimal::{Decimal, prelude::ToPrimitive};
+use skyward_planner::restore::{evidence::Evidence, verdict::MOST_IDS};
 
 use super::Labels;
-use skyward_planner::restore::{evidence::Evidence, verdict::MOST_IDS};
 
 /// Machines of one Provider that are shown with their ids; all others are one sum.
 const SHOWN_IDS: usize = 100;

@@ -28,6 +28,7 @@ use skyward_core::{
     Accepted, Capabilities, Deletion, MachineRef, Offer, Order, Provider, ProviderError, ProviderMachine,
     Scope,
 };
+use skyward_planner::base::key::Key;
 use skyward_remote::{AgentBinaries, Sessions};
 use tokio::{sync::mpsc, task::JoinHandle, time::timeout};
 use tower::service_fn;
@@ -49,7 +50,6 @@ use crate::{
 };
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{core::PartialObjectMeta, runtime::reflector::store::Writer};
-use skyward_planner::base::key::Key;
 
 const BAD: &str = "bad";
 const GOOD: &str = "good";

@@ -11,6 +11,7 @@
 //! - [`restore`]: evidence that a cluster was restored, and what is held for that.
 //! - [`accounts`]: what is offered, unavailable, used, spent and left behind at accounts.
 //! - [`pool`], [`machine`], [`provider`]: their plans; begin reading at `pool/plan.rs`.
+//! - [`task`]: what a dispatcher knows of Tasks, and which machines a Task gets.
 
 pub mod accelerators;
 pub mod accounts;
@@ -22,3 +23,4 @@ pub mod pool;
 pub mod provider;
 pub mod records;
 pub mod restore;
+pub mod task;

@@ -19,11 +19,6 @@ use skyward_api::{
     pool::PoolSpec,
 };
 use skyward_core::{Capabilities, MachineRef, Scope};
-use tokio::time::timeout;
-
-use super::references::{ReferenceCheck, Unusable, all_references, unusable_references};
-use crate::{accounts::fleet::Reserved, context::Context};
-use skyward_planner::pool::{choice::candidate::template_hashes, plan};
 use skyward_planner::{
     accounts::{
         cost::{Pseudonyms, spent_this_month},
@@ -31,11 +26,19 @@ use skyward_planner::{
         limits::standing,
     },
     base::key::Key,
-    pool::facts::{
-        Leftovers, MachineFacts, Observed, PoolFacts, machine_facts, ordered_from, pool_facts, providers_of,
-        regions_at,
+    pool::{
+        choice::candidate::template_hashes,
+        facts::{
+            MachineFacts, Observed, PoolFacts, RemainingMachines, machine_facts, ordered_from, pool_facts,
+            providers_of, regions_at,
+        },
+        plan,
     },
 };
+use tokio::time::timeout;
+
+use super::references::{ReferenceCheck, Unusable, all_references, unusable_references};
+use crate::{accounts::fleet::Reserved, context::Context};
 
 /// A Machine that the watch has not shown yet.
 pub(crate) fn reserved_facts(name: String, reserved: Reserved) -> MachineFacts {
@@ -104,7 +107,7 @@ pub async fn observe(context: &Context, references: &mut Option<ReferenceCheck>,
     {
         leftovers(context, &facts).await
     } else {
-        Leftovers::NotAsked
+        RemainingMachines::NotAsked
     };
     let has_references = !all_references(&facts.spec).is_empty();
     // Where nothing may be read, a look would only be refused.
@@ -268,7 +271,7 @@ const ORDERED: Duration = Duration::from_secs(30);
 /// it, in each look.
 const NAMED: Duration = Duration::from_secs(5);
 
-async fn leftovers(context: &Context, pool: &PoolFacts) -> Leftovers {
+async fn leftovers(context: &Context, pool: &PoolFacts) -> RemainingMachines {
     let mut machines = Vec::new();
     let mut asked = false;
     for name in providers_of(pool) {
@@ -278,14 +281,14 @@ async fn leftovers(context: &Context, pool: &PoolFacts) -> Leftovers {
         asked = true;
         match listed(context, pool, &name).await {
             Ok(listed) => machines.extend(listed),
-            Err(why) if ordered_from(pool, &name) => return Leftovers::Unknown(why),
+            Err(why) if ordered_from(pool, &name) => return RemainingMachines::Unknown(why),
             Err(_) => {}
         }
     }
     if asked {
-        Leftovers::Known(machines)
+        RemainingMachines::Known(machines)
     } else {
-        Leftovers::NoProvider
+        RemainingMachines::NoProvider
     }
 }
 

@@ -9,14 +9,13 @@ use std::{
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{Api, Client, Resource};
 use skyward_api::{condition::reason, pool::PoolSpec};
+use skyward_planner::pool::facts::{MISSING_EVERY, PoolFacts, REFERENCES_EVERY};
 use tokio::time::{Instant, timeout};
 
 use crate::{
     context::Context,
     references::{CERTIFICATES, PASSWORD},
 };
-use skyward_planner::pool::facts::PoolFacts;
-use skyward_planner::pool::facts::{MISSING_EVERY, REFERENCES_EVERY};
 
 /// References of a Pool, as last looked up.
 #[derive(Clone, Debug)]

@@ -18,11 +18,11 @@ use std::{
 };
 
 use skyward_api::{Pool, Provider as ProviderObject, condition};
+use skyward_planner::restore::evidence::Evidence;
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use crate::base::queue::WorkQueue;
-use skyward_planner::restore::evidence::Evidence;
 
 /// How long at most a new leader waits for possible proof.
 pub const GRACE: Duration = Duration::from_mins(1);

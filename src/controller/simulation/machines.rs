@@ -4,6 +4,15 @@ use std::sync::Arc;
 
 use kube::{Resource, ResourceExt};
 use skyward_api::{Machine, Pool, labels};
+use skyward_planner::{
+    accounts::{facts::NamespaceFacts, quota::beyond, unavailable::REMEMBERED},
+    base::{key::Key, requeue::Next},
+    machine::{
+        facts::{Looked, LookupOutcome, MachineMemory, Observed, Outcomes, Terms, machine_facts},
+        plan::{draft::Action, plan},
+    },
+    pool::{plan::cost::of_budget, suspension::why_suspended},
+};
 use skyward_remote::sessions::SessionState;
 
 use super::{
@@ -14,15 +23,6 @@ use super::{
 use crate::machine::{
     observe::runs,
     order::{OrderParts, order},
-};
-use skyward_planner::{
-    accounts::{facts::NamespaceFacts, quota::beyond, unavailable::REMEMBERED},
-    base::{key::Key, requeue::Next},
-    machine::{
-        facts::{Looked, LookupOutcome, MachineMemory, Observed, Outcomes, Terms, machine_facts},
-        plan::{draft::Action, plan},
-    },
-    pool::{plan::cost::of_budget, suspension::why_suspended},
 };
 
 /// Most plans in a row, as in the real one.

@@ -9,6 +9,13 @@ use std::{
 use kube::{Resource, ResourceExt};
 use rand::{Rng, seq::SliceRandom};
 use skyward_api::{Machine, Pool, Provider};
+use skyward_planner::{
+    accounts::{orphans::Sightings, unavailable::UnavailableOfferings},
+    base::key::{Key, key_of},
+    machine::facts::MachineMemory,
+    pool::load::PoolLoad,
+    provider::plan::ProviderMemory,
+};
 use skyward_remote::sessions::{FailureKind, SessionFailure, SessionState, Stage};
 
 use super::{client::Client, world::World};
@@ -21,13 +28,6 @@ use crate::{
     hints::pool_loads::PoolLoads,
     newest::Newest,
     restore::Holds,
-};
-use skyward_planner::{
-    accounts::{orphans::Sightings, unavailable::UnavailableOfferings},
-    base::key::{Key, key_of},
-    machine::facts::MachineMemory,
-    pool::load::PoolLoad,
-    provider::plan::ProviderMemory,
 };
 
 /// What can be due.

@@ -14,6 +14,10 @@ use skyward_api::{
     provider::{AfterRestore, RestoreDecision},
 };
 use skyward_core::{ErrorKind, ProviderError};
+use skyward_planner::restore::{
+    evidence::Evidence,
+    verdict::{self, Verdict},
+};
 
 use super::{
     cloud::Cloud,
@@ -23,10 +27,6 @@ use super::{
     world::{Crashed, World},
 };
 use crate::provider::restored::act;
-use skyward_planner::restore::{
-    evidence::Evidence,
-    verdict::{self, Verdict},
-};
 
 /// Histories of an ordinary run.
 const HISTORIES: u64 = 1_500;

@@ -5,16 +5,16 @@ use std::collections::BTreeSet;
 use kube::ResourceExt;
 use skyward_api::provider::{AfterRestore, RestoreDecision};
 use skyward_core::{PoolScope, Scope};
+use skyward_planner::{
+    accounts::orphans::{Rules, is_news, plan},
+    restore::evidence::Remembered,
+};
 
 use super::{
     process::Work,
     world::{Crashed, World},
 };
 use crate::accounts::sweeps::{key_sweep, resource_sweep};
-use skyward_planner::{
-    accounts::orphans::{Rules, is_news, plan},
-    restore::evidence::Remembered,
-};
 
 impl World {
     pub(super) fn regions_of_pools(&self, provider: &str) -> BTreeSet<String> {

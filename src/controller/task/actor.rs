@@ -11,6 +11,10 @@ use std::{
 };
 
 use kube::runtime::reflector::ObjectRef;
+use skyward_planner::{
+    base::key::Key,
+    task::model::{MachineView, PoolView},
+};
 use skyward_remote::MachineKey;
 use tokio::{
     sync::{Notify, mpsc, watch},
@@ -25,10 +29,8 @@ use crate::{
         effects::{EffectRunner, now},
         inbox,
         message::{ClusterMemory, Event},
-        model::{MachineView, PoolView},
     },
 };
-use skyward_planner::base::key::Key;
 
 /// What became of effects and what machines tell: events that may wait. An effect or a reader of
 /// facts that has another one waits itself.

@@ -9,6 +9,7 @@ use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
 use skyward_agent::log::{Encoder, Stream};
 use skyward_api::{condition::reason, task::RunResult};
+use skyward_planner::{base::key::Key, task::model::RunId};
 use skyward_remote::{
     RunReader,
     protocol::{CHUNK_BYTES, Chunk},
@@ -24,11 +25,9 @@ use crate::{
         dispatcher::is_complete,
         environment::RESULT_LIMIT,
         message::{CollectError, CollectOrder, Collected},
-        model::RunId,
         pace::Pace,
     },
 };
-use skyward_planner::base::key::Key;
 
 pub(crate) use recall::{recall, recall_later};
 

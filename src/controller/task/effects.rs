@@ -14,6 +14,10 @@ use kube::{
     api::{ListParams, Patch, PatchParams},
 };
 use skyward_api::{GROUP, Machine, Task, TaskStatus, VERSION, shared::EnvFrom};
+use skyward_planner::{
+    base::key::Key,
+    task::model::{RunId, SlotAttempt},
+};
 use skyward_remote::{
     Agent, AgentError, MachineKey,
     protocol::{Fact, RunState, Started, fact},
@@ -34,13 +38,11 @@ use crate::{
             CollectError, CollectOrder, Collected, Effect, Event, Resolved, StartError, StartOrder,
             WriteError,
         },
-        model::{RunId, SlotAttempt},
         reclaim::Reclaim,
         status,
         told::{Told, answered, weighed},
     },
 };
-use skyward_planner::base::key::Key;
 
 /// Longest wait for the API server.
 const DEADLINE: Duration = Duration::from_secs(20);

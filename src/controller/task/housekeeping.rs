@@ -13,6 +13,7 @@ use kube::{
     api::{DeleteParams, ListParams, Preconditions},
 };
 use skyward_api::{Task, TaskPhase};
+use skyward_planner::{base::time::after, task::model::Uid};
 use skyward_store::Store;
 use tokio::{
     sync::Notify,
@@ -23,9 +24,8 @@ use crate::{
     context::Context,
     guard::Guarded,
     metrics::Metrics,
-    task::{model::Uid, reclaim, router::PAGE, status},
+    task::{reclaim, router::PAGE, status},
 };
-use skyward_planner::base::time::after;
 
 const DEADLINE: Duration = Duration::from_mins(1);
 /// How often the store is swept, and ended Tasks are looked at, which nobody watches.

@@ -9,12 +9,10 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+use skyward_planner::task::model::{Entry, Uid};
 use tokio::sync::Notify;
 
-use crate::task::{
-    message::Event,
-    model::{Entry, Uid},
-};
+use crate::task::message::Event;
 
 #[derive(Default)]
 struct Inbox {

@@ -10,6 +10,10 @@ use jiff::Timestamp;
 use skyward_api::{
     Task, TaskStatus, condition::reason, offer::OfferedAccelerator, shared::EnvFrom, task::RunResult,
 };
+use skyward_planner::{
+    events::EventSpec,
+    task::model::{Entry, MachineView, Peer, PoolView, RunId, SlotAttempt, Uid},
+};
 use skyward_remote::{
     AgentError,
     protocol::{Fact, Finished, RunState},
@@ -18,13 +22,8 @@ use skyward_remote::{
 pub(crate) use crate::references::{Resolved, Unresolved};
 use crate::{
     hints::live::LiveRun,
-    task::{
-        model::{Entry, MachineView, Peer, PoolView, RunId, SlotAttempt, Uid},
-        status::Why,
-        told::Told,
-    },
+    task::{status::Why, told::Told},
 };
-use skyward_planner::events::EventSpec;
 
 /// Why a write of a status did not succeed.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,12 +9,9 @@ use skyward_api::{
     condition::{self, Draft, cut, reason},
     task::{Placed, RunResult},
 };
+use skyward_planner::task::model::{Entry, SlotAttempt};
 
-use crate::task::{
-    message::Collected,
-    model::{Entry, SlotAttempt},
-    tail,
-};
+use crate::task::{message::Collected, tail};
 
 /// A status must stay below this, in bytes of JSON.
 pub(crate) const MAX: usize = 32 * 1024;

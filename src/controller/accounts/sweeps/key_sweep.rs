@@ -19,10 +19,10 @@ use kube::{
     api::{DeleteParams, ListParams, Preconditions},
 };
 use skyward_api::{Machine, Pool, labels};
+use skyward_planner::base::time::elapsed;
 use tokio::time::{sleep, timeout};
 
 use crate::{context::Context, keys};
-use skyward_planner::base::time::elapsed;
 
 /// Time between two looks.
 const EVERY: Duration = Duration::from_mins(10);

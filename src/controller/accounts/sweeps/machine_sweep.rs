@@ -18,16 +18,16 @@ use jiff::Timestamp;
 use kube::{ResourceExt, runtime::reflector::ObjectRef};
 use skyward_api::{Provider as ProviderObject, provider::AfterRestore};
 use skyward_core::{Deletion, MachineRef, ProviderMachine, Scope, provider::MarkWriters};
-use tokio::time::timeout;
-
-use super::{each_until_shutdown, listing::Listing, pause, resource_sweep};
-use crate::{accounts::clients::Account, base::broadcast::Change, context::Context, keys};
 use skyward_planner::{
     accounts::orphans::{Rules, Sightings, is_news, plan},
     base::{key::key_of, time::elapsed},
     events::{self, EventSpec},
     restore::evidence::{self, Remembered, brake},
 };
+use tokio::time::timeout;
+
+use super::{each_until_shutdown, listing::Listing, pause, resource_sweep};
+use crate::{accounts::clients::Account, base::broadcast::Change, context::Context, keys};
 
 /// Time between two sweeps.
 const EVERY: Duration = Duration::from_mins(1);

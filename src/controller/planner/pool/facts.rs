@@ -17,7 +17,7 @@ use skyward_api::{
 };
 use skyward_core::MachineRef;
 
-use super::choice::Catalogue;
+use super::choice::Offerings;
 use crate::pool::load::PoolLoad;
 use crate::{
     accelerators::of_record,
@@ -63,13 +63,13 @@ pub struct Observed {
     /// Whether it names any Secret or ConfigMap.
     pub has_references: bool,
     /// Offers of these Providers.
-    pub offers: Catalogue,
+    pub offers: Offerings,
     /// Offers and Providers that had no capacity lately.
     pub unavailable: Arc<UnavailableOfferings>,
     /// Architectures for whose machines there is an agent.
     pub architectures: Arc<[Architecture]>,
     /// While it is deleted and has no Machines: what the provider still lists.
-    pub leftovers: Leftovers,
+    pub leftovers: RemainingMachines,
     /// The API server refused the record of a machine of this Pool, as it is now.
     pub refusal: Option<Refusal>,
     /// Machines of this Pool whose records cannot be read, and which none above stands for.
@@ -222,7 +222,7 @@ impl MachineFacts {
 
 /// What the provider still lists of a Pool that is deleted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Leftovers {
+pub enum RemainingMachines {
     /// Nobody asked.
     NotAsked,
     /// There is no Provider to ask: the Machines' own finalizers have decided.

@@ -50,7 +50,7 @@ pub fn plan(seen: &Observed, now: Timestamp) -> Plan {
     cost::settle(&mut draft);
     if seen.machines.iter().any(|machine| machine.uid.is_none()) {
         // Nobody tells of a record that was never made, or is gone before a watch showed it.
-        draft.look_again(DOUBTFUL);
+        draft.requeue_after(DOUBTFUL);
     }
     if seen.pool.deleting_since.is_some() {
         cleanup::plan(&mut draft);
@@ -81,7 +81,7 @@ pub fn plan(seen: &Observed, now: Timestamp) -> Plan {
     drift::plan(&mut draft);
     scale::plan(&mut draft);
     if seen.has_references {
-        draft.look_again(
+        draft.requeue_after(
             if draft.block.as_ref().is_some_and(|block| {
                 [reason::REFERENCE_NOT_FOUND, reason::REFERENCE_TOO_LARGE].contains(&block.reason)
             }) {

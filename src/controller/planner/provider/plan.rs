@@ -73,9 +73,9 @@ pub struct ProviderMemory {
     pub written_at: Option<Timestamp>,
 }
 
-/// Answer of the account, when it was asked in this reconcile.
+/// What a refresh of the account came to in this reconcile.
 #[derive(Clone, Debug)]
-pub enum Answer {
+pub enum Refresh {
     /// It was not due.
     NotAsked,
     /// It answered: its name and everything it offers.
@@ -106,7 +106,7 @@ pub struct Observed<'a> {
     /// Offer objects that exist under the names it would use, and all of its own.
     pub offers: &'a [Arc<Offer>],
     /// What the account answered.
-    pub answer: Answer,
+    pub answer: Refresh,
     /// What the account still has, when its Provider goes.
     pub left: Left,
     /// What the account can do, if it was ever connected.
@@ -265,8 +265,8 @@ pub fn goes(provider: &Provider, machines: u32) -> bool {
 
 /// Whether a plan compares Offers: only when there is something to compare them with, or
 /// when none may be left.
-pub fn compares_offers(provider: &Provider, memory: &ProviderMemory, answer: &Answer) -> bool {
-    !matches!(answer, Answer::NotAsked)
+pub fn compares_offers(provider: &Provider, memory: &ProviderMemory, answer: &Refresh) -> bool {
+    !matches!(answer, Refresh::NotAsked)
         || memory.problem.is_some()
         || provider.metadata.deletion_timestamp.is_some()
 }
@@ -285,8 +285,8 @@ pub fn plan(observed: &Observed<'_>, mut memory: ProviderMemory, now: Timestamp)
         .is_some_and(|problem| problem.kind.class() == ErrorClass::Config);
     let catalogue = match &observed.answer {
         _ if deleting || unusable => Some(Catalogue::default()),
-        Answer::Complete { offers, .. } => Some(catalogue::catalogue(provider, offers, observed.offers)),
-        Answer::NotAsked | Answer::Failed(_) => None,
+        Refresh::Complete { offers, .. } => Some(catalogue::catalogue(provider, offers, observed.offers)),
+        Refresh::NotAsked | Refresh::Failed(_) => None,
     };
     if let Some(catalogue) = catalogue {
         memory.offers = catalogue.wanted;
@@ -335,8 +335,8 @@ fn learn(memory: &mut ProviderMemory, observed: &Observed<'_>, now: Timestamp) {
         memory.offers = status.offers;
     }
     match &observed.answer {
-        Answer::NotAsked => {}
-        Answer::Complete { account, .. } => {
+        Refresh::NotAsked => {}
+        Refresh::Complete { account, .. } => {
             memory.asked_at = Some(now);
             memory.generation = generation;
             memory.failures = 0;
@@ -344,7 +344,7 @@ fn learn(memory: &mut ProviderMemory, observed: &Observed<'_>, now: Timestamp) {
             memory.refreshed_at = Some(now);
             memory.account.clone_from(account);
         }
-        Answer::Failed(problem) => {
+        Refresh::Failed(problem) => {
             memory.asked_at = Some(now);
             memory.failures = if memory.generation == generation {
                 memory.failures.saturating_add(1)

@@ -51,8 +51,8 @@ fn offer(id: &str, price: i64) -> offer::Offer {
     }
 }
 
-fn complete(offers: &[offer::Offer]) -> Answer {
-    Answer::Complete {
+fn complete(offers: &[offer::Offer]) -> Refresh {
+    Refresh::Complete {
         account: "cluster-uid".into(),
         offers: offers.to_vec(),
     }
@@ -68,8 +68,8 @@ fn capabilities() -> Capabilities {
     }
 }
 
-fn failed(kind: ErrorKind) -> Answer {
-    Answer::Failed(ProviderError::new(kind, "list the nodes", "no"))
+fn failed(kind: ErrorKind) -> Refresh {
+    Refresh::Failed(ProviderError::new(kind, "list the nodes", "no"))
 }
 
 /// One Provider with its objects, as the controller keeps them.
@@ -91,7 +91,7 @@ impl World {
     }
 
     /// Plans, and does what the plan says.
-    fn look(&mut self, answer: Answer, now: Timestamp) -> Plan {
+    fn look(&mut self, answer: Refresh, now: Timestamp) -> Plan {
         let observed = Observed {
             verdict: &Verdict::default(),
             provider: &self.provider,
@@ -174,7 +174,7 @@ fn at_rest_only_the_refresh_time_is_written_once_per_interval() {
 fn its_own_status_write_wakes_nothing() {
     let mut world = World::new();
     world.look(complete(&[offer("small", 0)]), at(0));
-    let plan = world.look(Answer::NotAsked, at(1));
+    let plan = world.look(Refresh::NotAsked, at(1));
     assert_eq!(writes(&plan), 0);
     assert_eq!(plan.again, Duration::from_secs(59));
 }
@@ -285,7 +285,7 @@ fn a_deleted_provider_waits_for_its_machines_and_offers_nothing() {
     world.machines = 2;
     world.look(complete(&[offer("a", 1)]), at(0));
     world.provider.metadata.deletion_timestamp = Some(Time(at(1)));
-    let plan = world.look(Answer::NotAsked, at(1));
+    let plan = world.look(Refresh::NotAsked, at(1));
     assert!(!plan.remove_finalizer && world.offers.is_empty());
     assert_eq!(world.ready(), ("False".into(), reason::MACHINES_REMAIN.into()));
     let status = world.provider.status.clone().unwrap();
@@ -297,9 +297,9 @@ fn a_deleted_provider_waits_for_its_machines_and_offers_nothing() {
     );
     // The count is told at once: somebody waits for it.
     world.machines = 1;
-    assert!(world.look(Answer::NotAsked, at(2)).status.is_some());
+    assert!(world.look(Refresh::NotAsked, at(2)).status.is_some());
     world.machines = 0;
-    let last = world.look(Answer::NotAsked, at(3));
+    let last = world.look(Refresh::NotAsked, at(3));
     assert!(last.remove_finalizer && last.status.is_none());
 }
 
@@ -311,13 +311,13 @@ fn machines_that_come_in_a_crowd_do_not_cost_a_write_each() {
     let mut again = Duration::MAX;
     for second in 1..=22 {
         world.machines += 10;
-        let plan = world.look(Answer::NotAsked, at(second));
+        let plan = world.look(Refresh::NotAsked, at(second));
         (total, again) = (total + writes(&plan), plan.again);
     }
     assert!(total <= 4, "{total}");
     // The last count is not forgotten.
     assert_eq!(again, Duration::from_secs(3));
-    world.look(Answer::NotAsked, at(25));
+    world.look(Refresh::NotAsked, at(25));
     assert_eq!(world.provider.status.unwrap().machines, 220);
 }
 
@@ -428,7 +428,7 @@ fn a_provider_made_anew_with_another_accounts_key_is_noticed_while_machines_are_
     // The object says so, and nothing is asked at the other account.
     let mut world = World::new();
     world.provider = made_anew;
-    let plan = world.look(Answer::Failed(problem), at(0));
+    let plan = world.look(Refresh::Failed(problem), at(0));
     let status = plan.status.unwrap();
     assert_eq!(status.account, "");
     for type_ in [READY, STALLED] {

@@ -17,21 +17,21 @@ use skyward_api::{
     task::{Placed, Placement},
 };
 
-use skyward_planner::{
+use crate::{
     accelerators::of_record,
     pool::suspension::{ready, why_suspended},
 };
 
 /// UID of a Task.
-pub(crate) type Uid = Arc<str>;
+pub type Uid = Arc<str>;
 
 /// Which machine of a Pool: slots and attempts are never used twice together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct SlotAttempt {
+pub struct SlotAttempt {
     /// Its slot.
-    pub(crate) slot: u32,
+    pub slot: u32,
     /// Which try to fill the slot.
-    pub(crate) attempt: u32,
+    pub attempt: u32,
 }
 
 impl From<Placed> for SlotAttempt {
@@ -54,18 +54,18 @@ impl fmt::Display for SlotAttempt {
 
 /// One run: one rank of one attempt of a Task.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct RunId {
+pub struct RunId {
     /// UID of the Task.
-    pub(crate) uid: Uid,
+    pub uid: Uid,
     /// Which attempt.
-    pub(crate) attempt: u32,
+    pub attempt: u32,
     /// Which rank.
-    pub(crate) rank: u32,
+    pub rank: u32,
 }
 
 impl RunId {
     /// From `<task uid>-<attempt>-<rank>`, as agents know it.
-    pub(crate) fn parse(text: &str) -> Option<Self> {
+    pub fn parse(text: &str) -> Option<Self> {
         let (rest, rank) = text.rsplit_once('-')?;
         let (uid, attempt) = rest.rsplit_once('-')?;
         Some(Self {
@@ -83,11 +83,11 @@ impl fmt::Display for RunId {
 }
 
 /// Time between SIGTERM and SIGKILL where a Task does not say.
-pub(crate) const GRACE: Duration = Duration::from_secs(30);
+pub const GRACE: Duration = Duration::from_secs(30);
 /// The grace of Tasks when their Pool is deleted, where the Pool does not say.
-pub(crate) const SHUTDOWN: Duration = Duration::from_mins(2);
+pub const SHUTDOWN: Duration = Duration::from_mins(2);
 /// Retries after a lost machine where neither Task nor Pool say.
-pub(crate) const RETRIES: u32 = 3;
+pub const RETRIES: u32 = 3;
 /// Time for collecting the end of a run before its machine is taken away.
 const LAST_WORDS: Duration = Duration::from_secs(3);
 /// The least grace of a run.
@@ -95,30 +95,44 @@ const LEAST_GRACE: Duration = Duration::from_secs(1);
 
 /// An active Task, slim.
 #[derive(Clone, Debug)]
-pub(crate) struct Entry {
-    pub(crate) name: Arc<str>,
-    pub(crate) uid: Uid,
-    pub(crate) version: String,
-    pub(crate) generation: Option<i64>,
-    pub(crate) created: Timestamp,
-    pub(crate) deleting: bool,
-    pub(crate) pool: String,
-    pub(crate) priority: i32,
-    pub(crate) suspend: bool,
+pub struct Entry {
+    /// Name.
+    pub name: Arc<str>,
+    /// UID.
+    pub uid: Uid,
+    /// Version of the object that this was read from.
+    pub version: String,
+    /// Generation of its spec.
+    pub generation: Option<i64>,
+    /// When it was created.
+    pub created: Timestamp,
+    /// Whether its deletion was asked for.
+    pub deleting: bool,
+    /// Name of its Pool.
+    pub pool: String,
+    /// A Task of a higher one comes first.
+    pub priority: i32,
+    /// Whether it is suspended.
+    pub suspend: bool,
     /// `None`: none of the admitted values; such a Task waits for a person.
-    pub(crate) placement: Option<Placement>,
-    pub(crate) mode: String,
-    pub(crate) env_from: Vec<EnvFrom>,
-    pub(crate) grace: Duration,
-    pub(crate) retries: Option<u32>,
-    pub(crate) ttl: Option<u32>,
+    pub placement: Option<Placement>,
+    /// What its status calls it: how it is placed, in words.
+    pub mode: String,
+    /// Secrets and ConfigMaps that it names.
+    pub env_from: Vec<EnvFrom>,
+    /// Time between SIGTERM and SIGKILL.
+    pub grace: Duration,
+    /// How often it runs again after a machine was lost, where it says.
+    pub retries: Option<u32>,
+    /// Seconds after its end until it is deleted.
+    pub ttl: Option<u32>,
     /// Without results: an active Task has none.
-    pub(crate) status: TaskStatus,
+    pub status: TaskStatus,
 }
 
 impl Entry {
     /// The slim form; `None` when the API server left out a field that it never leaves out.
-    pub(crate) fn of(task: &Task) -> Option<Self> {
+    pub fn of(task: &Task) -> Option<Self> {
         let metadata = &task.metadata;
         let spec = &task.spec;
         let mut status = task.status.clone().unwrap_or_default();
@@ -144,12 +158,12 @@ impl Entry {
     }
 
     /// Its phase.
-    pub(crate) fn phase(&self) -> TaskPhase {
+    pub fn phase(&self) -> TaskPhase {
         self.status.phase.unwrap_or_default()
     }
 
     /// Whether this is older than another view of the same Task.
-    pub(crate) fn is_older_than(&self, other: &Self) -> bool {
+    pub fn is_older_than(&self, other: &Self) -> bool {
         match (self.version.parse::<u64>(), other.version.parse::<u64>()) {
             (Ok(mine), Ok(theirs)) => mine < theirs,
             // Versions are opaque in principle; then the later message wins.
@@ -160,31 +174,44 @@ impl Entry {
 
 /// What a dispatcher needs of its Pool.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct PoolView {
-    pub(crate) name: String,
-    pub(crate) uid: String,
-    pub(crate) created: Timestamp,
-    pub(crate) deleted_at: Option<Timestamp>,
+pub struct PoolView {
+    /// Name.
+    pub name: String,
+    /// UID.
+    pub uid: String,
+    /// When it was created.
+    pub created: Timestamp,
+    /// When its deletion was asked for.
+    pub deleted_at: Option<Timestamp>,
     /// Why it has no machines by intention.
-    pub(crate) why_suspended: Option<&'static str>,
-    pub(crate) desired: u32,
-    pub(crate) min: u32,
-    pub(crate) concurrency: u32,
-    pub(crate) shutdown: Duration,
-    pub(crate) retries: u32,
+    pub why_suspended: Option<&'static str>,
+    /// Machines wanted.
+    pub desired: u32,
+    /// The least number of machines that `All` runs on.
+    pub min: u32,
+    /// Runs of one machine at the same time.
+    pub concurrency: u32,
+    /// The grace of its Tasks when it is deleted.
+    pub shutdown: Duration,
+    /// How often a Task runs again after a machine was lost, where it does not say.
+    pub retries: u32,
     /// Bytes of the log of one run that are kept.
-    pub(crate) log_limit: u64,
+    pub log_limit: u64,
     /// Reason and message of its condition Ready while that is not True.
-    pub(crate) not_ready: Option<(String, String)>,
-    pub(crate) env: Vec<EnvVar>,
-    pub(crate) env_from: Vec<EnvFrom>,
-    pub(crate) user: Option<String>,
-    pub(crate) reference: ObjectReference,
+    pub not_ready: Option<(String, String)>,
+    /// Variables of every run.
+    pub env: Vec<EnvVar>,
+    /// Secrets and ConfigMaps that it names.
+    pub env_from: Vec<EnvFrom>,
+    /// User that runs are started as.
+    pub user: Option<String>,
+    /// The object, for Events.
+    pub reference: ObjectReference,
 }
 
 impl PoolView {
     /// From the object; `None` when the API server left out a field that it never leaves out.
-    pub(crate) fn of(pool: &Pool) -> Option<Self> {
+    pub fn of(pool: &Pool) -> Option<Self> {
         let spec = &pool.spec;
         let image = spec.image.clone().unwrap_or_default();
         let worker = spec.worker.clone().unwrap_or_default();
@@ -227,13 +254,13 @@ impl PoolView {
 
 /// The machine of a rank, as the others are told of it.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Peer {
+pub struct Peer {
     /// By which other machines of the Pool reach it.
-    pub(crate) address: String,
+    pub address: String,
     /// Its address on the internet, where it is known to have one.
-    pub(crate) public_address: Option<String>,
+    pub public_address: Option<String>,
     /// How many accelerators it has.
-    pub(crate) accelerators: f64,
+    pub accelerators: f64,
 }
 
 /// Whether this is an address of the internet, and neither one of a network of its own nor a
@@ -256,36 +283,38 @@ fn is_public(address: &str) -> bool {
 
 /// What a dispatcher needs of a Machine.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct MachineView {
-    pub(crate) place: SlotAttempt,
-    pub(crate) name: Arc<str>,
+pub struct MachineView {
+    /// Slot and attempt.
+    pub place: SlotAttempt,
+    /// Name of the Machine.
+    pub name: Arc<str>,
     /// It is Ready and stays; a draining one keeps its runs and gets no new ones, and one
     /// whose connection was lost (its condition says so) does not count.
-    pub(crate) ready: bool,
+    pub ready: bool,
     /// Its end is decided: it never takes new runs again.
-    pub(crate) deleting: bool,
+    pub deleting: bool,
     /// Its runs are asked to end while there is time: it goes, and does not wait for them.
-    pub(crate) ending: bool,
+    pub ending: bool,
     /// When its cloud takes it back, once that is known.
-    pub(crate) reclaim_at: Option<Timestamp>,
+    pub reclaim_at: Option<Timestamp>,
     /// By which other machines of the Pool reach it.
-    pub(crate) address: String,
+    pub address: String,
     /// Its address on the internet, where it is known to have one.
-    pub(crate) public_address: Option<String>,
+    pub public_address: Option<String>,
     /// What it has: machines of one Pool differ in that.
-    pub(crate) accelerator: Option<OfferedAccelerator>,
+    pub accelerator: Option<OfferedAccelerator>,
     /// Why it was killed as a whole, if that was for want of memory: it comes back no more, and
     /// what ran on it would meet the same end elsewhere.
-    pub(crate) out_of_memory: Option<Arc<str>>,
+    pub out_of_memory: Option<Arc<str>>,
     /// What it costs in an hour, in dollars.
-    pub(crate) hourly_price: String,
+    pub hourly_price: String,
     /// The connection to its agent.
-    pub(crate) connection: Option<u64>,
+    pub connection: Option<u64>,
 }
 
 impl MachineView {
     /// From the object and the connection that there is.
-    pub(crate) fn of(machine: &Machine, connection: Option<u64>) -> Option<Self> {
+    pub fn of(machine: &Machine, connection: Option<u64>) -> Option<Self> {
         let status = machine.status.as_ref();
         let deleting = machine.metadata.deletion_timestamp.is_some();
         let finish_runs = machine.annotations().contains_key(labels::FINISH_RUNS);
@@ -324,7 +353,7 @@ impl MachineView {
     }
 
     /// What the machines of a run are told of this one.
-    pub(crate) fn peer(&self) -> Peer {
+    pub fn peer(&self) -> Peer {
         Peer {
             address: self.address.clone(),
             public_address: self.public_address.clone(),
@@ -334,7 +363,7 @@ impl MachineView {
 
     /// How long a run that is asked to end has, of the time that it may take: what it says
     /// last is to be collected before the machine is taken away.
-    pub(crate) fn grace(&self, allowed: Duration, now: Timestamp) -> Duration {
+    pub fn grace(&self, allowed: Duration, now: Timestamp) -> Duration {
         let Some(at) = self.reclaim_at else {
             return allowed;
         };
@@ -343,7 +372,7 @@ impl MachineView {
     }
 
     /// Whether it takes new runs.
-    pub(crate) fn takes_runs(&self) -> bool {
+    pub fn takes_runs(&self) -> bool {
         self.ready && self.connection.is_some()
     }
 }

@@ -10,18 +10,18 @@ use crate::task::model::SlotAttempt;
 
 /// A machine that takes runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Room {
+pub struct Room {
     /// Which.
-    pub(crate) place: SlotAttempt,
+    pub place: SlotAttempt,
     /// Runs that it can still take.
-    pub(crate) free: u32,
+    pub free: u32,
     /// Runs that it has.
-    pub(crate) used: u32,
+    pub used: u32,
 }
 
 /// Why a Task must wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wait {
+pub enum Wait {
     /// Every place that would do is taken.
     NoPlace,
     /// Fewer machines take runs than it needs.
@@ -37,7 +37,7 @@ pub(crate) enum Wait {
 
 /// Gives out the places of one moment.
 #[derive(Debug)]
-pub(crate) struct Planner {
+pub struct Planner {
     // In order of slots: the index is the rank.
     rooms: Vec<Room>,
     desired: u32,
@@ -47,7 +47,7 @@ pub(crate) struct Planner {
 
 impl Planner {
     /// Over the machines that take runs; `last` got the newest single run.
-    pub(crate) fn new(mut rooms: Vec<Room>, desired: u32, min: u32, last: Option<SlotAttempt>) -> Self {
+    pub fn new(mut rooms: Vec<Room>, desired: u32, min: u32, last: Option<SlotAttempt>) -> Self {
         rooms.sort_unstable_by_key(|room| room.place);
         // While a slot's machine is being replaced there may be two of it: the newer counts.
         let mut newest: Vec<Room> = Vec::with_capacity(rooms.len());
@@ -66,17 +66,17 @@ impl Planner {
     }
 
     /// Whether nothing is left for anybody.
-    pub(crate) fn is_exhausted(&self) -> bool {
+    pub fn is_exhausted(&self) -> bool {
         self.rooms.iter().all(|room| room.free == 0)
     }
 
     /// Machine that got the newest single run.
-    pub(crate) const fn last(&self) -> Option<SlotAttempt> {
+    pub const fn last(&self) -> Option<SlotAttempt> {
         self.last
     }
 
     /// The machines of the ranks 0, 1, …, or why it must wait.
-    pub(crate) fn place(&mut self, placement: Placement) -> Result<Vec<SlotAttempt>, Wait> {
+    pub fn place(&mut self, placement: Placement) -> Result<Vec<SlotAttempt>, Wait> {
         match placement {
             Placement::One => self.one(),
             Placement::All => self.all(),
@@ -85,7 +85,7 @@ impl Planner {
     }
 
     /// Keeps the room of a Task that is about to be placed.
-    pub(crate) fn hold(&mut self, placement: Placement) {
+    pub fn hold(&mut self, placement: Placement) {
         let last = self.last;
         let _ = self.place(placement);
         self.last = last;

@@ -4,6 +4,7 @@ use std::{cmp::Reverse, sync::Arc};
 
 use futures::StreamExt;
 use skyward_api::{condition::reason, task::RunResult};
+use skyward_planner::task::model::{RunId, Uid};
 use skyward_store::Store;
 
 use super::{in_time, of_store, summary::ENDINGS};
@@ -12,7 +13,6 @@ use crate::{
     task::{
         inline::inline,
         message::{CollectError, Collected, Remembered},
-        model::{RunId, Uid},
     },
 };
 

@@ -5,6 +5,10 @@ use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use skyward_api::{Task, TaskPhase, condition::reason};
+use skyward_planner::{
+    events,
+    task::model::{Entry, RunId, SlotAttempt, Uid},
+};
 use skyward_remote::protocol::finished::Ending;
 
 use super::{
@@ -13,10 +17,8 @@ use super::{
 };
 use crate::task::{
     message::{Collected, Effect},
-    model::{Entry, RunId, SlotAttempt, Uid},
     status::{self, Counts, Rank, Why},
 };
-use skyward_planner::events;
 
 /// The outcome of an attempt.
 #[derive(Debug, PartialEq, Eq)]
@@ -192,7 +194,7 @@ impl Dispatcher {
         let shutdown = self
             .pool
             .as_ref()
-            .map_or(super::super::model::SHUTDOWN, |pool| pool.shutdown);
+            .map_or(skyward_planner::task::model::SHUTDOWN, |pool| pool.shutdown);
         let grace: Duration = match why {
             StopWhy::Drained | StopWhy::Interrupted | StopWhy::Suspended => task.entry.grace,
             StopWhy::PoolOff | StopWhy::PoolDeleted => shutdown,
@@ -243,7 +245,7 @@ impl Dispatcher {
         let limit = task.entry.retries.unwrap_or_else(|| {
             self.pool
                 .as_ref()
-                .map_or(super::super::model::RETRIES, |pool| pool.retries)
+                .map_or(skyward_planner::task::model::RETRIES, |pool| pool.retries)
         });
         let stop = attempt.stop;
         let outcome = outcome(

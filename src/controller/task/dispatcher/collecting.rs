@@ -1,16 +1,14 @@
 //! Brings the log and result of a run into the store; then its agent may forget the run.
 
 use jiff::Timestamp;
+use skyward_planner::task::model::{RunId, SlotAttempt};
 use skyward_remote::AgentError;
 
 use super::{
     Dispatcher, FETCH_AGAIN, STORE_AGAIN, is_complete,
     state::{Collect, Run, RunStage, Stage},
 };
-use crate::task::{
-    message::{CollectError, CollectOrder, Collected, Effect},
-    model::{RunId, SlotAttempt},
-};
+use crate::task::message::{CollectError, CollectOrder, Collected, Effect};
 
 impl Dispatcher {
     pub(super) fn collect(&mut self, id: &RunId, now: Timestamp) {

@@ -8,14 +8,13 @@ use std::time::Duration;
 use jiff::Timestamp;
 use rust_decimal::Decimal;
 use skyward_api::condition::reason;
+use skyward_planner::{base::time::after, events, money::usd, task::model::RunId};
 
 use super::{
     Dispatcher, ONE_TRY, TELL_HOLD, UNREAD,
     state::{Hold, Unread},
 };
-use crate::task::{message::Effect, model::RunId};
-use skyward_planner::events;
-use skyward_planner::{base::time::after, money::usd};
+use crate::task::message::Effect;
 
 impl Dispatcher {
     /// It waits for room since then. Where that cannot be written down, each try names a later

@@ -11,6 +11,7 @@ use std::{
 };
 
 use jiff::Timestamp;
+use skyward_planner::task::model::{GRACE, RunId, SlotAttempt};
 use skyward_remote::protocol::finished::Ending;
 
 use super::{
@@ -18,10 +19,7 @@ use super::{
     runs::synthetic,
     state::{Collect, Run, RunStage, has_result_left},
 };
-use crate::task::{
-    message::{ClusterMemory, Effect},
-    model::{GRACE, RunId, SlotAttempt},
-};
+use crate::task::message::{ClusterMemory, Effect};
 
 impl Dispatcher {
     /// Runs on machines that the cache does not show: look past the cache before believing it.

@@ -43,17 +43,18 @@ use std::{
 
 use jiff::Timestamp;
 use skyward_api::TaskPhase;
+use skyward_planner::{
+    base::key::Key,
+    pool::load::PoolLoad,
+    task::model::{MachineView, PoolView, RunId, SlotAttempt, Uid},
+};
 
 pub(crate) use self::state::is_complete;
 use self::state::{QueueKey, Run, RunStage, Stage, TaskState, Unclaimed};
 use crate::{
     hints::live::LiveRun,
-    task::{
-        message::{ClusterMemory, Effect, Event},
-        model::{MachineView, PoolView, RunId, SlotAttempt, Uid},
-    },
+    task::message::{ClusterMemory, Effect, Event},
 };
-use skyward_planner::{base::key::Key, pool::load::PoolLoad};
 
 /// A wait of this length is worth a write, unless it is about to end.
 const WORTH_TELLING: Duration = Duration::from_millis(500);

@@ -4,17 +4,16 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use skyward_api::condition::reason;
+use skyward_planner::task::{
+    model::{PoolView, RunId, SlotAttempt},
+    placement::{Planner, Room, Wait},
+};
 
 use super::{
     Dispatcher, FRESH, RESOLVING,
     state::{Read, References, Run, Stage, Stored, TaskState},
 };
-use crate::task::{
-    message::Effect,
-    model::{PoolView, RunId, SlotAttempt},
-    placement::{Planner, Room, Wait},
-    status::Why,
-};
+use crate::task::{message::Effect, status::Why};
 
 impl Dispatcher {
     /// Gives out the free places in the order of the queue.

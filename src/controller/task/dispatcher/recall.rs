@@ -10,6 +10,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use jiff::Timestamp;
 use skyward_api::{condition::reason, task::Placement};
+use skyward_planner::task::model::{RunId, SlotAttempt, Uid};
 use skyward_remote::protocol::finished::Ending;
 
 use super::{
@@ -19,7 +20,6 @@ use super::{
 };
 use crate::task::{
     message::{CollectError, Collected, Effect, Remembered},
-    model::{RunId, SlotAttempt, Uid},
     status::{Rank, Why},
 };
 

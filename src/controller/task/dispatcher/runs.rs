@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use skyward_planner::task::model::{MachineView, RunId, SlotAttempt, Uid};
 use skyward_remote::{
     AgentError,
     budget::Charge,
@@ -18,7 +19,6 @@ use super::{
 };
 use crate::task::{
     message::{Effect, StartError, StartOrder},
-    model::{MachineView, RunId, SlotAttempt, Uid},
     status::Why,
     told::Told,
 };

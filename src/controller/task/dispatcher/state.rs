@@ -4,12 +4,12 @@ use std::{cmp::Reverse, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use skyward_api::{Task, TaskStatus, condition::reason};
+use skyward_planner::task::model::{Entry, SlotAttempt, Uid};
 use skyward_remote::{budget::Charge, protocol::Finished};
 
 use super::{LASTING, REFUSED_AGAIN, REFUSED_LONGEST, WRITE_AGAIN};
 use crate::task::{
     message::{Collected, Resolved},
-    model::{Entry, SlotAttempt, Uid},
     status::{Counts, Why},
 };
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use skyward_api::{Task, TaskPhase, task::Placed};
+use skyward_planner::task::model::{Entry, RunId, SlotAttempt, Uid};
 
 use super::{
     AGAIN, Dispatcher,
@@ -11,7 +12,6 @@ use super::{
 };
 use crate::task::{
     message::Effect,
-    model::{Entry, RunId, SlotAttempt, Uid},
     status::{self, Counts},
 };
 

@@ -11,16 +11,14 @@ use skyward_api::{
     condition::{self, reason},
     task::RunResult,
 };
+use skyward_planner::task::model::Entry;
 use skyward_remote::{
     AgentError,
     protocol::{Fact, Finished, RunState, fact, finished::Ending, run_state},
 };
 
 use super::*;
-use crate::task::{
-    message::{CollectError, Collected, Remembered, StartError, StartOrder, WriteError},
-    model::Entry,
-};
+use crate::task::message::{CollectError, Collected, Remembered, StartError, StartOrder, WriteError};
 
 mod agents;
 mod chaos;

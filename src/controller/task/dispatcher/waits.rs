@@ -8,6 +8,11 @@ use skyward_api::{
     condition::{self, reason},
     task::Placement,
 };
+use skyward_planner::{
+    base::time::after,
+    events,
+    task::model::{Entry, MachineView, Uid},
+};
 use skyward_remote::protocol::finished::Ending;
 
 use super::{
@@ -17,11 +22,8 @@ use super::{
 };
 use crate::task::{
     message::{Effect, Resolved, Unresolved},
-    model::{Entry, MachineView, Uid},
     status::{self, Why},
 };
-use skyward_planner::base::time::after;
-use skyward_planner::events;
 
 impl Waiting {
     pub(super) fn new(entry: &Entry, again: Option<Why>, now: Timestamp) -> Self {

@@ -7,6 +7,11 @@ use skyward_api::{
     Task, TaskPhase, TaskStatus,
     condition::{self, cut},
 };
+use skyward_planner::{
+    base::time::after,
+    events,
+    task::model::{Entry, Uid},
+};
 
 use super::{
     AGAIN, Dispatcher, LASTING, SAID_EACH,
@@ -14,11 +19,8 @@ use super::{
 };
 use crate::task::{
     message::{Effect, WriteError},
-    model::{Entry, Uid},
     status::{self, Why},
 };
-use skyward_planner::base::time::after;
-use skyward_planner::events;
 
 /// Bytes of what the API server says that an Event repeats.
 const MOST_SAID: usize = 500;

@@ -57,7 +57,7 @@ pub(super) fn plan(seen: &Observed, now: Timestamp) -> Plan {
             let until = seen.unseen_until.unwrap_or(now);
             plan.reasons
                 .push("its provider does not show it, and may do so yet".to_owned());
-            plan.look_again_at(now, until);
+            plan.requeue_at(now, until);
             let message = format!(
                 "It was ordered and Provider \"{}\" does not show it yet: it is gone only when it is not shown by {until:.0} either.",
                 machine.spec.provider
@@ -85,7 +85,7 @@ pub(super) fn plan(seen: &Observed, now: Timestamp) -> Plan {
         }
         Some(Ok(Deletion::InProgress)) => {
             plan.reasons.push("its end is ordered".to_owned());
-            plan.look_again(if seen.tells_changes {
+            plan.requeue_after(if seen.tells_changes {
                 END_AGAIN
             } else {
                 seen.poll_interval.min(END_AGAIN)
@@ -115,7 +115,7 @@ pub(super) fn plan(seen: &Observed, now: Timestamp) -> Plan {
         }
         Some(Err(error)) => {
             plan.reasons.push(format!("its deletion met: {error}"));
-            plan.look_again(DELETE_AGAIN);
+            plan.requeue_after(DELETE_AGAIN);
             let message = format!("{}; it is tried again.", cut(&error.to_string(), 1800));
             mark(
                 seen,
@@ -132,11 +132,11 @@ pub(super) fn plan(seen: &Observed, now: Timestamp) -> Plan {
     let until = match drains(seen, now) {
         Drains::No => None,
         Drains::UntilIdle => {
-            plan.look_again(OFF_LOOK);
+            plan.requeue_after(OFF_LOOK);
             Some(Timestamp::MAX)
         }
         Drains::UntilIdleOr(end) => {
-            plan.look_again_at(now, end);
+            plan.requeue_at(now, end);
             Some(Timestamp::MAX)
         }
         Drains::Until(until) => Some(until),
@@ -157,7 +157,7 @@ pub(super) fn plan(seen: &Observed, now: Timestamp) -> Plan {
         }
         AccountState::Waiting => {
             plan.reasons.push("its Provider cannot be used now".to_owned());
-            plan.look_again(Duration::from_secs(5));
+            plan.requeue_after(Duration::from_secs(5));
             let message = format!(
                 "Provider \"{}\" cannot be used now, so it cannot be deleted there; it is as soon as the Provider is ready.",
                 machine.spec.provider
@@ -219,7 +219,7 @@ fn provider_gone(seen: &Observed, now: Timestamp, plan: &mut Plan) {
     if was_ordered && now < due {
         plan.reasons
             .push("its Provider is gone; it may come back".to_owned());
-        plan.look_again_at(now, due);
+        plan.requeue_at(now, due);
         return;
     }
     let why = "its Provider does not exist any more";
@@ -274,7 +274,7 @@ fn settle(seen: &Observed, now: Timestamp, plan: &mut Plan) {
     } else {
         plan.reasons
             .push("it is gone; its cost is not counted yet".to_owned());
-        plan.look_again_at(now, after(now, SETTLE_AGAIN));
+        plan.requeue_at(now, after(now, SETTLE_AGAIN));
     }
 }
 
@@ -361,7 +361,7 @@ fn drain(seen: &Observed, now: Timestamp, until: Timestamp, plan: &mut Plan) {
     plan.reasons.push(format!("drains, {runs} runs are left"));
     let has_deadline = until != Timestamp::MAX;
     if has_deadline {
-        plan.look_again_at(now, until);
+        plan.requeue_at(now, until);
     }
     if let LookupOutcome::There(there) = &seen.provider
         && let Some(endpoint) = &there.endpoint

@@ -78,7 +78,7 @@ pub(crate) struct Found {
 
 impl Plan {
     /// Looks again after that long at the latest.
-    pub(crate) fn look_again(&mut self, after: Duration) {
+    pub(crate) fn requeue_after(&mut self, after: Duration) {
         self.next = match self.next {
             Next::Again => Next::Again,
             Next::Wait => Next::After(after),
@@ -87,7 +87,7 @@ impl Plan {
     }
 
     /// Looks again at that time at the latest.
-    pub(crate) fn look_again_at(&mut self, now: Timestamp, at: Timestamp) {
-        self.look_again(elapsed(now, at).max(Duration::from_millis(20)));
+    pub(crate) fn requeue_at(&mut self, now: Timestamp, at: Timestamp) {
+        self.requeue_after(elapsed(now, at).max(Duration::from_millis(20)));
     }
 }

@@ -124,7 +124,7 @@ pub(super) fn judge(seen: &Observed, now: Timestamp, found: &mut Found, plan: &m
             format!("After {} s (timeouts.{name}): {what}", wait.as_secs()),
         ));
     } else {
-        plan.look_again_at(now, after(since, wait));
+        plan.requeue_at(now, after(since, wait));
     }
 }
 
@@ -197,10 +197,10 @@ fn judge_connection(seen: &Observed, now: Timestamp, found: &mut Found, plan: &m
     } else if lost >= BLINK {
         found.lost_connection = Some(error);
         if !unknown {
-            plan.look_again_at(now, after(since, patience));
+            plan.requeue_at(now, after(since, patience));
         }
     } else {
-        plan.look_again_at(now, after(since, BLINK));
+        plan.requeue_at(now, after(since, BLINK));
     }
 }
 

@@ -54,7 +54,7 @@ pub(super) fn find(seen: &Observed, now: Timestamp, plan: &mut Plan) -> Found {
                 found.waits_for = Some((reason::BOOTING, what));
             }
             plan.actions.extend(reconnect(seen));
-            plan.look_again(seen.poll_interval.max(Duration::from_secs(1)));
+            plan.requeue_after(seen.poll_interval.max(Duration::from_secs(1)));
         }
         LookupOutcome::Absent => absent(seen, now, &mut found, plan),
         LookupOutcome::There(machine) => there(seen, machine, &mut found, plan),
@@ -62,7 +62,7 @@ pub(super) fn find(seen: &Observed, now: Timestamp, plan: &mut Plan) -> Found {
     // Why one that ran is not connected, its provider may show only later.
     let is_unreached = seen.disconnected_since.is_some();
     if (on_its_way || is_unreached) && found.failure.is_none() {
-        plan.look_again(if seen.tells_changes {
+        plan.requeue_after(if seen.tells_changes {
             SAFETY_NET
         } else {
             seen.poll_interval
@@ -92,7 +92,7 @@ fn absent(seen: &Observed, now: Timestamp, found: &mut Found, plan: &mut Plan) {
             .map_or(seen.machine.created_at, |time| time.0);
         if elapsed(accepted, now) < seen.settle_time {
             plan.reasons.push("accepted, not listed yet".to_owned());
-            plan.look_again_at(now, after(accepted, seen.settle_time));
+            plan.requeue_at(now, after(accepted, seen.settle_time));
         } else {
             let message = format!(
                 "Provider \"{}\" has no such machine any more; it is replaced.",
@@ -130,7 +130,7 @@ fn order(seen: &Observed, now: Timestamp, found: &mut Found, plan: &mut Plan) {
         Some(Hold::Until(why)) => plan.reasons.push(why.to_owned()),
         Some(Hold::Waits(why, until, waits_for)) => {
             plan.reasons.push(why.to_owned());
-            plan.look_again_at(now, until);
+            plan.requeue_at(now, until);
             plan.order_not_before = seen.order_not_before.filter(|at| now < *at);
             found.waits_for = waits_for;
         }
@@ -246,7 +246,7 @@ fn refused(seen: &Observed, now: Timestamp, error: &ProviderError, found: &mut F
     };
     let at = after(now, again);
     plan.order_not_before = Some(at);
-    plan.look_again_at(now, at);
+    plan.requeue_at(now, at);
 }
 
 fn there(seen: &Observed, machine: &ProviderMachine, found: &mut Found, plan: &mut Plan) {

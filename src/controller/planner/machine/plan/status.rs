@@ -53,7 +53,7 @@ pub(super) fn commit(seen: &Observed, now: Timestamp, new: MachineStatus, plan: 
         plan.events.extend(announce(seen, &new));
         plan.status = Some(Box::new(new));
     } else {
-        plan.look_again_at(now, due);
+        plan.requeue_at(now, due);
     }
 }
 

@@ -8,11 +8,11 @@ use skyward_api::{
     shared::{FormFactor, Size},
 };
 
-use super::{Catalogue, Constraint, Request, ResolvedCandidate, Usable, fits};
+use super::{Constraint, Offerings, Request, ResolvedCandidate, Usable, fits};
 use crate::accounts::offers::IndexedOffer;
 
 /// A text for the Pool's condition, one sentence for each Provider that was looked at.
-pub fn explain(candidates: &[ResolvedCandidate], offers: &Catalogue, request: &Request<'_>) -> String {
+pub fn explain(candidates: &[ResolvedCandidate], offers: &Offerings, request: &Request<'_>) -> String {
     let mut sentences: Vec<String> = Vec::new();
     for candidate in candidates {
         let sentence = match request.providers.get(&candidate.provider) {

@@ -30,7 +30,7 @@ use crate::accounts::{
 };
 
 /// Offers of the Providers that a Pool names.
-pub type Catalogue = BTreeMap<String, Arc<OfferIndex>>;
+pub type Offerings = BTreeMap<String, Arc<OfferIndex>>;
 
 /// What is asked for.
 #[derive(Clone, Debug)]
@@ -130,7 +130,7 @@ pub enum Constraint {
 /// answer, with what was said.
 pub fn choose<'a>(
     candidates: &'a [ResolvedCandidate],
-    offers: &'a Catalogue,
+    offers: &'a Offerings,
     request: &Request<'_>,
 ) -> Option<Choice<'a>> {
     let mut best: Option<(Rank, Choice<'a>)> = None;

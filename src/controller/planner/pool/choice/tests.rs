@@ -21,7 +21,7 @@ const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 /// A Pool before the market, and what it knows of it.
 struct Exchange {
     pool: PoolSpec,
-    offers: Catalogue,
+    offers: Offerings,
     unavailable: UnavailableOfferings,
     providers: BTreeMap<String, Usable>,
     connected: bool,
@@ -39,7 +39,7 @@ impl Exchange {
                 .or_default()
                 .push(offer(name, spec));
         }
-        let offers: Catalogue = by_provider
+        let offers: Offerings = by_provider
             .into_iter()
             .map(|(provider, offers)| (provider, Arc::new(OfferIndex::of(offers))))
             .collect();

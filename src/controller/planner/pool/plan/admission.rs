@@ -35,7 +35,7 @@ pub(crate) fn plan(draft: &mut Draft<'_>) {
     match block {
         Some(block) => {
             if draft.seen.missing_references.is_err() {
-                draft.look_again(std::time::Duration::from_secs(5));
+                draft.requeue_after(std::time::Duration::from_secs(5));
             }
             draft.block(block);
         }
@@ -185,7 +185,7 @@ fn refusal_of_the_api(draft: &mut Draft<'_>) -> Option<Block> {
         draft.because("the API server refused the last machine; it is tried again");
         return None;
     }
-    draft.look_again(elapsed(draft.now, refusal.until));
+    draft.requeue_after(elapsed(draft.now, refusal.until));
     Some(waiting(
         reason::PROVISIONING,
         format!(

@@ -8,7 +8,7 @@ use skyward_api::pool::Place;
 use super::draft::{Action, Plan, Why};
 use crate::{
     accounts::facts::{AccountFacts, NamespaceFacts},
-    pool::facts::{Leftovers, Observed},
+    pool::facts::{Observed, RemainingMachines},
 };
 
 /// Rules that a plan breaks, in words.
@@ -109,7 +109,7 @@ pub fn audit(seen: &Observed, plan: &Plan) -> Vec<String> {
         }
     }
     let lets_go = plan.actions.contains(&Action::RemoveFinalizer);
-    if lets_go && (!seen.machines.is_empty() || matches!(seen.leftovers, Leftovers::Unknown(_))) {
+    if lets_go && (!seen.machines.is_empty() || matches!(seen.leftovers, RemainingMachines::Unknown(_))) {
         violations.push("the Pool is let go although machines may be left".to_owned());
     }
     violations

@@ -164,8 +164,9 @@ fn stop(draft: &mut Draft<'_>, way: &RepeatedFailure) {
     let mut until = "the Pool, or a Secret, ConfigMap or Provider that it names, changes".to_owned();
     if may_pass(way) {
         until.push_str(", or an hour has passed");
-        draft
-            .look_again(elapsed(draft.now, after(way.last_at.0, FORGIVEN_AFTER)).max(Duration::from_secs(1)));
+        draft.requeue_after(
+            elapsed(draft.now, after(way.last_at.0, FORGIVEN_AFTER)).max(Duration::from_secs(1)),
+        );
     }
     let last = way.machines.last().map_or("", String::as_str);
     let what = cut(&in_words(draft, way), 1500);

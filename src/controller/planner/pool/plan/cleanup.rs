@@ -13,7 +13,7 @@ use skyward_core::PoolScope;
 use super::draft::{Action, Draft, Why};
 use crate::{
     events::{self, EventSpec},
-    pool::facts::{Leftovers, regions_at},
+    pool::facts::{RemainingMachines, regions_at},
 };
 
 pub(crate) fn plan(draft: &mut Draft<'_>) {
@@ -30,21 +30,21 @@ pub(crate) fn plan(draft: &mut Draft<'_>) {
         return;
     }
     match &seen.leftovers {
-        Leftovers::NotAsked => draft.because("nothing was ever ordered"),
-        Leftovers::NoProvider => draft.because("the Provider is gone, there is nobody to ask"),
-        Leftovers::Unknown(why) => {
+        RemainingMachines::NotAsked => draft.because("nothing was ever ordered"),
+        RemainingMachines::NoProvider => draft.because("the Provider is gone, there is nobody to ask"),
+        RemainingMachines::Unknown(why) => {
             draft.because(format!("it is not known what the provider still has: {why}"));
-            draft.look_again(Duration::from_secs(5));
+            draft.requeue_after(Duration::from_secs(5));
             return;
         }
-        Leftovers::Known(left) if left.is_empty() => draft.because("the provider has nothing left"),
-        Leftovers::Known(left) => {
+        RemainingMachines::Known(left) if left.is_empty() => draft.because("the provider has nothing left"),
+        RemainingMachines::Known(left) => {
             for (provider, machine) in left {
                 let (provider, machine) = (provider.clone(), machine.clone());
-                draft.actions.push(Action::DeleteLeftover(provider, machine));
+                draft.actions.push(Action::DeleteUnrecorded(provider, machine));
             }
             draft.because(format!("the provider still has {} machines", left.len()));
-            draft.look_again(Duration::from_secs(2));
+            draft.requeue_after(Duration::from_secs(2));
             return;
         }
     }

@@ -137,7 +137,7 @@ pub(crate) fn budget(draft: &mut Draft<'_>) {
             .filter(|bill| bill.gone_at.is_none())
             .map(|bill| bill.tariff.hourly)
             .sum();
-        draft.look_again(time_left(most - spent, hourly));
+        draft.requeue_after(time_left(most - spent, hourly));
         return;
     }
     draft.over_budget = true;
@@ -147,7 +147,7 @@ pub(crate) fn budget(draft: &mut Draft<'_>) {
     }
     let then = match end {
         Some(end) => {
-            draft.look_again(elapsed(draft.now, end));
+            draft.requeue_after(elapsed(draft.now, end));
             format!("It goes on with the next period, at {end:.0}.")
         }
         None => "Raise budget.maxTotalCost to go on.".to_owned(),

@@ -57,7 +57,7 @@ pub enum Action {
         finish_runs: bool,
     },
     /// Deletes a machine that the Provider lists although it has no record.
-    DeleteLeftover(String, MachineRef),
+    DeleteUnrecorded(String, MachineRef),
     /// Returns what the Pool's machines shared at a Provider.
     Release {
         /// Name of the Provider.
@@ -236,7 +236,7 @@ impl<'a> Draft<'a> {
     }
 
     /// Looks again after that long at the latest.
-    pub(crate) fn look_again(&mut self, after: Duration) {
+    pub(crate) fn requeue_after(&mut self, after: Duration) {
         self.next = match self.next {
             Next::Again => Next::Again,
             Next::Wait => Next::After(after),

@@ -70,7 +70,7 @@ fn move_on(draft: &mut Draft<'_>) {
     };
     let mut refused: Vec<_> = draft.live().filter(|machine| machine.refused).collect();
     if !refused.is_empty() {
-        draft.look_again(REFUSED_LOOK);
+        draft.requeue_after(REFUSED_LOOK);
     }
     refused.retain(|machine| is_known(machine));
     if refused.is_empty() {
@@ -129,7 +129,7 @@ fn count(draft: &mut Draft<'_>, is_stopped: bool) {
         .filter(|_| last.is_some() && draft.status.failed_attempts > 0);
     let succeeded = ready_at.is_some_and(|at| elapsed(at, draft.now) >= STEADY);
     if let Some(at) = ready_at.filter(|_| !succeeded) {
-        draft.look_again(elapsed(draft.now, after(at, STEADY)));
+        draft.requeue_after(elapsed(draft.now, after(at, STEADY)));
     }
     // What stopped the Pool is what it says, until that is over.
     if draft.status.failed_attempts > 0 && !is_stopped && (changed || forgiven || succeeded) {
@@ -215,7 +215,7 @@ fn count(draft: &mut Draft<'_>, is_stopped: bool) {
         .as_ref()
         .map_or(draft.now, |time| time.0);
     if attempts >= allowed && ready_at.is_none() {
-        draft.look_again(elapsed(draft.now, after(at, FORGIVEN_AFTER)));
+        draft.requeue_after(elapsed(draft.now, after(at, FORGIVEN_AFTER)));
         draft.block(Block {
             reason: if all_refused {
                 reason::ALL_PROVIDERS_FAILED
@@ -235,7 +235,7 @@ fn count(draft: &mut Draft<'_>, is_stopped: bool) {
     if moves_on {
         draft.because("the last offer is not available now; another one is ordered at once");
     } else if draft.now < again {
-        draft.look_again(elapsed(draft.now, again));
+        draft.requeue_after(elapsed(draft.now, again));
         if draft.block.is_none() {
             draft.block(Block {
                 reason: reason::PROVISIONING,

@@ -108,7 +108,7 @@ fn tell_unread(draft: &mut Draft<'_>) {
         return;
     };
     // That one of them is gone or was mended wakes no Pool.
-    draft.look_again(UNREAD_LOOK);
+    draft.requeue_after(UNREAD_LOOK);
     if draft.block.is_some() {
         return;
     }
@@ -182,7 +182,7 @@ fn grow(draft: &mut Draft<'_>, missing: u32, occupied: &BTreeSet<u32>) {
         let block = nothing_fits(draft, &basket, short);
         draft.block(block);
         // Another Pool may return machines, which no event of ours tells this one.
-        draft.look_again(std::time::Duration::from_secs(10));
+        draft.requeue_after(std::time::Duration::from_secs(10));
     }
     if orders.is_empty() {
         return;

@@ -21,7 +21,7 @@ use crate::{
     money,
     pool::{
         choice::ResolvedCandidate,
-        facts::{Leftovers, MachineFacts},
+        facts::{MachineFacts, RemainingMachines},
     },
     records::without_output,
 };
@@ -78,17 +78,19 @@ pub(crate) fn plan_deleting(draft: &mut Draft<'_>) {
             };
             format!("Being deleted: {left} machines are not gone yet{runs}.")
         }
-        Leftovers::Unknown(why) => format!(
+        RemainingMachines::Unknown(why) => format!(
             "Being deleted: it is not known whether machines of it are left: {}. Correct the Provider; the Pool goes as soon as it answers.",
             cut(why, 1024)
         ),
-        Leftovers::Known(machines) if !machines.is_empty() => {
+        RemainingMachines::Known(machines) if !machines.is_empty() => {
             format!(
                 "Being deleted: the provider still has {} machines of it.",
                 machines.len()
             )
         }
-        Leftovers::NotAsked | Leftovers::NoProvider | Leftovers::Known(_) => "Being deleted.".to_owned(),
+        RemainingMachines::NotAsked | RemainingMachines::NoProvider | RemainingMachines::Known(_) => {
+            "Being deleted.".to_owned()
+        }
     };
     let counts = Counts {
         wanted: 0,

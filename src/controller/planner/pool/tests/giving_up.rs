@@ -113,7 +113,7 @@ fn a_deleted_pool_goes_only_when_the_provider_says_that_nothing_is_left() {
         [("m-0".to_owned(), Why::PoolDeleted, false)]
     );
     seen.machines.clear();
-    seen.leftovers = Leftovers::Unknown("the API is away".into());
+    seen.leftovers = RemainingMachines::Unknown("the API is away".into());
     let waiting = decide(&seen);
     assert!(waiting.actions.is_empty() && condition(&waiting, READY).unwrap().2.contains("the API is away"));
     let machine = MachineRef {
@@ -131,15 +131,15 @@ fn a_deleted_pool_goes_only_when_the_provider_says_that_nothing_is_left() {
         region: String::new(),
         started: false,
     };
-    seen.leftovers = Leftovers::Known(vec![("local".to_owned(), machine)]);
+    seen.leftovers = RemainingMachines::Known(vec![("local".to_owned(), machine)]);
     assert!(matches!(
         decide(&seen).actions.as_slice(),
-        [Action::DeleteLeftover(_, _)]
+        [Action::DeleteUnrecorded(_, _)]
     ));
     for gone in [
-        Leftovers::Known(vec![]),
-        Leftovers::NoProvider,
-        Leftovers::NotAsked,
+        RemainingMachines::Known(vec![]),
+        RemainingMachines::NoProvider,
+        RemainingMachines::NotAsked,
     ] {
         seen.leftovers = gone;
         assert_eq!(

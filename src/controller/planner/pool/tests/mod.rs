@@ -29,7 +29,7 @@ use skyward_core::{MachineRef, Mark};
 
 use super::{
     choice::candidate::template_hashes,
-    facts::{Failure, Leftovers, MachineFacts, Observed, PoolFacts, Refusal},
+    facts::{Failure, MachineFacts, Observed, PoolFacts, Refusal, RemainingMachines},
     plan::{
         audit::audit,
         draft::{Action, Plan, Why},
@@ -89,7 +89,7 @@ pub(crate) fn world(desired: u32) -> Observed {
         )]),
         unavailable: Arc::default(),
         architectures: [Architecture::Amd64, Architecture::Arm64].into(),
-        leftovers: Leftovers::NotAsked,
+        leftovers: RemainingMachines::NotAsked,
         refusal: None,
         unread: Vec::new(),
         nonce: 7,

@@ -80,7 +80,7 @@ fn any_world() -> impl Strategy<Value = Observed> {
                 seen.pool.spec.suspend = Some(suspend);
                 seen.pool.deleting_since = deleting.then(|| at(NOW - 5));
                 if deleting && seen.machines.is_empty() {
-                    seen.leftovers = Leftovers::Unknown("away".into());
+                    seen.leftovers = RemainingMachines::Unknown("away".into());
                 }
                 seen.missing_references = if missing { Err("away".into()) } else { Ok(vec![]) };
                 if no_offer {

@@ -1,7 +1,7 @@
 //! What Pools cost: each machine is settled once, budgets end, and the last amount is said once.
 
 use super::*;
-use crate::{events, pool::facts::Leftovers};
+use crate::{events, pool::facts::RemainingMachines};
 
 /// What the events of a plan say that the Pool cost in the end.
 fn said(seen: &Observed) -> Vec<String> {
@@ -111,7 +111,7 @@ fn what_a_pool_cost_is_said_once_when_nothing_is_left_of_it() {
     seen.pool.spec.nodes.desired = 1;
     assert_eq!(said(&seen), Vec::<String>::new(), "another machine follows");
     seen.pool.deleting_since = Some(at(NOW));
-    seen.leftovers = Leftovers::Known(Vec::new());
+    seen.leftovers = RemainingMachines::Known(Vec::new());
     assert_eq!(said(&seen).len(), 1);
 }
 
