@@ -38,7 +38,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     access::{self, Access, Door, Reviews},
     config::Config,
-    events::{self, Events},
+    events::Events,
     health::Health,
     metrics::Metrics,
 };

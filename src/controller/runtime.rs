@@ -43,7 +43,7 @@ use crate::{
     config::{Config, PodNetwork},
     context::{Context, KnownCapabilities, KnownKeys, ProviderFactory},
     endpoints,
-    events::{self, Events},
+    events::Events,
     health::Health,
     hints::pool_loads::PoolLoads,
     leadership::{fence::Fence, lease, step_down::StepDown},

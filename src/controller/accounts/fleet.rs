@@ -420,7 +420,7 @@ mod tests {
         fleet.apply(&Arc::new(ordered.clone()));
         assert_eq!(fleet.used("local", "team").hourly, Decimal::from(3));
         let mut failed = ordered.clone();
-        failed.status.get_or_insert_default().phase = Some(MachinePhase::Failed);
+        failed.status.get_or_insert_default().phase = Some(skyward_api::MachinePhase::Failed);
         fleet.apply(&Arc::new(failed));
         assert_eq!(
             fleet.used("local", "team").hourly,

@@ -22,7 +22,7 @@ use skyward_planner::{
     accounts::orphans::{Rules, Sightings, is_news, plan},
     base::{key::key_of, time::elapsed},
     events::{self, EventSpec},
-    restore::evidence::{self, Remembered, brake},
+    restore::evidence::{self, Remembered, Standing, brake},
 };
 use tokio::time::timeout;
 

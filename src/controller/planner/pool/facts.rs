@@ -7,10 +7,11 @@ use std::{
 };
 
 use jiff::Timestamp;
-use kube::{Resource, ResourceExt};
+use kube::{Resource, ResourceExt, core::ObjectMeta};
 use skyward_api::{
     Machine, MachinePhase, Pool,
-    condition::{self, find, is_true},
+    condition::{self, cut, find, is_true},
+    labels,
     machine::{BootstrapFailure, MachineStatus, Market},
     offer::Architecture,
     pool::{Place, PoolSpec, PoolStatus},
@@ -98,6 +99,32 @@ pub struct Unread {
     pub slot: Option<u32>,
     /// Why it cannot be understood.
     pub error: String,
+}
+
+impl Unread {
+    /// Of a record with that metadata, which cannot be understood for that reason.
+    pub fn of(meta: &ObjectMeta, error: &str) -> Self {
+        let label = |name: &str| meta.labels.as_ref().and_then(|labels| labels.get(name));
+        let name = meta.name.clone().unwrap_or_default();
+        // Whose it is stands in its owner, which nobody edits by chance; and in its name.
+        let owner = meta.owner_references.iter().flatten();
+        let owner = owner
+            .filter(|owner| owner.kind == Pool::kind(&()))
+            .map(|owner| &owner.uid);
+        let slot = label(labels::SLOT)
+            .map(String::as_str)
+            .or(name.rsplit('-').nth(1));
+        Self {
+            pool_uid: owner
+                .chain(label(labels::POOL_UID))
+                .next()
+                .cloned()
+                .unwrap_or_default(),
+            slot: slot.and_then(|slot| slot.parse().ok()),
+            error: cut(error, 256),
+            name,
+        }
+    }
 }
 
 /// The Pool itself.
@@ -247,10 +274,7 @@ pub fn pool_facts(pool: &Pool) -> PoolFacts {
             .as_ref()
             .map_or(Timestamp::UNIX_EPOCH, |time| time.0),
         deleting_since: pool.metadata.deletion_timestamp.as_ref().map(|time| time.0),
-        finalizer: pool
-            .finalizers()
-            .iter()
-            .any(|name| name == skyward_api::labels::FINALIZER),
+        finalizer: pool.finalizers().iter().any(|name| name == labels::FINALIZER),
         spec: pool.spec.clone(),
         status: pool.status.clone().unwrap_or_default(),
     }
