@@ -10,21 +10,7 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use skyward_planner::base::key::Key;
-use skyward_remote::MachineKey;
-
-/// A run that its agent has.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LiveRun {
-    /// Its id, as the agent and the store know it.
-    pub run_id: String,
-    /// Its rank.
-    pub rank: u32,
-    /// Its attempt.
-    pub attempt: u32,
-    /// Its machine.
-    pub machine: MachineKey,
-}
+use skyward_planner::{base::key::Key, task::message::LiveRun};
 
 /// Where Tasks run, by UID.
 #[derive(Debug, Default)]

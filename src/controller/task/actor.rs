@@ -13,7 +13,11 @@ use std::{
 use kube::runtime::reflector::ObjectRef;
 use skyward_planner::{
     base::key::Key,
-    task::model::{MachineView, PoolView},
+    task::{
+        dispatcher::Dispatcher,
+        message::{ClusterMemory, Event},
+        model::{MachineView, PoolView},
+    },
 };
 use skyward_remote::MachineKey;
 use tokio::{
@@ -25,10 +29,8 @@ use tokio::{
 use crate::{
     base::caught::{Panicked, caught},
     task::{
-        dispatcher::Dispatcher,
         effects::{EffectRunner, now},
         inbox,
-        message::{ClusterMemory, Event},
     },
 };
 

@@ -9,7 +9,14 @@ use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
 use skyward_agent::log::{Encoder, Stream};
 use skyward_api::{condition::reason, task::RunResult};
-use skyward_planner::{base::key::Key, task::model::RunId};
+use skyward_planner::{
+    base::key::Key,
+    task::{
+        dispatcher::is_complete,
+        message::{CollectError, CollectOrder, Collected},
+        model::RunId,
+    },
+};
 use skyward_remote::{
     RunReader,
     protocol::{CHUNK_BYTES, Chunk},
@@ -21,12 +28,7 @@ use tokio::time::timeout;
 use self::summary::summary;
 use crate::{
     metrics::Metrics,
-    task::{
-        dispatcher::is_complete,
-        environment::RESULT_LIMIT,
-        message::{CollectError, CollectOrder, Collected},
-        pace::Pace,
-    },
+    task::{environment::RESULT_LIMIT, pace::Pace},
 };
 
 pub(crate) use recall::{recall, recall_later};

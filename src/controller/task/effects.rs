@@ -16,11 +16,18 @@ use kube::{
 use skyward_api::{GROUP, Machine, Task, TaskStatus, VERSION, shared::EnvFrom};
 use skyward_planner::{
     base::key::Key,
-    task::model::{RunId, SlotAttempt},
+    task::{
+        message::{
+            CollectError, CollectOrder, Collected, Effect, Event, Resolved, StartError, StartOrder,
+            WriteError,
+        },
+        model::{RunId, SlotAttempt},
+        status,
+    },
 };
 use skyward_remote::{
     Agent, AgentError, MachineKey,
-    protocol::{Fact, RunState, Started, fact},
+    protocol::{Fact, Started, fact},
     turns::Turns,
 };
 use tokio::{
@@ -34,13 +41,8 @@ use crate::{
         collect::{self, AnyReader},
         environment,
         housekeeping::Expiry,
-        message::{
-            CollectError, CollectOrder, Collected, Effect, Event, Resolved, StartError, StartOrder,
-            WriteError,
-        },
         reclaim::Reclaim,
-        status,
-        told::{Told, answered, weighed},
+        told::{self, answered, weighed},
     },
 };
 
@@ -104,6 +106,7 @@ impl EffectRunner {
             Effect::Live(uid, runs) => self.context.live.set(&uid, runs),
             Effect::Entered(phase) => self.context.metrics.task_entered(phase),
             Effect::RunEnded(reason) => self.context.metrics.run(reason),
+            Effect::Warn(what) => tracing::warn!(pool = %pool, "{what}"),
             Effect::Publish { uid, name, event } => {
                 let task = ObjectReference {
                     api_version: Some(format!("{GROUP}/{VERSION}")),
@@ -178,7 +181,7 @@ impl EffectRunner {
                     Ok(agent) => agent
                         .stop(&run.to_string(), grace, why)
                         .await
-                        .map(|state| Box::new(answered(&agent.account(), state))),
+                        .map(|state| Box::new(told::state(answered(&agent.account(), state)))),
                     Err(error) => Err(error),
                 };
                 Event::Stopped {
@@ -341,7 +344,7 @@ impl EffectRunner {
                 self.context.sessions.reclaimed(&key, reclaim);
                 continue;
             }
-            for event in told(fact) {
+            for event in unrolled(fact) {
                 let event = match event {
                     // The stream is not read on until there is room for this fact.
                     Some(fact) => {
@@ -349,7 +352,10 @@ impl EffectRunner {
                             let full = "there is no room for what the machines of its namespace tell";
                             return Err(AgentError::Busy(full.to_owned()));
                         };
-                        Event::Fact(place, Box::new(told))
+                        match told::fact(told) {
+                            Some(told) => Event::Fact(place, Box::new(told)),
+                            None => continue,
+                        }
                     }
                     None => Event::Replayed { place, connection },
                 };
@@ -394,7 +400,7 @@ impl EffectRunner {
             .agent_on(pool, &order.machine, order.connection)
             .map_err(StartError::Agent)?;
         let state = agent.start(spec).await.map_err(StartError::Agent)?;
-        Ok(answered(&agent.account(), state))
+        Ok(told::state(answered(&agent.account(), state)))
     }
 
     async fn collect(&self, pool: &Key, order: &CollectOrder) -> Result<Box<Collected>, CollectError> {
@@ -440,7 +446,7 @@ impl EffectRunner {
 
 /// What an agent's fact is to a dispatcher; `None`: all recorded facts were told. The end of the
 /// recorded facts also names runs that the agent has promised to start and no fact tells of yet.
-fn told(fact: Fact) -> Vec<Option<Fact>> {
+fn unrolled(fact: Fact) -> Vec<Option<Fact>> {
     let Some(fact::Fact::Replayed(replayed)) = fact.fact else {
         return vec![Some(fact)];
     };
@@ -473,7 +479,7 @@ mod tests {
             })),
             ..Fact::default()
         };
-        let events = told(mark);
+        let events = unrolled(mark);
         assert_eq!(
             events[0].as_ref().map(|fact| fact.run_id.as_str()),
             Some("uid-1-0")

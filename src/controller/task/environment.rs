@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 use skyward_api::{Task, duration::Duration, shared::Size, task::Interpreter};
-use skyward_planner::task::model::GRACE;
+use skyward_planner::task::{
+    message::{Resolved, StartOrder},
+    model::GRACE,
+};
 use skyward_remote::protocol::{Command, Function, RunSpec, Script, run_spec::Work};
 
-use crate::task::{
-    arguments,
-    message::{Resolved, StartOrder},
-};
+use crate::task::arguments;
 
 /// Largest return value that is kept, in bytes; the Task fails with ResultTooLarge above it.
 pub(crate) const RESULT_LIMIT: u64 = 256 * 1024 * 1024;

@@ -13,7 +13,10 @@ use kube::{
     api::{DeleteParams, ListParams, Preconditions},
 };
 use skyward_api::{Task, TaskPhase};
-use skyward_planner::{base::time::after, task::model::Uid};
+use skyward_planner::{
+    base::time::after,
+    task::{model::Uid, status},
+};
 use skyward_store::Store;
 use tokio::{
     sync::Notify,
@@ -24,7 +27,7 @@ use crate::{
     context::Context,
     guard::Guarded,
     metrics::Metrics,
-    task::{reclaim, router::PAGE, status},
+    task::{reclaim, router::PAGE},
 };
 
 const DEADLINE: Duration = Duration::from_mins(1);

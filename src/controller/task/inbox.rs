@@ -9,10 +9,11 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use skyward_planner::task::model::{Entry, Uid};
+use skyward_planner::task::{
+    message::Event,
+    model::{Entry, Uid},
+};
 use tokio::sync::Notify;
-
-use crate::task::message::Event;
 
 #[derive(Default)]
 struct Inbox {

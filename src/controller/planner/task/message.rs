@@ -10,24 +10,34 @@ use jiff::Timestamp;
 use skyward_api::{
     Task, TaskStatus, condition::reason, offer::OfferedAccelerator, shared::EnvFrom, task::RunResult,
 };
-use skyward_planner::{
+use skyward_core::session::{AgentError, MachineKey};
+
+use crate::{
     events::EventSpec,
-    task::model::{Entry, MachineView, Peer, PoolView, RunId, SlotAttempt, Uid},
-};
-use skyward_remote::{
-    AgentError,
-    protocol::{Fact, Finished, RunState},
+    task::{
+        model::{Entry, MachineView, Peer, PoolView, RunId, SlotAttempt, Uid},
+        references::{Resolved, Unresolved},
+        run::{Fact, Finished, RunState, Told},
+        status::Why,
+    },
 };
 
-pub(crate) use crate::references::{Resolved, Unresolved};
-use crate::{
-    hints::live::LiveRun,
-    task::{status::Why, told::Told},
-};
+/// A run that its agent has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LiveRun {
+    /// Its id, as the agent and the store know it.
+    pub run_id: String,
+    /// Its rank.
+    pub rank: u32,
+    /// Its attempt.
+    pub attempt: u32,
+    /// Its machine.
+    pub machine: MachineKey,
+}
 
 /// Why a write of a status did not succeed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum WriteError {
+pub enum WriteError {
     /// The object was changed since it was read.
     Conflict,
     /// The object is gone.
@@ -40,7 +50,7 @@ pub(crate) enum WriteError {
 
 /// Why a run was not started.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum StartError {
+pub enum StartError {
     /// What the agent, or the way to it, says.
     Agent(AgentError),
     /// The Task is gone.
@@ -53,7 +63,7 @@ pub(crate) enum StartError {
 
 /// Why a run was not collected; it is tried again.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum CollectError {
+pub enum CollectError {
     /// Its machine does not give it now.
     Machine(String),
     /// The result store has no room.
@@ -68,7 +78,7 @@ pub(crate) enum CollectError {
 
 impl CollectError {
     /// For the user.
-    pub(crate) fn why(&self) -> Why {
+    pub fn why(&self) -> Why {
         let (reason, what) = match self {
             Self::Machine(what) => (reason::OUTPUT_NOT_READ, what),
             Self::Full(what) => (reason::RESULT_STORE_FULL, what),
@@ -97,16 +107,16 @@ impl fmt::Display for CollectError {
 
 /// The summary of a run once its log and result are in the store.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Collected {
+pub struct Collected {
     /// What the Task's status shows of it (rank, machine and attempt are filled in later).
-    pub(crate) result: RunResult,
+    pub result: RunResult,
     /// One of the reasons of the condition Failed, or Succeeded.
-    pub(crate) reason: &'static str,
+    pub reason: &'static str,
 }
 
 /// Something happened. Each dispatcher has queues with room for some, so it is small.
 #[derive(Debug)]
-pub(crate) enum Event {
+pub enum Event {
     /// A Task was added or changed, as the watch shows it.
     Task(Box<Entry>),
     /// A Task left the watch: it ended, or is gone.
@@ -198,7 +208,7 @@ pub(crate) enum Event {
 /// What is known of this cluster's own memory: whether it is older than its machines, as after
 /// a restore from a backup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ClusterMemory {
+pub enum ClusterMemory {
     /// Not known yet: runs that no Task claims are left alone.
     Unproved,
     /// It is older: nothing is started, stopped, forgotten or given up.
@@ -209,16 +219,16 @@ pub(crate) enum ClusterMemory {
 
 /// What the store has of attempts that a Task's status does not know.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Remembered {
+pub struct Remembered {
     /// The newest attempt of which something is stored; 0 = none.
-    pub(crate) newest: u32,
+    pub newest: u32,
     /// The outcome of the newest attempt that was not interrupted or stopped, with its number.
-    pub(crate) outcome: Option<(u32, Box<Collected>)>,
+    pub outcome: Option<(u32, Box<Collected>)>,
 }
 
 /// Something to be done.
 #[derive(Debug)]
-pub(crate) enum Effect {
+pub enum Effect {
     /// Read the Secrets and ConfigMaps that a Task and its Pool name.
     Resolve {
         /// For which Task.
@@ -325,49 +335,59 @@ pub(crate) enum Effect {
     Entered(skyward_api::TaskPhase),
     /// A run ended so (for the metrics).
     RunEnded(&'static str),
+    /// Say this in the log: something that nobody can be told in a status goes on failing.
+    Warn(String),
     /// The agent of this machine refuses our epoch: whether we lead still is to be asked.
     DoubtLeadership(Arc<str>),
 }
 
 /// All that starting a run needs.
 #[derive(Clone, Debug)]
-pub(crate) struct StartOrder {
-    pub(crate) run: RunId,
-    pub(crate) name: Arc<str>,
-    pub(crate) machine: Arc<str>,
-    pub(crate) connection: u64,
-    pub(crate) pool: Arc<PoolView>,
+pub struct StartOrder {
+    /// Which run.
+    pub run: RunId,
+    /// Name of its Task.
+    pub name: Arc<str>,
+    /// Name of its machine.
+    pub machine: Arc<str>,
+    /// Over which connection.
+    pub connection: u64,
+    /// Its Pool.
+    pub pool: Arc<PoolView>,
     /// Slot of its machine.
-    pub(crate) slot: u32,
+    pub slot: u32,
     /// What its machine has.
-    pub(crate) accelerator: Option<OfferedAccelerator>,
+    pub accelerator: Option<OfferedAccelerator>,
     /// The machines of all ranks.
-    pub(crate) peers: Vec<Peer>,
+    pub peers: Vec<Peer>,
     /// The object, if it was just written; else it is read.
-    pub(crate) task: Option<Arc<Task>>,
+    pub task: Option<Arc<Task>>,
     /// What was read from Secrets and ConfigMaps, if that was just done.
-    pub(crate) resolved: Option<Arc<Resolved>>,
+    pub resolved: Option<Arc<Resolved>>,
 }
 
 /// All that collecting a run needs.
 #[derive(Clone, Debug)]
-pub(crate) struct CollectOrder {
-    pub(crate) run: RunId,
-    pub(crate) machine: Arc<str>,
-    pub(crate) finished: Arc<Finished>,
+pub struct CollectOrder {
+    /// Which run.
+    pub run: RunId,
+    /// Name of its machine.
+    pub machine: Arc<str>,
+    /// How it ended.
+    pub finished: Arc<Finished>,
     /// Its machine is gone: no more of its log and result will come.
-    pub(crate) gone: bool,
+    pub gone: bool,
     /// Its end is stored as well: the Task cannot record it yet.
-    pub(crate) keep: bool,
+    pub keep: bool,
     /// It has waited for room long enough: parts that do not fit are given up.
-    pub(crate) give_up: bool,
+    pub give_up: bool,
     /// Its machine, which is connected, has not given it for long enough: parts that cannot be
     /// read now are given up.
-    pub(crate) unreadable: bool,
+    pub unreadable: bool,
     /// References that may name Secrets, whose values are masked.
-    pub(crate) refs: Vec<EnvFrom>,
+    pub refs: Vec<EnvFrom>,
     /// Their environment, if it was read for this attempt.
-    pub(crate) resolved: Option<Arc<Resolved>>,
+    pub resolved: Option<Arc<Resolved>>,
 }
 
 #[cfg(test)]

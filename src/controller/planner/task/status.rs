@@ -9,12 +9,14 @@ use skyward_api::{
     condition::{self, Draft, cut, reason},
     task::{Placed, RunResult},
 };
-use skyward_planner::task::model::{Entry, SlotAttempt};
 
-use crate::task::{message::Collected, tail};
+use crate::task::{
+    message::Collected,
+    model::{Entry, SlotAttempt},
+};
 
 /// A status must stay below this, in bytes of JSON.
-pub(crate) const MAX: usize = 32 * 1024;
+pub const MAX: usize = 32 * 1024;
 /// Room that the JSON around the status takes.
 const MARGIN: usize = 512;
 /// Results that a status shows.
@@ -24,11 +26,11 @@ const MAX_MESSAGE: usize = 1000;
 
 /// Numbers that are on record of a Task.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Counts {
+pub struct Counts {
     /// The newest attempt.
-    pub(crate) attempt: u32,
+    pub attempt: u32,
     /// Attempts that ended because a machine was lost.
-    pub(crate) interruptions: u32,
+    pub interruptions: u32,
 }
 
 impl Counts {
@@ -45,7 +47,7 @@ impl Counts {
 }
 
 /// Its machines are chosen and it is about to start.
-pub(crate) fn placed(
+pub fn placed(
     entry: &Entry,
     counts: Counts,
     places: &[SlotAttempt],
@@ -82,20 +84,20 @@ pub(crate) fn placed(
 
 /// Why a Task waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Why {
+pub struct Why {
     /// One of the reasons of the condition Scheduled.
-    pub(crate) reason: &'static str,
+    pub reason: &'static str,
     /// Another detail that makes it a different reason, such as the Pool's reason.
-    pub(crate) detail: String,
+    pub detail: String,
     /// For the user.
-    pub(crate) message: String,
+    pub message: String,
     /// How many Tasks come first, where the message counts them.
-    pub(crate) before: Option<u32>,
+    pub before: Option<u32>,
 }
 
 impl Why {
     /// A reason without detail.
-    pub(crate) fn new(reason: &'static str, message: impl Into<String>) -> Self {
+    pub fn new(reason: &'static str, message: impl Into<String>) -> Self {
         Self {
             reason,
             detail: String::new(),
@@ -105,13 +107,13 @@ impl Why {
     }
 
     /// Whether a status that says the one need not be changed to say the other.
-    pub(crate) fn is_like(&self, other: &Self) -> bool {
+    pub fn is_like(&self, other: &Self) -> bool {
         self.reason == other.reason && self.detail == other.detail
     }
 }
 
 /// It waits.
-pub(crate) fn waiting(entry: &Entry, counts: Counts, why: &Why, now: Timestamp) -> TaskStatus {
+pub fn waiting(entry: &Entry, counts: Counts, why: &Why, now: Timestamp) -> TaskStatus {
     let suspended = why.reason == reason::SUSPENDED;
     let message = cut(&why.message, MAX_MESSAGE);
     let mut drafts = vec![Draft::new(
@@ -139,7 +141,7 @@ pub(crate) fn waiting(entry: &Entry, counts: Counts, why: &Why, now: Timestamp) 
 }
 
 /// It runs on; `held_up` says what keeps it from its end.
-pub(crate) fn running(entry: &Entry, held_up: Option<&Why>, now: Timestamp) -> TaskStatus {
+pub fn running(entry: &Entry, held_up: Option<&Why>, now: Timestamp) -> TaskStatus {
     let (reason, message) = match held_up {
         Some(why) => (why.reason, cut(&why.message, MAX_MESSAGE)),
         None => (reason::STARTED, format!("attempt {} runs", entry.status.attempt)),
@@ -155,17 +157,17 @@ pub(crate) fn running(entry: &Entry, held_up: Option<&Why>, now: Timestamp) -> T
 }
 
 /// A rank of an attempt that ended, or was never heard of again.
-pub(crate) struct Rank<'a> {
+pub struct Rank<'a> {
     /// Its place, where that is known.
-    pub(crate) place: Option<SlotAttempt>,
+    pub place: Option<SlotAttempt>,
     /// Name of its machine.
-    pub(crate) machine: &'a str,
+    pub machine: &'a str,
     /// The summary of the run.
-    pub(crate) collected: Option<&'a Collected>,
+    pub collected: Option<&'a Collected>,
 }
 
 /// It ended. `because` says why it failed although (or before) its runs did.
-pub(crate) fn ended(
+pub fn ended(
     entry: &Entry,
     counts: Counts,
     ranks: &[Rank<'_>],
@@ -299,7 +301,7 @@ pub(crate) fn ended(
 
 /// When the end of a Task was recorded: its ttl counts from then. Not from `finishedAt`, which
 /// is by the clocks of its machines, and long ago if no controller was there when it ended.
-pub(crate) fn recorded_end(status: &TaskStatus) -> Option<Timestamp> {
+pub fn recorded_end(status: &TaskStatus) -> Option<Timestamp> {
     let at = |condition: &Condition| condition.last_transition_time.0;
     [condition::COMPLETE, condition::FAILED]
         .into_iter()
@@ -312,7 +314,7 @@ pub(crate) fn recorded_end(status: &TaskStatus) -> Option<Timestamp> {
 }
 
 /// An end that could not be written for a while is recorded when it is: nobody saw it before.
-pub(crate) fn record_end(status: &mut TaskStatus, now: Timestamp) {
+pub fn record_end(status: &mut TaskStatus, now: Timestamp) {
     for end in &mut status.conditions {
         if [condition::COMPLETE, condition::FAILED, condition::FINISHED].contains(&end.type_.as_str()) {
             end.last_transition_time = Time(now);
@@ -349,7 +351,7 @@ fn shorten(status: &mut TaskStatus) {
             return;
         }
         for result in &mut status.results {
-            result.log_tail = tail::end_of(&result.log_tail, longest).to_owned();
+            result.log_tail = end_of(&result.log_tail, longest).to_owned();
         }
     }
     if too_long(status) {
@@ -367,7 +369,7 @@ fn shorten(status: &mut TaskStatus) {
 }
 
 /// A status that the API server is sure to take, when it did not take the full one.
-pub(crate) fn bare(status: &TaskStatus) -> TaskStatus {
+pub fn bare(status: &TaskStatus) -> TaskStatus {
     let mut bare = status.clone();
     bare.results = Vec::new();
     for condition in &mut bare.conditions {
@@ -380,7 +382,7 @@ pub(crate) fn bare(status: &TaskStatus) -> TaskStatus {
 /// object since the version that it was decided on (else the answer is a conflict).
 ///
 /// A JSON patch: a merge patch would drop every `null` inside a return value.
-pub(crate) fn patch(uid: &str, version: &str, status: &TaskStatus) -> Value {
+pub fn patch(uid: &str, version: &str, status: &TaskStatus) -> Value {
     json!([
         { "op": "replace", "path": "/metadata/uid", "value": uid },
         { "op": "replace", "path": "/metadata/resourceVersion", "value": version },
@@ -418,6 +420,15 @@ fn ranges(numbers: &[u32]) -> String {
         index += 1;
     }
     parts.join(",")
+}
+
+/// The last bytes of a text, from a character's boundary.
+pub fn end_of(text: &str, max: usize) -> &str {
+    let mut start = text.len().saturating_sub(max);
+    while !text.is_char_boundary(start) {
+        start += 1;
+    }
+    &text[start..]
 }
 
 #[cfg(test)]

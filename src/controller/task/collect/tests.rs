@@ -2,11 +2,7 @@ use std::{collections::BTreeMap, sync::Mutex};
 
 use async_trait::async_trait;
 use futures::stream;
-use skyward_remote::{
-    AgentError,
-    agent::AgentStream,
-    protocol::{Chunk, Finished, finished::Ending},
-};
+use skyward_remote::{AgentError, agent::AgentStream, protocol::Chunk};
 
 use skyward_store::Piece;
 
@@ -284,7 +280,7 @@ async fn offsets_that_go_back_are_refused_and_what_lies_beyond_what_was_announce
 
 fn exited(code: i32) -> Finished {
     Finished {
-        ending: Ending::Exited.into(),
+        ending: Ending::Exited,
         exit_code: code,
         ..Finished::default()
     }

@@ -3,13 +3,13 @@
 
 use std::{sync::Arc, time::Duration};
 
-use jiff::Timestamp;
-use skyward_api::{Task, TaskPhase, condition::reason};
-use skyward_planner::{
+use crate::task::run::Ending;
+use crate::{
     events,
     task::model::{Entry, RunId, SlotAttempt, Uid},
 };
-use skyward_remote::protocol::finished::Ending;
+use jiff::Timestamp;
+use skyward_api::{Task, TaskPhase, condition::reason};
 
 use super::{
     AGAIN, Dispatcher,
@@ -194,7 +194,7 @@ impl Dispatcher {
         let shutdown = self
             .pool
             .as_ref()
-            .map_or(skyward_planner::task::model::SHUTDOWN, |pool| pool.shutdown);
+            .map_or(crate::task::model::SHUTDOWN, |pool| pool.shutdown);
         let grace: Duration = match why {
             StopWhy::Drained | StopWhy::Interrupted | StopWhy::Suspended => task.entry.grace,
             StopWhy::PoolOff | StopWhy::PoolDeleted => shutdown,
@@ -229,7 +229,7 @@ impl Dispatcher {
         let runs: Vec<&Run> = ids.iter().filter_map(|id| self.runs.get(id)).collect();
         let interrupted = runs.iter().any(|run| match &run.stage {
             RunStage::Lost => true,
-            RunStage::Finished(finished) => is_interruption(finished.ending()),
+            RunStage::Finished(finished) => is_interruption(finished.ending),
             RunStage::Reserved | RunStage::Starting | RunStage::Running => false,
         });
         let settled = runs.len() == ids.len() && runs.iter().all(|run| run.is_settled());
@@ -240,12 +240,12 @@ impl Dispatcher {
             return;
         }
         let stopped = runs.iter().any(
-            |run| matches!(&run.stage, RunStage::Finished(finished) if finished.ending() == Ending::Stopped),
+            |run| matches!(&run.stage, RunStage::Finished(finished) if finished.ending == Ending::Stopped),
         );
         let limit = task.entry.retries.unwrap_or_else(|| {
             self.pool
                 .as_ref()
-                .map_or(skyward_planner::task::model::RETRIES, |pool| pool.retries)
+                .map_or(crate::task::model::RETRIES, |pool| pool.retries)
         });
         let stop = attempt.stop;
         let outcome = outcome(
@@ -291,7 +291,7 @@ impl Dispatcher {
         let first = |wanted: &dyn Fn(&Run) -> bool| runs.iter().find(|run| wanted(run));
         let lost = first(&|run| matches!(run.stage, RunStage::Lost));
         let watcher = first(
-            &|run| matches!(&run.stage, RunStage::Finished(finished) if finished.ending() == Ending::Interrupted),
+            &|run| matches!(&run.stage, RunStage::Finished(finished) if finished.ending == Ending::Interrupted),
         );
         let machine = lost
             .or(watcher)

@@ -1,8 +1,8 @@
 //! Brings the log and result of a run into the store; then its agent may forget the run.
 
+use crate::task::model::{RunId, SlotAttempt};
 use jiff::Timestamp;
-use skyward_planner::task::model::{RunId, SlotAttempt};
-use skyward_remote::AgentError;
+use skyward_core::session::AgentError;
 
 use super::{
     Dispatcher, FETCH_AGAIN, STORE_AGAIN, is_complete,
@@ -81,7 +81,10 @@ impl Dispatcher {
                     now,
                 );
                 if run.failures.is_power_of_two() {
-                    tracing::warn!(run = %id, %error, times = run.failures, "a run cannot be collected yet; it is tried again");
+                    self.effects.push(Effect::Warn(format!(
+                        "run {id} cannot be collected yet, {} times; it is tried again: {error}",
+                        run.failures
+                    )));
                 }
                 let machine = self.machines.get(&run.place);
                 let is_connected = machine.is_some_and(|machine| machine.connection.is_some());

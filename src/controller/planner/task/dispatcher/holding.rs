@@ -5,10 +5,10 @@
 
 use std::time::Duration;
 
+use crate::{base::time::after, events, money::usd, task::model::RunId};
 use jiff::Timestamp;
 use rust_decimal::Decimal;
 use skyward_api::condition::reason;
-use skyward_planner::{base::time::after, events, money::usd, task::model::RunId};
 
 use super::{
     Dispatcher, ONE_TRY, TELL_HOLD, UNREAD,

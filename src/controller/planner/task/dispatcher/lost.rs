@@ -10,9 +10,9 @@ use std::{
     sync::Arc,
 };
 
+use crate::task::model::{GRACE, RunId, SlotAttempt};
+use crate::task::run::Ending;
 use jiff::Timestamp;
-use skyward_planner::task::model::{GRACE, RunId, SlotAttempt};
-use skyward_remote::protocol::finished::Ending;
 
 use super::{
     Dispatcher, MOST_DISCARDED, NEVER_CLAIMED, UNCLAIMED,

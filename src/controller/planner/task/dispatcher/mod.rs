@@ -41,20 +41,18 @@ use std::{
     time::Duration,
 };
 
-use jiff::Timestamp;
-use skyward_api::TaskPhase;
-use skyward_planner::{
+use crate::{
     base::key::Key,
     pool::load::PoolLoad,
     task::model::{MachineView, PoolView, RunId, SlotAttempt, Uid},
 };
+use jiff::Timestamp;
+use skyward_api::TaskPhase;
 
 pub(crate) use self::state::is_complete;
 use self::state::{QueueKey, Run, RunStage, Stage, TaskState, Unclaimed};
-use crate::{
-    hints::live::LiveRun,
-    task::message::{ClusterMemory, Effect, Event},
-};
+use crate::task::message::LiveRun;
+use crate::task::message::{ClusterMemory, Effect, Event};
 
 /// A wait of this length is worth a write, unless it is about to end.
 const WORTH_TELLING: Duration = Duration::from_millis(500);
@@ -463,7 +461,10 @@ impl Dispatcher {
                         run_id: id.to_string(),
                         rank,
                         attempt: attempt.number,
-                        machine: skyward_remote::MachineKey::new(self.key.namespace.as_str(), &*run.machine),
+                        machine: skyward_core::session::MachineKey::new(
+                            self.key.namespace.as_str(),
+                            &*run.machine,
+                        ),
                     })
                 })
                 .collect(),

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use jiff::Timestamp;
-use skyward_api::condition::reason;
-use skyward_planner::task::{
+use crate::task::{
     model::{PoolView, RunId, SlotAttempt},
     placement::{Planner, Room, Wait},
 };
+use jiff::Timestamp;
+use skyward_api::condition::reason;
 
 use super::{
     Dispatcher, FRESH, RESOLVING,

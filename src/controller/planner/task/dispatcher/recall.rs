@@ -8,10 +8,10 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use crate::task::model::{RunId, SlotAttempt, Uid};
+use crate::task::run::Ending;
 use jiff::Timestamp;
 use skyward_api::{condition::reason, task::Placement};
-use skyward_planner::task::model::{RunId, SlotAttempt, Uid};
-use skyward_remote::protocol::finished::Ending;
 
 use super::{
     Dispatcher, STORE_AGAIN,

@@ -5,13 +5,9 @@
 
 use std::sync::Arc;
 
+use crate::task::model::{MachineView, RunId, SlotAttempt, Uid};
 use jiff::Timestamp;
-use skyward_planner::task::model::{MachineView, RunId, SlotAttempt, Uid};
-use skyward_remote::{
-    AgentError,
-    budget::Charge,
-    protocol::{Fact, Finished, RunState, fact, finished::Ending, run_state},
-};
+use skyward_core::session::AgentError;
 
 use super::{
     COPY_LOG, Dispatcher, LOOK_AGAIN, is_complete,
@@ -19,8 +15,8 @@ use super::{
 };
 use crate::task::{
     message::{Effect, StartError, StartOrder},
+    run::{Ending, Fact, Finished, Room, RunState, Told},
     status::Why,
-    told::Told,
 };
 
 /// What [`Dispatcher::drive`] found to be needed.
@@ -231,14 +227,10 @@ impl Dispatcher {
 
     fn on_state(&mut self, id: &RunId, told: Told<RunState>, now: Timestamp) {
         let Told { what: state, room } = told;
-        match (state.phase(), state.finished) {
-            (run_state::Phase::Finished, Some(finished)) => {
-                self.on_finished(id, Arc::new(finished), room, now);
-            }
-            (run_state::Phase::Starting | run_state::Phase::Running | run_state::Phase::Finished, _) => {
-                self.on_running(id, now);
-            }
-            (run_state::Phase::Unknown, _) => {}
+        match state {
+            RunState::Finished(finished) => self.on_finished(id, Arc::new(finished), room, now),
+            RunState::Running => self.on_running(id, now),
+            RunState::Unknown => {}
         }
     }
 
@@ -252,7 +244,7 @@ impl Dispatcher {
         }
     }
 
-    fn on_finished(&mut self, id: &RunId, finished: Arc<Finished>, room: Option<Charge>, now: Timestamp) {
+    fn on_finished(&mut self, id: &RunId, finished: Arc<Finished>, room: Option<Room>, now: Timestamp) {
         let Some(run) = self.runs.get_mut(id) else { return };
         match run.stage {
             RunStage::Starting | RunStage::Running => {
@@ -308,14 +300,7 @@ impl Dispatcher {
 
     pub(super) fn on_fact(&mut self, place: SlotAttempt, told: Told<Fact>, now: Timestamp) {
         let Told { what: fact, room } = told;
-        let Some(id) = RunId::parse(&fact.run_id) else {
-            return;
-        };
-        let finished = match fact.fact {
-            Some(fact::Fact::Finished(finished)) => Some(Arc::new(finished)),
-            Some(fact::Fact::Started(_)) => None,
-            Some(fact::Fact::Replayed(_) | fact::Fact::Reclaim(_)) | None => return,
-        };
+        let (id, finished) = (fact.run, fact.finished.map(Arc::new));
         if self.runs.get(&id).is_some_and(|run| run.place == place) {
             match finished {
                 Some(finished) => self.on_finished(&id, finished, room, now),
@@ -382,7 +367,7 @@ impl Dispatcher {
 pub(super) fn synthetic(ending: Ending, message: String, now: Timestamp) -> Finished {
     let at = u64::try_from(now.as_millisecond()).unwrap_or_default();
     Finished {
-        ending: ending.into(),
+        ending,
         message,
         started_ms: at,
         finished_ms: at,

@@ -2,10 +2,10 @@
 
 use std::{cmp::Reverse, sync::Arc, time::Duration};
 
+use crate::task::model::{Entry, SlotAttempt, Uid};
+use crate::task::run::{Finished, Room};
 use jiff::Timestamp;
 use skyward_api::{Task, TaskStatus, condition::reason};
-use skyward_planner::task::model::{Entry, SlotAttempt, Uid};
-use skyward_remote::{budget::Charge, protocol::Finished};
 
 use super::{LASTING, REFUSED_AGAIN, REFUSED_LONGEST, WRITE_AGAIN};
 use crate::task::{
@@ -216,7 +216,7 @@ pub(super) struct Run {
     pub(super) trouble: Option<Trouble>,
     /// The room that its end takes of the budget for machines' facts, or the fact that no Task
     /// claims.
-    pub(super) room: Option<Charge>,
+    pub(super) room: Option<Room>,
     /// It waits for room in the result store, or for its machine to give its log or result.
     pub(super) hold: Option<Hold>,
     /// Its machine does not give its log or result.
@@ -274,7 +274,7 @@ pub(super) struct Unclaimed {
     pub(super) since: Timestamp,
     pub(super) finished: Option<Arc<Finished>>,
     /// What it takes of the budget for what machines say: its machine names as many as it likes.
-    pub(super) room: Option<Charge>,
+    pub(super) room: Option<Room>,
 }
 
 impl Run {
@@ -424,7 +424,7 @@ impl Run {
 }
 
 /// Whether the fact itself holds all that is to be collected.
-pub(crate) fn is_complete(finished: &Finished) -> bool {
+pub fn is_complete(finished: &Finished) -> bool {
     finished.log.len() as u64 == finished.log_bytes
         && (!finished.has_result || finished.result.len() as u64 == finished.result_bytes)
 }

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use crate::task::model::{Entry, RunId, SlotAttempt, Uid};
 use jiff::Timestamp;
 use skyward_api::{Task, TaskPhase, task::Placed};
-use skyward_planner::task::model::{Entry, RunId, SlotAttempt, Uid};
 
 use super::{
     AGAIN, Dispatcher,

@@ -11,14 +11,14 @@ use skyward_api::{
     condition::{self, reason},
     task::RunResult,
 };
-use skyward_planner::task::model::Entry;
-use skyward_remote::{
-    AgentError,
-    protocol::{Fact, Finished, RunState, fact, finished::Ending, run_state},
-};
+use skyward_core::session::AgentError;
 
 use super::*;
-use crate::task::message::{CollectError, Collected, Remembered, StartError, StartOrder, WriteError};
+use crate::task::{
+    message::{CollectError, Collected, Remembered, StartError, StartOrder, WriteError},
+    model::Entry,
+    run::{Ending, Fact, Finished, Room, RunState},
+};
 
 mod agents;
 mod chaos;

@@ -2,18 +2,18 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
+use crate::task::run::Ending;
+use crate::{
+    base::time::after,
+    events,
+    task::model::{Entry, MachineView, Uid},
+};
 use jiff::Timestamp;
 use skyward_api::{
     TaskPhase,
     condition::{self, reason},
     task::Placement,
 };
-use skyward_planner::{
-    base::time::after,
-    events,
-    task::model::{Entry, MachineView, Uid},
-};
-use skyward_remote::protocol::finished::Ending;
 
 use super::{
     Dispatcher, LOOK_AGAIN, RECOUNT, SKEW, TROUBLE, WORTH_TELLING,
@@ -170,8 +170,7 @@ impl Dispatcher {
 
     /// Whether a run is cut short because its machine goes.
     pub(super) fn ends(&self, run: &Run) -> bool {
-        let stays =
-            matches!(&run.stage, RunStage::Finished(finished) if finished.ending() != Ending::Stopped);
+        let stays = matches!(&run.stage, RunStage::Finished(finished) if finished.ending != Ending::Stopped);
         !stays
             && self
                 .machines

@@ -2,15 +2,15 @@
 
 use std::{sync::Arc, time::Duration};
 
+use crate::{
+    base::time::after,
+    events,
+    task::model::{Entry, Uid},
+};
 use jiff::Timestamp;
 use skyward_api::{
     Task, TaskPhase, TaskStatus,
     condition::{self, cut},
-};
-use skyward_planner::{
-    base::time::after,
-    events,
-    task::model::{Entry, Uid},
 };
 
 use super::{
@@ -123,8 +123,10 @@ impl Dispatcher {
     /// What becomes of a Task cannot be put on record: there is no status to say that in.
     fn say_refused(&mut self, uid: &Uid, message: &str) {
         let Some(task) = self.tasks.get(uid) else { return };
-        let (namespace, task) = (&self.key.namespace, task.entry.name.clone());
-        tracing::error!(%namespace, %task, %message, "the API server does not take a status of ours");
+        let (namespace, task) = (&self.key.namespace, &task.entry.name);
+        self.effects.push(Effect::Warn(format!(
+            "the API server does not take the status of Task {namespace}/{task}: {message}"
+        )));
         let note = format!(
             "the API server does not take the status of this Task, so it neither starts nor ends: {}. That is tried again by itself, and no other Task waits for it. If a policy or webhook of this cluster refuses it, that has to admit the operator; else delete the Task and create it with other values",
             cut(message, MOST_SAID)

@@ -276,6 +276,7 @@ impl World {
             }
             Effect::DeleteStored(uid) => self.deleted_stored.push(uid),
             Effect::Publish { event, .. } => self.published.push(event.reason),
+            Effect::Warn(_) => {}
             Effect::DoubtLeadership(machine) => self.doubted.push(machine),
             Effect::Expire { .. } | Effect::Live(..) | Effect::Entered(_) | Effect::RunEnded(_) => {}
         }
@@ -318,7 +319,7 @@ impl World {
             return lost;
         }
         if let Some(run) = machine.runs.get(id) {
-            return Ok(state_of(id, run));
+            return Ok(state_of(run));
         }
         assert!(!machine.forgotten.contains(id), "{id} runs again");
         machine.runs.insert(
@@ -331,7 +332,7 @@ impl World {
         if machine.following == Some(connection) {
             self.answers.push_back(fact_of(place, id, None));
         }
-        let state = state_of(id, &self.machines[&place].runs[id]);
+        let state = state_of(&self.machines[&place].runs[id]);
         // The task may have been deleted or edited since; but never is an attempt started
         // that is not on record, or while an older one still runs.
         assert!(
@@ -350,36 +351,19 @@ impl World {
 }
 
 pub(super) fn fact_of(place: SlotAttempt, id: &RunId, finished: Option<Finished>) -> Event {
-    let fact = finished.map_or_else(|| fact::Fact::Started(Default::default()), fact::Fact::Finished);
-    Event::Fact(
-        place,
-        Box::new(
-            Fact {
-                seq: 0,
-                run_id: id.to_string(),
-                fact: Some(fact),
-            }
-            .into(),
-        ),
-    )
+    let fact = Fact {
+        run: id.clone(),
+        finished,
+    };
+    Event::Fact(place, Box::new(fact.into()))
 }
 
-fn state_of(id: &RunId, run: &AgentRun) -> RunState {
-    let phase = if run.finished.is_some() {
-        run_state::Phase::Finished
-    } else {
-        run_state::Phase::Running
-    };
-    RunState {
-        run_id: id.to_string(),
-        phase: phase.into(),
-        started_ms: 1,
-        finished: run.finished.clone(),
-    }
+fn state_of(run: &AgentRun) -> RunState {
+    run.finished.clone().map_or(RunState::Running, RunState::Finished)
 }
 
 fn collected(finished: &Finished) -> Collected {
-    let reason = match finished.ending() {
+    let reason = match finished.ending {
         Ending::Exited if finished.exit_code == 0 => reason::SUCCEEDED,
         Ending::Exited => reason::NON_ZERO_EXIT,
         Ending::StartFailed => reason::START_FAILED,

@@ -258,11 +258,7 @@ fn runs_of_a_machine_that_is_taken_back_are_asked_to_end_and_go_on_elsewhere() {
     assert_eq!(run_of(&world, &uid, 0).0, stays);
     let status = world.status(&uid);
     assert_eq!((status.attempt, status.interruptions), (2, 1));
-    assert!(
-        world
-            .published
-            .contains(&skyward_planner::events::reason::TASK_RETRIED)
-    );
+    assert!(world.published.contains(&crate::events::reason::TASK_RETRIED));
 }
 
 #[test]
@@ -491,7 +487,7 @@ fn another_machine_cannot_tell_a_new_leader_how_a_run_ended() {
     let (uid, place, run) = one_runs(&mut world);
     let other = *world.machines.keys().find(|other| **other != place).unwrap();
     let lie = Finished {
-        ending: Ending::Exited.into(),
+        ending: Ending::Exited,
         exit_code: 7,
         ..Finished::default()
     };

@@ -1,6 +1,6 @@
 //! What runs left waits on their machines, and what is held of them here meanwhile.
 
-use skyward_remote::budget::{Account, Budget};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::{
     agents::fact_of,
@@ -164,11 +164,28 @@ fn a_machine_that_is_away_is_waited_for_and_one_that_gives_in_time_loses_nothing
     assert!(world.dispatcher.is_empty());
 }
 
-/// KiB that facts may still take.
-fn free(account: &Account) -> usize {
-    (1..1 << 20)
-        .take_while(|units| account.try_take(units << 10).is_some())
-        .count()
+/// KiB that facts take, as the budget of a namespace counts them.
+#[derive(Clone, Debug, Default)]
+struct Account(Arc<AtomicUsize>);
+
+impl Account {
+    fn take(&self, kib: usize) -> Room {
+        self.0.fetch_add(kib, Ordering::Relaxed);
+        Box::new(Charge(self.clone(), kib))
+    }
+
+    fn taken(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+#[derive(Debug)]
+struct Charge(Account, usize);
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(self.1, Ordering::Relaxed);
+    }
 }
 
 /// Tells a fact that takes 100 KiB.
@@ -176,50 +193,46 @@ fn tell_with_room(event: Event, account: &Account, world: &mut World) {
     let Event::Fact(place, mut told) = event else {
         panic!("no fact")
     };
-    told.room = account.try_take(100 << 10);
+    told.room = Some(account.take(100));
     world.tell(Event::Fact(place, told));
 }
 
 #[test]
 fn the_room_of_an_end_is_given_back_once_it_is_stored_and_of_an_unclaimed_one_once_it_is_forgotten() {
-    let budget = Budget::default();
-    let account = budget.account("n");
-    let free = || free(&account);
-    let all = free();
+    let account = Account::default();
     let told = |event, world: &mut World| tell_with_room(event, &account, world);
     let mut world = World::new(1, 1);
     let (_, place, run) = one_runs(&mut world);
     world.finish(place, &run, 0);
     let event = world.answers.pop_back().unwrap();
     told(event, &mut world);
-    assert_eq!(free(), all - 100, "it waits to be stored");
+    assert_eq!(account.taken(), 100, "it waits to be stored");
     world.quiet();
-    assert_eq!(free(), all);
+    assert_eq!(account.taken(), 0);
 
     let nobodys = RunId::parse("nobody-1-0").unwrap();
     told(fact_of(place, &nobodys, Some(Finished::default())), &mut world);
     let mut begun = fact_of(place, &nobodys, None);
     if let Event::Fact(_, told) = &mut begun {
-        told.room = account.try_take(1);
+        told.room = Some(account.take(1));
     }
     world.tell(begun);
     world.pass(5);
-    assert_eq!(free(), all - 100, "a Task may claim it, and its end is kept");
+    assert_eq!(account.taken(), 100, "a Task may claim it, and its end is kept");
     world.pass(30);
-    assert_eq!(free(), all, "nobody did, and the machine has forgotten it");
+    assert_eq!(account.taken(), 0, "nobody did, and the machine has forgotten it");
 }
 
 #[test]
 fn what_waits_for_the_store_takes_no_room_from_facts_and_is_fetched_again_from_its_machine() {
-    let account = Budget::default().account("n");
-    let all = free(&account);
+    let account = Account::default();
     let mut world = World::new(1, 1);
     let (uid, place, run) = one_runs(&mut world);
     world.store_problem = Some(CollectError::Full("full".into()));
     world.finish(place, &run, 0);
     world.answers.pop_back();
     let end = Finished {
-        ending: Ending::Exited.into(),
+        ending: Ending::Exited,
         log: vec![b'x'; 60_000],
         log_bytes: 60_000,
         log_tail: [[b'a'; 2000], [b'z'; 2000]].concat(),
@@ -230,9 +243,9 @@ fn what_waits_for_the_store_takes_no_room_from_facts_and_is_fetched_again_from_i
         ..Finished::default()
     };
     tell_with_room(fact_of(place, &run, Some(end)), &account, &mut world);
-    assert_eq!(free(&account), all - 100);
+    assert_eq!(account.taken(), 100);
     world.quiet();
-    assert_eq!(free(&account), all, "other facts of its namespace come in");
+    assert_eq!(account.taken(), 0, "other facts of its namespace come in");
     let RunStage::Finished(kept) = &world.dispatcher.runs[&run].stage else {
         panic!("it has ended")
     };
@@ -248,8 +261,7 @@ fn what_waits_for_the_store_takes_no_room_from_facts_and_is_fetched_again_from_i
 
 #[test]
 fn a_machine_that_never_forgets_what_nobody_claims_keeps_no_room_and_little_memory() {
-    let account = Budget::default().account("n");
-    let all = free(&account);
+    let account = Account::default();
     let mut world = World::new(1, 1);
     world.quiet();
     let place = *world.machines.keys().next().unwrap();
@@ -259,9 +271,9 @@ fn a_machine_that_never_forgets_what_nobody_claims_keeps_no_room_and_little_memo
         let end = ends.then(Finished::default);
         tell_with_room(fact_of(place, &run, end), &account, &mut world);
     }
-    assert_eq!(free(&account), all - 200);
+    assert_eq!(account.taken(), 200);
     world.pass(12);
-    assert_eq!(free(&account), all);
+    assert_eq!(account.taken(), 0);
     assert_eq!(world.dispatcher.runs.len(), 2, "it is asked again and again");
     for number in 2..2000 {
         let run = RunId::parse(&format!("nobody-1-{number}")).unwrap();

@@ -284,7 +284,7 @@ impl World {
             Ending::Exited
         };
         let finished = Finished {
-            ending: ending.into(),
+            ending,
             exit_code: code,
             message: id.to_string(),
             started_ms: now,
