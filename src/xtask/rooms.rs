@@ -52,7 +52,7 @@ const PLANNER: Rooms = &[
         "machine",
         &["base", "events", "money", "records", "accounts", "pool"],
     ),
-    ("task", &["accelerators", "pool"]),
+    ("task", &["base", "accelerators", "events", "money", "pool"]),
 ];
 
 /// The rooms of what observes and acts.

@@ -11,7 +11,8 @@
 //! - [`restore`]: evidence that a cluster was restored, and what is held for that.
 //! - [`accounts`]: what is offered, unavailable, used, spent and left behind at accounts.
 //! - [`pool`], [`machine`], [`provider`]: their plans; begin reading at `pool/plan.rs`.
-//! - [`task`]: what a dispatcher knows of Tasks, and which machines a Task gets.
+//! - [`task`]: the dispatcher of a Pool, from queue to result; begin reading at
+//!   `task/dispatcher/mod.rs`.
 
 pub mod accelerators;
 pub mod accounts;

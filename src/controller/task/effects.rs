@@ -17,11 +17,10 @@ use skyward_api::{GROUP, Machine, Task, TaskStatus, VERSION, shared::EnvFrom};
 use skyward_planner::{
     base::key::Key,
     task::{
-        message::{
-            CollectError, CollectOrder, Collected, Effect, Event, Resolved, StartError, StartOrder,
-            WriteError,
-        },
+        message::{CollectError, CollectOrder, Collected, Effect, Event, StartError, StartOrder, WriteError},
         model::{RunId, SlotAttempt},
+        references::Resolved,
+        run::{RunState, Told},
         status,
     },
 };

@@ -5,10 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 use skyward_api::{Task, duration::Duration, shared::Size, task::Interpreter};
-use skyward_planner::task::{
-    message::{Resolved, StartOrder},
-    model::GRACE,
-};
+use skyward_planner::task::{message::StartOrder, model::GRACE, references::Resolved};
 use skyward_remote::protocol::{Command, Function, RunSpec, Script, run_spec::Work};
 
 use crate::task::arguments;

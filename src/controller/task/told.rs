@@ -7,7 +7,7 @@
 
 use skyward_planner::task::{
     model::RunId,
-    run::{Ending, Fact, Finished, Room, RunState, Told},
+    run::{Ending, Fact, Finished, Permit, RunState, Told},
 };
 use skyward_remote::{
     budget::Account,
@@ -98,7 +98,7 @@ pub(crate) fn answered<T: Weight>(account: &Account, mut what: T) -> Told<T> {
     }
     Told {
         what,
-        room: room.map(|charge| Box::new(charge) as Room),
+        room: room.map(|charge| Box::new(charge) as Permit),
     }
 }
 

@@ -19,7 +19,6 @@ use skyward_api::{
 use skyward_core::MachineRef;
 
 use super::choice::Offerings;
-use crate::pool::load::PoolLoad;
 use crate::{
     accelerators::of_record,
     accounts::{
@@ -28,6 +27,7 @@ use crate::{
     },
     base::key::key_of,
     money::{self, Cost, Tariff},
+    pool::load::PoolLoad,
     records::is_refused,
 };
 

@@ -30,11 +30,13 @@ use jiff::Timestamp;
 use skyward_api::condition::reason;
 
 use super::{choice::candidates, facts::Observed};
-use crate::pool::facts::DOUBTFUL;
 use crate::{
     base::requeue::Next,
     events::{self, EventSpec},
-    pool::plan::draft::{Action, Draft, Plan, named},
+    pool::{
+        facts::DOUBTFUL,
+        plan::draft::{Action, Draft, Plan, named},
+    },
 };
 
 /// Decides.

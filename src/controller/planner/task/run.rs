@@ -94,8 +94,8 @@ pub enum RunState {
     Finished(Finished),
 }
 
-/// Room that is taken of a budget until this is dropped.
-pub type Room = Box<dyn fmt::Debug + Send + Sync>;
+/// Permit that is taken of a budget until this is dropped.
+pub type Permit = Box<dyn fmt::Debug + Send + Sync>;
 
 /// What an agent told, with the room that it takes of its namespace's budget. The room is given
 /// back when nobody needs it any more.
@@ -104,7 +104,7 @@ pub struct Told<T> {
     /// What it told.
     pub what: T,
     /// The room that this takes.
-    pub room: Option<Room>,
+    pub room: Option<Permit>,
 }
 
 /// Told by ourselves, or too little to matter.

@@ -2,6 +2,7 @@ use std::{collections::BTreeMap, sync::Mutex};
 
 use async_trait::async_trait;
 use futures::stream;
+use skyward_planner::task::run::{Ending, Finished};
 use skyward_remote::{AgentError, agent::AgentStream, protocol::Chunk};
 
 use skyward_store::Piece;

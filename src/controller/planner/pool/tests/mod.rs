@@ -36,7 +36,6 @@ use super::{
         plan,
     },
 };
-use crate::pool::load::PoolLoad;
 use crate::{
     accounts::{
         facts::{AccountFacts, NamespaceFacts, ProviderFacts},
@@ -45,6 +44,7 @@ use crate::{
         unavailable::{REMEMBERED, Unavailable, UnavailableOfferings},
     },
     base::requeue::Next,
+    pool::load::PoolLoad,
 };
 
 const NOW: i64 = 100_000;

@@ -4,8 +4,10 @@
 use skyward_api::Machine;
 
 use super::*;
-use crate::pool::facts::Unread;
-use crate::{accounts::unavailable::REFUSED, pool::plan::cost::of_budget};
+use crate::{
+    accounts::unavailable::REFUSED,
+    pool::{facts::Unread, plan::cost::of_budget},
+};
 
 fn failed_of(slot: u32, when: i64, why: &str) -> MachineFacts {
     let mut machine = failed(slot, when);

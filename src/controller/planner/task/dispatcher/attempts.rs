@@ -3,11 +3,6 @@
 
 use std::{sync::Arc, time::Duration};
 
-use crate::task::run::Ending;
-use crate::{
-    events,
-    task::model::{Entry, RunId, SlotAttempt, Uid},
-};
 use jiff::Timestamp;
 use skyward_api::{Task, TaskPhase, condition::reason};
 
@@ -15,9 +10,14 @@ use super::{
     AGAIN, Dispatcher,
     state::{Attempt, Collect, References, Run, RunStage, Stage, StopWhy, Waiting, queue_key},
 };
-use crate::task::{
-    message::{Collected, Effect},
-    status::{self, Counts, Rank, Why},
+use crate::{
+    events,
+    task::{
+        message::{Collected, Effect},
+        model::{Entry, RunId, SlotAttempt, Uid},
+        run::Ending,
+        status::{self, Counts, Rank, Why},
+    },
 };
 
 /// The outcome of an attempt.

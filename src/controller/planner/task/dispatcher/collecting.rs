@@ -1,6 +1,5 @@
 //! Brings the log and result of a run into the store; then its agent may forget the run.
 
-use crate::task::model::{RunId, SlotAttempt};
 use jiff::Timestamp;
 use skyward_core::session::AgentError;
 
@@ -8,7 +7,10 @@ use super::{
     Dispatcher, FETCH_AGAIN, STORE_AGAIN, is_complete,
     state::{Collect, Run, RunStage, Stage},
 };
-use crate::task::message::{CollectError, CollectOrder, Collected, Effect};
+use crate::task::{
+    message::{CollectError, CollectOrder, Collected, Effect},
+    model::{RunId, SlotAttempt},
+};
 
 impl Dispatcher {
     pub(super) fn collect(&mut self, id: &RunId, now: Timestamp) {

@@ -5,7 +5,6 @@
 
 use std::time::Duration;
 
-use crate::{base::time::after, events, money::usd, task::model::RunId};
 use jiff::Timestamp;
 use rust_decimal::Decimal;
 use skyward_api::condition::reason;
@@ -14,7 +13,12 @@ use super::{
     Dispatcher, ONE_TRY, TELL_HOLD, UNREAD,
     state::{Hold, Unread},
 };
-use crate::task::message::Effect;
+use crate::{
+    base::time::after,
+    events,
+    money::usd,
+    task::{message::Effect, model::RunId},
+};
 
 impl Dispatcher {
     /// It waits for room since then. Where that cannot be written down, each try names a later

@@ -10,8 +10,6 @@ use std::{
     sync::Arc,
 };
 
-use crate::task::model::{GRACE, RunId, SlotAttempt};
-use crate::task::run::Ending;
 use jiff::Timestamp;
 
 use super::{
@@ -19,7 +17,11 @@ use super::{
     runs::synthetic,
     state::{Collect, Run, RunStage, has_result_left},
 };
-use crate::task::message::{ClusterMemory, Effect};
+use crate::task::{
+    message::{ClusterMemory, Effect},
+    model::{GRACE, RunId, SlotAttempt},
+    run::Ending,
+};
 
 impl Dispatcher {
     /// Runs on machines that the cache does not show: look past the cache before believing it.

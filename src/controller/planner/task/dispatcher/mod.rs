@@ -41,18 +41,19 @@ use std::{
     time::Duration,
 };
 
-use crate::{
-    base::key::Key,
-    pool::load::PoolLoad,
-    task::model::{MachineView, PoolView, RunId, SlotAttempt, Uid},
-};
 use jiff::Timestamp;
 use skyward_api::TaskPhase;
 
-pub(crate) use self::state::is_complete;
+pub use self::state::is_complete;
 use self::state::{QueueKey, Run, RunStage, Stage, TaskState, Unclaimed};
-use crate::task::message::LiveRun;
-use crate::task::message::{ClusterMemory, Effect, Event};
+use crate::{
+    base::key::Key,
+    pool::load::PoolLoad,
+    task::{
+        message::{ClusterMemory, Effect, Event, LiveRun},
+        model::{MachineView, PoolView, RunId, SlotAttempt, Uid},
+    },
+};
 
 /// A wait of this length is worth a write, unless it is about to end.
 const WORTH_TELLING: Duration = Duration::from_millis(500);

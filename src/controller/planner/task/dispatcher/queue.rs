@@ -2,10 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use crate::task::{
-    model::{PoolView, RunId, SlotAttempt},
-    placement::{Planner, Room, Wait},
-};
 use jiff::Timestamp;
 use skyward_api::condition::reason;
 
@@ -13,7 +9,12 @@ use super::{
     Dispatcher, FRESH, RESOLVING,
     state::{Read, References, Run, Stage, Stored, TaskState},
 };
-use crate::task::{message::Effect, status::Why};
+use crate::task::{
+    message::Effect,
+    model::{PoolView, RunId, SlotAttempt},
+    placement::{Planner, Room, Wait},
+    status::Why,
+};
 
 impl Dispatcher {
     /// Gives out the free places in the order of the queue.

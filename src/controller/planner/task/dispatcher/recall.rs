@@ -8,8 +8,6 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use crate::task::model::{RunId, SlotAttempt, Uid};
-use crate::task::run::Ending;
 use jiff::Timestamp;
 use skyward_api::{condition::reason, task::Placement};
 
@@ -20,6 +18,8 @@ use super::{
 };
 use crate::task::{
     message::{CollectError, Collected, Effect, Remembered},
+    model::{RunId, SlotAttempt, Uid},
+    run::Ending,
     status::{Rank, Why},
 };
 

@@ -5,7 +5,6 @@
 
 use std::sync::Arc;
 
-use crate::task::model::{MachineView, RunId, SlotAttempt, Uid};
 use jiff::Timestamp;
 use skyward_core::session::AgentError;
 
@@ -15,7 +14,8 @@ use super::{
 };
 use crate::task::{
     message::{Effect, StartError, StartOrder},
-    run::{Ending, Fact, Finished, Room, RunState, Told},
+    model::{MachineView, RunId, SlotAttempt, Uid},
+    run::{Ending, Fact, Finished, Permit, RunState, Told},
     status::Why,
 };
 
@@ -244,7 +244,7 @@ impl Dispatcher {
         }
     }
 
-    fn on_finished(&mut self, id: &RunId, finished: Arc<Finished>, room: Option<Room>, now: Timestamp) {
+    fn on_finished(&mut self, id: &RunId, finished: Arc<Finished>, room: Option<Permit>, now: Timestamp) {
         let Some(run) = self.runs.get_mut(id) else { return };
         match run.stage {
             RunStage::Starting | RunStage::Running => {

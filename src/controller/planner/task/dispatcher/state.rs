@@ -2,14 +2,15 @@
 
 use std::{cmp::Reverse, sync::Arc, time::Duration};
 
-use crate::task::model::{Entry, SlotAttempt, Uid};
-use crate::task::run::{Finished, Room};
 use jiff::Timestamp;
 use skyward_api::{Task, TaskStatus, condition::reason};
 
 use super::{LASTING, REFUSED_AGAIN, REFUSED_LONGEST, WRITE_AGAIN};
 use crate::task::{
-    message::{Collected, Resolved},
+    message::Collected,
+    model::{Entry, SlotAttempt, Uid},
+    references::Resolved,
+    run::{Finished, Permit},
     status::{Counts, Why},
 };
 
@@ -216,7 +217,7 @@ pub(super) struct Run {
     pub(super) trouble: Option<Trouble>,
     /// The room that its end takes of the budget for machines' facts, or the fact that no Task
     /// claims.
-    pub(super) room: Option<Room>,
+    pub(super) room: Option<Permit>,
     /// It waits for room in the result store, or for its machine to give its log or result.
     pub(super) hold: Option<Hold>,
     /// Its machine does not give its log or result.
@@ -274,7 +275,7 @@ pub(super) struct Unclaimed {
     pub(super) since: Timestamp,
     pub(super) finished: Option<Arc<Finished>>,
     /// What it takes of the budget for what machines say: its machine names as many as it likes.
-    pub(super) room: Option<Room>,
+    pub(super) room: Option<Permit>,
 }
 
 impl Run {

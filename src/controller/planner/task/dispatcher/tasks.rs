@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use crate::task::model::{Entry, RunId, SlotAttempt, Uid};
 use jiff::Timestamp;
 use skyward_api::{Task, TaskPhase, task::Placed};
 
@@ -12,6 +11,7 @@ use super::{
 };
 use crate::task::{
     message::Effect,
+    model::{Entry, RunId, SlotAttempt, Uid},
     status::{self, Counts},
 };
 

@@ -17,7 +17,7 @@ use super::*;
 use crate::task::{
     message::{CollectError, Collected, Remembered, StartError, StartOrder, WriteError},
     model::Entry,
-    run::{Ending, Fact, Finished, Room, RunState},
+    run::{Ending, Fact, Finished, Permit, RunState},
 };
 
 mod agents;

@@ -2,12 +2,6 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use crate::task::run::Ending;
-use crate::{
-    base::time::after,
-    events,
-    task::model::{Entry, MachineView, Uid},
-};
 use jiff::Timestamp;
 use skyward_api::{
     TaskPhase,
@@ -20,9 +14,16 @@ use super::{
     standing::{self, Standing},
     state::{Read, References, Run, RunStage, Stage, StopWhy, TaskState, Waiting},
 };
-use crate::task::{
-    message::{Effect, Resolved, Unresolved},
-    status::{self, Why},
+use crate::{
+    base::time::after,
+    events,
+    task::{
+        message::Effect,
+        model::{Entry, MachineView, Uid},
+        references::{Resolved, Unresolved},
+        run::Ending,
+        status::{self, Why},
+    },
 };
 
 impl Waiting {

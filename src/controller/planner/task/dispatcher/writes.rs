@@ -2,11 +2,6 @@
 
 use std::{sync::Arc, time::Duration};
 
-use crate::{
-    base::time::after,
-    events,
-    task::model::{Entry, Uid},
-};
 use jiff::Timestamp;
 use skyward_api::{
     Task, TaskPhase, TaskStatus,
@@ -17,9 +12,14 @@ use super::{
     AGAIN, Dispatcher, LASTING, SAID_EACH,
     state::{Read, Stage, queue_key},
 };
-use crate::task::{
-    message::{Effect, WriteError},
-    status::{self, Why},
+use crate::{
+    base::time::after,
+    events,
+    task::{
+        message::{Effect, WriteError},
+        model::{Entry, Uid},
+        status::{self, Why},
+    },
 };
 
 /// Bytes of what the API server says that an Event repeats.

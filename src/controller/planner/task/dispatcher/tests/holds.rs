@@ -169,7 +169,7 @@ fn a_machine_that_is_away_is_waited_for_and_one_that_gives_in_time_loses_nothing
 struct Account(Arc<AtomicUsize>);
 
 impl Account {
-    fn take(&self, kib: usize) -> Room {
+    fn take(&self, kib: usize) -> Permit {
         self.0.fetch_add(kib, Ordering::Relaxed);
         Box::new(Charge(self.clone(), kib))
     }
