@@ -72,7 +72,7 @@ mod tests {
             run_id: "a-1-0".into(),
             rank: 0,
             attempt: 1,
-            machine: MachineKey::new("n", "m"),
+            machine: skyward_core::session::MachineKey::new("n", "m"),
         }
     }
 

@@ -391,7 +391,7 @@ impl Installation {
             "provider" => tokio::spawn(crate::provider::run(context)),
             "pool" => tokio::spawn(crate::pool::run(context, self.namespaces.clone())),
             "machine" => tokio::spawn(crate::machine::run(context)),
-            _ => tokio::spawn(skyward_planner::task::run(context)),
+            _ => tokio::spawn(crate::task::run(context)),
         }
     }
 

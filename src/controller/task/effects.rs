@@ -249,6 +249,7 @@ impl EffectRunner {
             Effect::Live(..)
             | Effect::Entered(_)
             | Effect::RunEnded(_)
+            | Effect::Warn(_)
             | Effect::Publish { .. }
             | Effect::Expire { .. }
             | Effect::DoubtLeadership(_) => return,

@@ -16,6 +16,7 @@ pub struct Resolved {
 
 impl Resolved {
     /// The part that is still needed once the work has its environment: the values to mask.
+    #[must_use]
     pub fn to_be_masked(&self) -> Self {
         Self {
             env: BTreeMap::new(),

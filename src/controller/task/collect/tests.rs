@@ -396,7 +396,7 @@ async fn what_a_run_came_to_is_found_again_however_it_ended() {
     let metrics = Metrics::default();
     assert_eq!(recall(&store, &run(), &metrics).await, Ok(None));
     let endings = [
-        Ending::None,
+        Ending::Unknown,
         Ending::Exited,
         Ending::Signaled,
         Ending::TimedOut,
@@ -518,7 +518,7 @@ fn what_the_work_said_is_withheld_in_messages_too_when_secrets_cannot_be_read() 
         Ending::BadSource,
         Ending::ResultNotJson,
         Ending::DiskFull,
-        Ending::None,
+        Ending::Unknown,
     ] {
         let secrets = ["hunter22".to_owned()];
         assert_eq!(of(ending, said, Some(&secrets)), "ValueError: *** is refused");

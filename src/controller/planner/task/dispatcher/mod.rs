@@ -105,7 +105,7 @@ const RESOLVING: usize = 64;
 
 /// The dispatcher of one Pool.
 #[derive(Debug)]
-pub(crate) struct Dispatcher {
+pub struct Dispatcher {
     key: Key,
     /// Whether the operator was installed for this namespace, too.
     served: bool,
@@ -151,7 +151,7 @@ pub(crate) struct Dispatcher {
 
 impl Dispatcher {
     /// A dispatcher that knows nothing yet.
-    pub(crate) fn new(key: Key) -> Self {
+    pub fn new(key: Key) -> Self {
         Self {
             key,
             served: true,
@@ -184,18 +184,20 @@ impl Dispatcher {
 
     /// Whether its namespace is one that the operator was installed for. If not, what runs goes
     /// on and nothing new starts.
-    pub(crate) fn serving(self, served: bool) -> Self {
+    #[must_use]
+    pub fn serving(self, served: bool) -> Self {
         Self { served, ..self }
     }
 
     /// With another wait for room in the result store.
-    pub(crate) fn holding_for(mut self, hold_for: Duration) -> Self {
+    #[must_use]
+    pub fn holding_for(mut self, hold_for: Duration) -> Self {
         self.hold_for = hold_for;
         self
     }
 
     /// Takes an event in. What is to be done comes out of [`Dispatcher::settle`].
-    pub(crate) fn on(&mut self, event: Event, now: Timestamp) {
+    pub fn on(&mut self, event: Event, now: Timestamp) {
         match event {
             Event::Task(entry) => self.on_task(*entry, now),
             Event::Left(uid) => self.on_left(&uid),
@@ -250,7 +252,7 @@ impl Dispatcher {
     }
 
     /// Lets Tasks start for which there is room, and answers all that is to be done.
-    pub(crate) fn settle(&mut self, now: Timestamp) -> Vec<Effect> {
+    pub fn settle(&mut self, now: Timestamp) -> Vec<Effect> {
         if self.is_held() {
             return std::mem::take(&mut self.effects);
         }
@@ -273,7 +275,7 @@ impl Dispatcher {
     }
 
     /// What the Pool and its Machines may know; `None` = nothing yet.
-    pub(crate) fn load(&self) -> Option<PoolLoad> {
+    pub fn load(&self) -> Option<PoolLoad> {
         if !self.synced || !self.viewed {
             return None;
         }
@@ -327,17 +329,17 @@ impl Dispatcher {
     }
 
     /// Whether it wants to be told that time passes.
-    pub(crate) fn wants_ticks(&self) -> bool {
+    pub fn wants_ticks(&self) -> bool {
         !self.tasks.is_empty() || !self.runs.is_empty() || !self.unclaimed.is_empty() || self.lost_follower()
     }
 
     /// Whether it wants to be asked in a moment whether Tasks that have just come wait.
-    pub(crate) fn has_newcomers(&self) -> bool {
+    pub fn has_newcomers(&self) -> bool {
         !self.newcomers.is_empty()
     }
 
     /// Whether nothing would be lost with it.
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.tasks.is_empty() && self.runs.is_empty() && self.unclaimed.is_empty()
     }
 

@@ -137,7 +137,7 @@ impl Dispatcher {
         }
         self.effects.push(Effect::Publish {
             uid: uid.clone(),
-            name: task,
+            name: task.clone(),
             event: Box::new(event),
         });
     }

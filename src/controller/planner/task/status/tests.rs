@@ -29,7 +29,7 @@ fn failed(text: &str) -> Collected {
             reason: reason::NON_ZERO_EXIT.into(),
             exit_code: Some(1),
             message: text.repeat(400),
-            log_tail: tail::end_of(&text.repeat(4000), tail::MAX).to_owned(),
+            log_tail: end_of(&text.repeat(4000), 2048).to_owned(),
             value: Some(json!(text.repeat(1200))),
             finished_at: Some(Time(time(172))),
             ..RunResult::default()

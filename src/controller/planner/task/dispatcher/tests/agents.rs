@@ -155,7 +155,7 @@ impl World {
                                 None => Err(AgentError::NotFound),
                                 Some(known) => {
                                     known.stopping |= known.finished.is_none();
-                                    Ok(state_of(&run, known))
+                                    Ok(state_of(known))
                                 }
                             }
                         }
@@ -276,9 +276,12 @@ impl World {
             }
             Effect::DeleteStored(uid) => self.deleted_stored.push(uid),
             Effect::Publish { event, .. } => self.published.push(event.reason),
-            Effect::Warn(_) => {}
             Effect::DoubtLeadership(machine) => self.doubted.push(machine),
-            Effect::Expire { .. } | Effect::Live(..) | Effect::Entered(_) | Effect::RunEnded(_) => {}
+            Effect::Expire { .. }
+            | Effect::Live(..)
+            | Effect::Entered(_)
+            | Effect::RunEnded(_)
+            | Effect::Warn(_) => {}
         }
     }
 
