@@ -418,7 +418,7 @@ async fn what_a_run_came_to_is_found_again_however_it_ended() {
         .chain([(Ending::Exited, 3)])
     {
         let finished = Finished {
-            ending: ending.into(),
+            ending,
             exit_code: code,
             ..Finished::default()
         };
@@ -484,7 +484,7 @@ fn every_ending_has_its_reason() {
         (Ending::OutOfMemory, 0, reason::OUT_OF_MEMORY),
     ] {
         let finished = Finished {
-            ending: ending.into(),
+            ending,
             exit_code: code,
             signal: 9,
             ..Finished::default()
@@ -506,7 +506,7 @@ fn every_ending_has_its_reason() {
 fn what_the_work_said_is_withheld_in_messages_too_when_secrets_cannot_be_read() {
     let of = |ending: Ending, message: &str, secrets: Option<&[String]>| {
         let finished = Finished {
-            ending: ending.into(),
+            ending,
             message: message.into(),
             ..exited(1)
         };

@@ -7,7 +7,7 @@ use super::*;
 
 async fn end(store: &Store, attempt: u32, ending: Ending) {
     let finished = Finished {
-        ending: ending.into(),
+        ending,
         ..Finished::default()
     };
     let order = CollectOrder {
