@@ -79,7 +79,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
     )?;
     // Every one is looked at in vain.
     let none = json!({"provider": PROVIDER, "cpu": 4000, "allocation": "Cheapest"});
-    one("matching_100000_offers_in_vain", &catalogue, none, false, &raw)?;
+    one("matching_100000_offers_in_vain", &offerings, none, false, &raw)?;
     figure(
         "sorting_100000_offers",
         ms(sorting),
@@ -90,11 +90,11 @@ pub(crate) fn run() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn one(name: &str, catalogue: &Offerings, pool: Value, fits: bool, raw: &str) -> anyhow::Result<()> {
+fn one(name: &str, offerings: &Offerings, pool: Value, fits: bool, raw: &str) -> anyhow::Result<()> {
     let pool: PoolSpec = serde_json::from_value(pool)?;
     let candidates = candidates(&pool);
     let providers = BTreeMap::from([(PROVIDER.to_owned(), Usable::Yes(None))]);
-    let unavailable = refused(catalogue);
+    let unavailable = refused(offerings);
     let request = Request {
         pool: "uid",
         selection: pool.selection.unwrap_or_default(),
@@ -106,17 +106,17 @@ fn one(name: &str, catalogue: &Offerings, pool: Value, fits: bool, raw: &str) ->
         now: Timestamp::UNIX_EPOCH,
         market: None,
     };
-    let found = choose(&candidates, catalogue, &request);
+    let found = choose(&candidates, offerings, &request);
     anyhow::ensure!(found.is_some() == fits, "the choice of {name} is {found:?}");
-    let took = middle(|| choose(&candidates, catalogue, &request));
+    let took = middle(|| choose(&candidates, offerings, &request));
     figure(name, ms(took), "ms", BAR, raw);
     Ok(())
 }
 
 /// The hundred cheapest were refused a moment ago.
-fn refused(catalogue: &Offerings) -> UnavailableOfferings {
+fn refused(offerings: &Offerings) -> UnavailableOfferings {
     let mut unavailable = UnavailableOfferings::default();
-    let cheapest = catalogue.values().flat_map(|index| index.entries()).take(100);
+    let cheapest = offerings.values().flat_map(|index| index.entries()).take(100);
     for entry in cheapest {
         for spot in [true, false] {
             let what = Unavailable::Offer {
