@@ -9,24 +9,21 @@
 use std::{
     collections::{BTreeMap, HashMap, HashSet, VecDeque},
     sync::{Arc, Mutex, PoisonError},
-    time::Duration,
 };
 
 use rust_decimal::Decimal;
 use skyward_api::{
-    Machine, MachinePhase,
-    machine::{MachineSpec, MachineStatus, Market},
+    Machine,
+    machine::{MachineSpec, Market},
     pool::Place,
 };
-use tokio::time::Instant;
-
-use crate::{
+use skyward_planner::{
     accelerators::of_record,
-    accounts::quota::{Quota, Used},
+    accounts::quota::{Quota, Used, counted, most_hourly},
     base::key::Key,
-    money,
-    records::{is_of, is_refused},
+    records::is_of,
 };
+use tokio::time::Instant;
 
 /// The Machines of all Pools.
 #[derive(Default)]
@@ -111,43 +108,6 @@ impl Reserved {
         }
     }
 }
-
-/// Most that a Machine may come to cost per hour before its provider tells the price: if its
-/// recorded price alone counted, a dearer machine would pass a limit unnoticed.
-fn most_hourly(spec: &MachineSpec) -> Decimal {
-    let usd = |text: &str| money::usd(text).unwrap_or_default();
-    let ceiling = spec.max_hourly_cost.as_deref().map(usd).unwrap_or_default();
-    ceiling.max(usd(&spec.hourly_price))
-}
-
-/// How much a Machine may come to cost per hour beyond the amount that counts in [`Used`].
-pub fn beyond(machine: &Machine) -> Decimal {
-    (most_hourly(&machine.spec) - counted(machine)).max(Decimal::ZERO)
-}
-
-/// The amount per hour that counts for a Machine.
-fn counted(machine: &Machine) -> Decimal {
-    if is_open(machine) {
-        most_hourly(&machine.spec)
-    } else {
-        money::usd(money::hourly_price(machine)).unwrap_or_default()
-    }
-}
-
-/// Whether its order may still be accepted, at a price that nobody knows yet. A Machine that was
-/// refused, or is given up, holds no more room than its price: its place is needed at once.
-fn is_open(machine: &Machine) -> bool {
-    let waits = |status: &MachineStatus| {
-        status.accepted_at.is_none()
-            && status.hourly_price.is_none()
-            && status.phase != Some(MachinePhase::Failed)
-            && !is_refused(status)
-    };
-    machine.metadata.deletion_timestamp.is_none() && machine.status.as_ref().is_none_or(waits)
-}
-
-/// A reservation that nobody confirmed for this long is looked up by name.
-pub const DOUBTFUL: Duration = Duration::from_secs(15);
 
 impl Fleet {
     /// The Machines of that installation: Machines of another one, as in a copy of a cluster, are
@@ -513,7 +473,7 @@ mod tests {
         fleet.apply(&Arc::new(ordered.clone()));
         assert_eq!(fleet.used("local", "team").hourly, Decimal::from(3));
         let mut failed = ordered.clone();
-        failed.status.get_or_insert_default().phase = Some(MachinePhase::Failed);
+        failed.status.get_or_insert_default().phase = Some(skyward_api::MachinePhase::Failed);
         fleet.apply(&Arc::new(failed));
         assert_eq!(
             fleet.used("local", "team").hourly,

@@ -13,6 +13,14 @@ use futures::{
 };
 use skyward_agent::log::{Encoder, Stream};
 use skyward_api::{condition::reason, task::RunResult};
+use skyward_planner::{
+    base::key::Key,
+    task::{
+        dispatcher::is_complete,
+        message::{CollectError, CollectOrder, Collected},
+        model::RunId,
+    },
+};
 use skyward_remote::{
     AgentError, RunReader,
     protocol::{CHUNK_BYTES, Chunk},
@@ -23,15 +31,8 @@ use tokio::time::timeout;
 
 use self::summary::summary;
 use crate::{
-    base::key::Key,
     metrics::Metrics,
-    task::{
-        dispatcher::is_complete,
-        environment::RESULT_LIMIT,
-        message::{CollectError, CollectOrder, Collected},
-        model::RunId,
-        pace::Pace,
-    },
+    task::{environment::RESULT_LIMIT, pace::Pace},
 };
 
 pub(crate) use recall::{recall, recall_later};
