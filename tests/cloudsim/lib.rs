@@ -14,6 +14,7 @@ mod published;
 pub mod runpod;
 pub mod vastai;
 pub mod verda;
+pub mod vultr;
 
 pub use crate::core::account::{Account, CredentialState};
 pub use crate::core::clock::Clock;
@@ -26,9 +27,10 @@ pub use crate::core::simulator::{Builder, Simulator};
 pub use crate::core::world::Happening;
 
 use crate::core::cloud::Cloud;
+use crate::core::rest::Rest;
 
 /// The clouds that there are.
-pub const CLOUDS: &[&str] = &["aws", "vastai", "runpod", "verda", "lambda"];
+pub const CLOUDS: &[&str] = &["aws", "vastai", "runpod", "verda", "lambda", "vultr"];
 
 /// A cloud by its name.
 pub fn cloud(name: &str) -> Option<Box<dyn Cloud>> {
@@ -38,7 +40,8 @@ pub fn cloud(name: &str) -> Option<Box<dyn Cloud>> {
         "vastai" => Some(Box::new(vastai::Vastai::new())),
         "runpod" => Some(Box::new(runpod::Runpod::new())),
         "verda" => Some(Box::new(verda::Verda::new())),
-        "lambda" => Some(Box::new(lambda::Lambda::new())),
+        "lambda" => Some(Box::new(Rest::new(lambda::Lambda))),
+        "vultr" => Some(Box::new(Rest::new(vultr::Vultr))),
         _ => None,
     }
 }

@@ -49,6 +49,11 @@ impl Call {
     pub const fn new(name: &'static str, effect: Effect) -> Self {
         Self { name, effect }
     }
+
+    /// Whether a rule for these calls means it: a call's name, an effect, or `*`.
+    pub fn is_meant_by(&self, calls: &str) -> bool {
+        calls == "*" || calls == self.name || calls == self.effect.name()
+    }
 }
 
 /// Why a call is refused; each cloud has its own words, headers and status for it.

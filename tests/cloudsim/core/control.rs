@@ -9,6 +9,7 @@
 //! | `POST price {"type", "onDemand", "spot"}` | changes prices of new machines |
 //! | `POST boot {"takesSeconds", "ends"}` | how boots go from now on |
 //! | `POST lag {"createdSeconds", "endedSeconds"}` | how far lists are behind |
+//! | `POST pages {"most"}` | items on a page of a list at clouds of `core::rest`; null is as asked |
 //! | `POST faults {rule}`, `DELETE faults`, `GET faults` | scripts faults ([`crate::core::fault::Rule`]) |
 //! | `POST reclaim {"machine", "noticeSeconds"}` | takes a machine back |
 //! | `POST die {"machine"}`, `POST halt {"machine"}` | its host is lost; it halts itself |
@@ -85,6 +86,12 @@ struct SetLag {
     created_seconds: i64,
     #[serde(default)]
     ended_seconds: i64,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SetPages {
+    most: Option<usize>,
 }
 
 #[derive(Deserialize)]
@@ -224,6 +231,10 @@ fn post(sim: &Sim, name: &str, request: &Request) -> Result<Option<Value>, Strin
                     ended: SignedDuration::from_secs(set.ended_seconds),
                 };
             });
+        }
+        "pages" => {
+            let SetPages { most } = body(request)?;
+            sim.world(|world| world.page = most);
         }
         "faults" => sim.fault(body::<Rule>(request)?),
         "reclaim" => {

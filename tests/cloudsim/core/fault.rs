@@ -157,8 +157,7 @@ impl Rule {
     }
 
     fn strikes(&mut self, call: &Call, account: Option<&str>, chance: &mut Chance) -> bool {
-        let meant = self.call == "*" || self.call == call.name || self.call == call.effect.name();
-        if !meant || self.times == Some(0) {
+        if !call.is_meant_by(&self.call) || self.times == Some(0) {
             return false;
         }
         if self

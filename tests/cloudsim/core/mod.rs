@@ -16,6 +16,7 @@ pub mod market;
 pub mod meter;
 pub mod record;
 pub mod resource;
+pub mod rest;
 pub mod server;
 pub mod sim;
 pub mod simulator;

@@ -83,6 +83,8 @@ pub struct World {
     pub end_takes: SignedDuration,
     /// How far lists are behind.
     pub lag: Lag,
+    /// The most items on a page of a list, whatever a client asks for.
+    pub page: Option<usize>,
 }
 
 impl World {
@@ -105,6 +107,7 @@ impl World {
             boot: BootPlan::takes(20),
             end_takes: SignedDuration::from_secs(5),
             lag: Lag::default(),
+            page: None,
         }
     }
 

@@ -1,17 +1,15 @@
 //! Instances: launch, list, get, terminate, and the words for where they are.
 
-use std::collections::BTreeMap;
-
 use jiff::SignedDuration;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{catalogue, data, given, keys, list, unknown};
-use crate::backend::{Boot, SshWay, Start};
+use super::{catalogue, data, keys, list, unknown};
+use crate::backend::{Boot, Start};
 use crate::core::cloud::{Refusal, Visit};
 use crate::core::http::Answer;
-use crate::core::machine::{Cause, Machine, Mark, NewMachine, Phase};
-use crate::core::market::Market;
+use crate::core::machine::{Cause, Machine, Mark, Phase};
+use crate::core::rest::{Rental, body};
 
 /// How long an instance that is gone can still be asked for by its id.
 const KNOWN: SignedDuration = SignedDuration::from_mins(60);
@@ -75,7 +73,7 @@ fn status(machine: &Machine, phase: Phase) -> &'static str {
 }
 
 pub(super) fn launch(visit: &mut Visit<'_>) -> Result<Answer, Refusal> {
-    let order: Launch = given(visit.request)?;
+    let order: Launch = body(visit.request)?;
     let bad = |what: &str| Err(Refusal::Bad(what.to_owned()));
     let Some(kind) = visit.world.types.get(&order.instance_type_name).cloned() else {
         return bad("Invalid instance type.");
@@ -100,54 +98,36 @@ pub(super) fn launch(visit: &mut Visit<'_>) -> Result<Answer, Refusal> {
     {
         return bad("User data is too large.");
     }
-    visit.enough("instances")?;
-    if !visit
-        .world
-        .take_stock(&kind.name, &order.region_name, Market::OnDemand)
-    {
-        return Err(Refusal::NoCapacity);
-    }
     let id = visit.world.chance.hex(32);
     let hostname = order.hostname.unwrap_or_else(|| format!("ip-{}", &id[..8]));
     let image = match order.image {
         Some(Image::Id(image) | Image::Family(image)) => image,
         None => "lambda-stack".to_owned(),
     };
-    visit.world.create(NewMachine {
+    let mark = Mark {
+        name: order.name,
+        tags: order.tags.into_iter().map(|tag| (tag.key, tag.value)).collect(),
+        ..Mark::default()
+    };
+    // `A10 (24 GB PCIe)` is an `NVIDIA A10` to its driver.
+    let gpu = format!("NVIDIA {}", kind.gpu.split(" (").next().unwrap_or_default());
+    let boot = Boot {
+        hostname: hostname.clone(),
+        image,
+        user: "ubuntu".to_owned(),
+        authorized_keys: vec![key_text],
+        start: order.user_data.map_or(Start::Nothing, Start::UserData),
+        gpus: vec![gpu; kind.gpus as usize],
+        ..Boot::default()
+    };
+    let rental = Rental {
         id: id.clone(),
-        account: visit.account.clone(),
-        mark: Mark {
-            name: order.name,
-            description: String::new(),
-            tags: order.tags.into_iter().map(|tag| (tag.key, tag.value)).collect(),
-            env: BTreeMap::new(),
-        },
-        instance_type: kind.name.clone(),
         region: order.region_name,
-        market: Market::OnDemand,
-        price: kind.on_demand,
-        on_demand_price: kind.on_demand,
-        disk_price: kind.on_demand,
-        plan: visit.boot.clone(),
-        boot: Boot {
-            hostname: hostname.clone(),
-            image,
-            user: "ubuntu".to_owned(),
-            authorized_keys: vec![key_text],
-            start: order.user_data.map_or(Start::Nothing, Start::UserData),
-            env: BTreeMap::new(),
-            ssh: SshWay::Direct,
-            metadata: false,
-            // `A10 (24 GB PCIe)` is an `NVIDIA A10` to its driver.
-            gpus: vec![
-                format!("NVIDIA {}", kind.gpu.split(" (").next().unwrap_or_default());
-                kind.gpus as usize
-            ],
-        },
+        mark,
+        boot,
         detail: json!({ "key": key, "hostname": hostname }),
-    });
-    visit.made.push(id.clone());
-    visit.subject = Some(id.clone());
+    };
+    visit.rent(&kind, rental)?;
     Ok(data(&json!({ "instance_ids": [id] })))
 }
 
@@ -203,7 +183,6 @@ pub(super) fn list_all(visit: &mut Visit<'_>) -> Answer {
 }
 
 pub(super) fn get(visit: &mut Visit<'_>, id: &str) -> Result<Answer, Refusal> {
-    visit.subject = Some(id.to_owned());
     let now = visit.now();
     let known = |machine: &&Machine| {
         machine.account == visit.account
@@ -217,14 +196,10 @@ pub(super) fn get(visit: &mut Visit<'_>, id: &str) -> Result<Answer, Refusal> {
 }
 
 pub(super) fn terminate(visit: &mut Visit<'_>) -> Result<Answer, Refusal> {
-    let Terminate { instance_ids } = given(visit.request)?;
+    let Terminate { instance_ids } = body(visit.request)?;
     visit.subject = instance_ids.first().cloned();
     // One that is unknown fails the call for all.
-    let known = |id: &String| {
-        let machine = visit.world.machines.get(id);
-        machine.is_some_and(|machine| machine.account == visit.account && machine.exists())
-    };
-    if !instance_ids.iter().all(known) {
+    if !instance_ids.iter().all(|id| visit.machine(id).is_some()) {
         return Err(unknown(404, "instance"));
     }
     let takes = visit.world.end_takes;

@@ -3,10 +3,11 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{data, given, list, problem};
+use super::{data, list, problem};
 use crate::core::cloud::{Refusal, Visit};
 use crate::core::http::Answer;
 use crate::core::resource::Resource;
+use crate::core::rest::body;
 
 /// The kind of an SSH key.
 const KEY: &str = "ssh-key";
@@ -21,10 +22,7 @@ pub(super) struct Add {
 
 /// The text of the key of this name.
 pub(super) fn text(visit: &Visit<'_>, name: &str) -> Option<String> {
-    let found = visit
-        .world
-        .resources_of(&visit.account, KEY)
-        .find(|key| key.name == name)?;
+    let found = visit.resources(KEY).find(|key| key.name == name)?;
     found.detail.as_str().map(str::to_owned)
 }
 
@@ -33,12 +31,11 @@ fn shown(key: &Resource) -> Value {
 }
 
 pub(super) fn list_all(visit: &mut Visit<'_>) -> Answer {
-    let found = visit.world.resources_of(&visit.account, KEY).map(shown).collect();
-    list(visit, found)
+    list(visit, visit.resources(KEY).map(shown).collect())
 }
 
 pub(super) fn create(visit: &mut Visit<'_>) -> Result<Answer, Refusal> {
-    let Add { name, public_key } = given(visit.request)?;
+    let Add { name, public_key } = body(visit.request)?;
     if name.is_empty() || name.len() > 64 {
         return Err(Refusal::Bad("name: 1 to 64 characters".to_owned()));
     }
@@ -54,28 +51,18 @@ pub(super) fn create(visit: &mut Visit<'_>) -> Result<Answer, Refusal> {
         .is_none()
         .then(|| format!("private-{}", visit.world.chance.hex(32)));
     let public = public_key.unwrap_or_else(|| format!("ssh-ed25519 {id} made-by-lambda"));
-    let mut key = visit.world.new_resource(&id, KEY, &visit.account, &name);
-    key.detail = Value::from(public);
-    let mut answer = shown(&key);
+    let mut answer = shown(&visit.add(KEY, &id, &name, Value::from(public)));
     if let Some(private) = made {
         answer["private_key"] = private.into();
     }
-    visit.world.add_resource(key, rust_decimal::Decimal::ZERO);
-    visit.subject = Some(id);
     Ok(data(&answer))
 }
 
 pub(super) fn delete(visit: &mut Visit<'_>, id: &str) -> Result<Answer, Refusal> {
-    visit.subject = Some(id.to_owned());
-    let own = visit
-        .world
-        .resources_of(&visit.account, KEY)
-        .any(|key| key.id == id);
-    if !own {
+    if !visit.end(KEY, id) {
         // This call has a code of its own for it.
         let gone = problem(404, "global/not-found", "Specified SSH key does not exist.");
         return Err(Refusal::Answer(gone));
     }
-    visit.world.end_resource(id);
     Ok(data(&json!({})))
 }

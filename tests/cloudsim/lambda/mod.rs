@@ -10,12 +10,12 @@
 //! | types are a map; the price is in cents for the whole machine; an empty list of regions is sold out | `catalogue.rs` |
 //! | images differ by region, their families do not | `catalogue.rs` |
 //! | launch takes one machine, exactly one key by its name, and cloud-init data in plain text; no token | `instances.rs` |
-//! | a shortage is a 400 with a code of its own; so is a quota | [`Lambda::refuse`] |
+//! | a shortage is a 400 with a code of its own; so is a quota | [`Lambda::REFUSALS`] |
 //! | statuses; the address comes when it is active; unhealthy is still billed | `instances.rs` |
 //! | terminate names what it ended; an unknown id is 404, and one bad id fails the call | `instances.rs` |
 //! | no pages, no filters; no start and stop | `instances.rs` |
 //! | a key of a name that is there is refused; without a text Lambda makes a pair | `keys.rs` |
-//! | one call a second, one launch in twelve; 429 without a time | [`Lambda::limit`] |
+//! | one call a second, one launch in twelve; 429 without a time | [`Lambda::LIMITS`] |
 //!
 //! Quotas of an account: `instances`. `POST /_sim/cloud/rate-limits {"on": false}` lifts the limits.
 //!
@@ -32,48 +32,23 @@ mod keys;
 mod tests;
 
 use std::borrow::Cow;
-use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::HeaderValue;
 use http::header::CONTENT_TYPE;
 use jiff::SignedDuration;
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::core::account::AccountId;
 use crate::core::billing::Billing;
-use crate::core::cloud::{Call, Cloud, Effect, Refusal, Visit, holder};
-use crate::core::description::Description;
+use crate::core::cloud::{Call, Effect, Refusal, Visit};
 use crate::core::http::{Answer, Request};
-use crate::core::limits::Intervals;
-use crate::core::machine::Cause;
-use crate::core::world::{Happening, World};
+use crate::core::rest::{Limit, Per, Refusals, RestApi, Route, Words};
+use crate::core::world::World;
 
 /// The simulated Lambda.
-pub struct Lambda {
-    description: Option<Arc<Description>>,
-    intervals: Intervals,
-    rate_limits: bool,
-}
-
-impl Lambda {
-    /// Lambda with its rate limits.
-    pub fn new() -> Self {
-        Self {
-            description: Description::load("lambda.json"),
-            intervals: Intervals::default(),
-            rate_limits: true,
-        }
-    }
-}
-
-impl Default for Lambda {
-    fn default() -> Self {
-        Self::new()
-    }
-}
+#[derive(Clone, Copy, Debug)]
+pub struct Lambda;
 
 /// An answer of success.
 fn data(data: &Value) -> Answer {
@@ -93,12 +68,9 @@ fn unknown(status: u16, what: &str) -> Refusal {
     Refusal::Answer(problem(status, "global/object-does-not-exist", &message))
 }
 
-/// A list in an answer, cut short when a fault says so.
-fn list(visit: &Visit<'_>, mut items: Vec<Value>) -> Answer {
-    if let Some(keep) = visit.keep {
-        items.truncate(keep);
-    }
-    data(&Value::Array(items))
+/// A list in an answer.
+fn list(visit: &Visit<'_>, items: Vec<Value>) -> Answer {
+    data(&Value::Array(visit.cut(items)))
 }
 
 /// The key of a request: a bearer, or the user of basic authentication without a password,
@@ -114,16 +86,6 @@ fn key_of(request: &Request) -> Option<String> {
         .and_then(|bytes| String::from_utf8(bytes).ok());
     let user = decoded.as_deref().and_then(|pair| pair.strip_suffix(':'));
     Some(user.unwrap_or(given).to_owned())
-}
-
-/// The body as one of our strict types.
-fn given<T: DeserializeOwned>(request: &Request) -> Result<T, Refusal> {
-    body(request).map_err(Refusal::Bad)
-}
-
-fn body<T: DeserializeOwned>(request: &Request) -> Result<T, String> {
-    let described = as_described(request);
-    serde_json::from_slice(&described.body).map_err(|error| format!("the body: {error}"))
 }
 
 /// A request in the words of the description: without the `quantity` of older ones, which clients
@@ -143,24 +105,104 @@ fn as_described(request: &Request) -> Cow<'_, Request> {
     described
 }
 
-/// All calls.
-const CALLS: [Call; 10] = [
-    Call::new("types.list", Effect::Read),
-    Call::new("regions.list", Effect::Read),
-    Call::new("images.list", Effect::Read),
-    Call::new("instances.list", Effect::Read),
-    Call::new("instances.get", Effect::Read),
-    Call::new("instances.create", Effect::Create),
-    Call::new("instances.delete", Effect::Delete),
-    Call::new("keys.list", Effect::Read),
-    Call::new("keys.create", Effect::Change),
-    Call::new("keys.delete", Effect::Change),
-];
-
-impl Cloud for Lambda {
-    fn name(&self) -> &'static str {
-        "lambda"
-    }
+impl RestApi for Lambda {
+    const NAME: &'static str = "lambda";
+    const DESCRIPTION: &'static str = "lambda.json";
+    const ROUTES: &'static [Route<Self>] = &[
+        Route::get("/api/v1/instance-types", "types.list", |_, visit, _| {
+            Ok(catalogue::types(visit))
+        }),
+        Route::get("/api/v1/regions", "regions.list", |_, visit, _| {
+            Ok(catalogue::regions(visit))
+        }),
+        Route::get("/api/v1/images", "images.list", |_, visit, _| {
+            Ok(catalogue::images(visit))
+        }),
+        Route::get("/api/v1/instances", "instances.list", |_, visit, _| {
+            Ok(instances::list_all(visit))
+        }),
+        Route::get("/api/v1/instances/{id}", "instances.get", |_, visit, id| {
+            instances::get(visit, id)
+        }),
+        Route::new(
+            "POST",
+            "/api/v1/instance-operations/launch",
+            "instances.create",
+            Effect::Create,
+            |_, visit, _| instances::launch(visit),
+        )
+        .takes::<instances::Launch>(),
+        Route::new(
+            "POST",
+            "/api/v1/instance-operations/terminate",
+            "instances.delete",
+            Effect::Delete,
+            |_, visit, _| instances::terminate(visit),
+        )
+        .takes::<instances::Terminate>(),
+        Route::get("/api/v1/ssh-keys", "keys.list", |_, visit, _| {
+            Ok(keys::list_all(visit))
+        }),
+        Route::new(
+            "POST",
+            "/api/v1/ssh-keys",
+            "keys.create",
+            Effect::Change,
+            |_, visit, _| keys::create(visit),
+        )
+        .takes::<keys::Add>(),
+        Route::new(
+            "DELETE",
+            "/api/v1/ssh-keys/{id}",
+            "keys.delete",
+            Effect::Change,
+            |_, visit, id| keys::delete(visit, id),
+        ),
+    ];
+    const OUTSIDE: &'static [(&'static str, &'static [&'static str])] = &[
+        ("audit events", &["/api/v1/audit-events"]),
+        ("fabrics", &["/api/v1/fabric"]),
+        ("filesystems", &["/api/v1/file-systems", "/api/v1/filesystems"]),
+        (
+            "firewalls",
+            &["/api/v1/firewall-rules", "/api/v1/firewall-rulesets"],
+        ),
+        ("restarts", &["/api/v1/instance-operations/restart"]),
+        ("changes of instances", &["/api/v1/instances"]),
+        ("tickets", &["/api/v1/tickets"]),
+    ];
+    const LIMITS: &'static [Limit] = &[
+        Limit {
+            calls: "instances.create",
+            most: 1,
+            seconds: 12,
+            per: Per::Account,
+        },
+        Limit {
+            calls: "*",
+            most: 1,
+            seconds: 1,
+            per: Per::Account,
+        },
+    ];
+    const REFUSALS: Refusals = Refusals {
+        too_many: Words(429, "global/too-many-requests", "Too many requests."),
+        server: Words(500, "global/internal-error", "An internal error occurred."),
+        no_capacity: Words(
+            400,
+            "instance-operations/launch/insufficient-capacity",
+            "Not enough capacity to fulfill launch request.",
+        ),
+        quota: Words(400, "global/quota-exceeded", "Quota exceeded: {}."),
+        funds: Words(403, "global/invalid-address", "Your billing address is invalid."),
+        unauthorized: INVALID_KEY,
+        expired: INVALID_KEY,
+        forbidden: Words(403, "global/account-inactive", "Your account is inactive."),
+        invalid: Words(400, "global/invalid-parameters", "{}"),
+        not_found: Words(404, "global/object-does-not-exist", "{}"),
+        unknown_call: Words(404, "global/not-found", "Unknown path."),
+    };
+    const UNDESCRIBED: &'static [u16] = &[429];
 
     fn billing(&self) -> Billing {
         Billing {
@@ -173,156 +215,28 @@ impl Cloud for Lambda {
         catalogue::furnish(world);
     }
 
-    fn calls(&self) -> Vec<Call> {
-        CALLS.to_vec()
+    fn problem(status: u16, code: &str, text: &str) -> Answer {
+        problem(status, code, text)
     }
 
-    fn recognise(&self, request: &Request) -> Option<Call> {
-        let segments = request.segments();
-        let parts: Vec<&str> = segments.iter().map(String::as_str).collect();
-        let ["api", "v1", rest @ ..] = parts.as_slice() else {
-            return None;
-        };
-        let name = match (request.method.as_str(), rest) {
-            ("GET", ["instance-types"]) => "types.list",
-            ("GET", ["regions"]) => "regions.list",
-            ("GET", ["images"]) => "images.list",
-            ("GET", ["instances"]) => "instances.list",
-            ("GET", ["instances", _]) => "instances.get",
-            ("POST", ["instance-operations", "launch"]) => "instances.create",
-            ("POST", ["instance-operations", "terminate"]) => "instances.delete",
-            ("GET", ["ssh-keys"]) => "keys.list",
-            ("POST", ["ssh-keys"]) => "keys.create",
-            ("DELETE", ["ssh-keys", _]) => "keys.delete",
-            _ => return None,
-        };
-        CALLS.into_iter().find(|call| call.name == name)
+    fn key(&self, request: &Request) -> Option<String> {
+        key_of(request)
     }
 
-    fn check(&self, request: &Request, call: &Call) -> Vec<String> {
-        let strict = match call.name {
-            "instances.create" => body::<instances::Launch>(request).map(drop),
-            "instances.delete" => body::<instances::Terminate>(request).map(drop),
-            "keys.create" => body::<keys::Add>(request).map(drop),
-            _ => Ok(()),
-        };
-        let mut wrong: Vec<String> = strict.err().into_iter().collect();
-        if let Some(description) = &self.description {
-            wrong.extend(description.check(&as_described(request)));
-        }
-        wrong
+    fn as_described<'r>(&self, request: &'r Request) -> Cow<'r, Request> {
+        as_described(request)
     }
 
-    fn authenticate(
-        &mut self,
-        world: &mut World,
-        request: &Request,
-        _call: &Call,
-    ) -> Result<Option<AccountId>, Refusal> {
-        holder(world, key_of(request).as_deref()).map(Some)
-    }
-
-    fn limit(&mut self, visit: &mut Visit<'_>) -> Result<(), Refusal> {
-        if !self.rate_limits {
-            return Ok(());
-        }
-        let (now, account) = (visit.now(), &visit.account);
-        let mut least = |key: String, seconds| {
-            let least = SignedDuration::from_secs(seconds);
-            let called = self.intervals.call(&key, least, now);
-            called.map_err(|_| Refusal::TooMany { retry_after: None })
-        };
-        if visit.call.name == "instances.create" {
-            least(format!("{account} launch"), 12)?;
-        }
-        least(account.clone(), 1)
-    }
-
-    fn answer(&mut self, visit: &mut Visit<'_>) -> Result<Answer, Refusal> {
-        let id = visit.request.segments().get(3).cloned().unwrap_or_default();
-        match visit.call.name {
-            "types.list" => Ok(catalogue::types(visit)),
-            "regions.list" => Ok(catalogue::regions(visit)),
-            "images.list" => Ok(catalogue::images(visit)),
-            "instances.list" => Ok(instances::list_all(visit)),
-            "instances.get" => instances::get(visit, &id),
-            "instances.create" => instances::launch(visit),
-            "instances.delete" => instances::terminate(visit),
-            "keys.list" => Ok(keys::list_all(visit)),
-            "keys.create" => keys::create(visit),
-            "keys.delete" => keys::delete(visit, &id),
-            _ => Err(Refusal::UnknownCall),
-        }
-    }
-
-    fn refuse(&mut self, refusal: &Refusal, _request: &Request, call: Option<&Call>) -> Answer {
-        let invalid = "global/invalid-parameters";
+    fn refuse(&self, refusal: &Refusal, call: Option<&Call>) -> Option<Answer> {
         // Only looking at instances knows a right that is missing.
         let rights = call.is_some_and(|call| matches!(call.name, "instances.list" | "instances.get"));
-        match refusal {
-            Refusal::TooMany { retry_after } => {
-                let answer = problem(429, "global/too-many-requests", "Too many requests.");
-                match retry_after {
-                    Some(seconds) => answer.with("retry-after", seconds.to_string()),
-                    None => answer,
-                }
-            }
-            Refusal::Server(status) => {
-                problem(*status, "global/internal-error", "An internal error occurred.")
-            }
-            Refusal::NoCapacity => problem(
-                400,
-                "instance-operations/launch/insufficient-capacity",
-                "Not enough capacity to fulfill launch request.",
-            ),
-            Refusal::Quota(what) => {
-                problem(400, "global/quota-exceeded", &format!("Quota exceeded: {what}."))
-            }
-            Refusal::Funds => problem(403, "global/invalid-address", "Your billing address is invalid."),
-            Refusal::Unauthorized | Refusal::Expired => problem(
-                401,
-                "global/invalid-api-key",
-                "API key was invalid, expired, or deleted.",
-            ),
-            Refusal::Forbidden if rights => problem(403, "global/forbidden", "You do not have access."),
-            Refusal::Forbidden => problem(403, "global/account-inactive", "Your account is inactive."),
-            Refusal::Invalid(what) => problem(400, invalid, &what.join("; ")),
-            Refusal::Bad(what) => problem(400, invalid, what),
-            Refusal::NotFound(what) => problem(404, "global/object-does-not-exist", what),
-            Refusal::UnknownCall => problem(404, "global/not-found", "Unknown path."),
-            Refusal::Answer(answer) => answer.clone(),
-        }
-    }
-
-    fn check_answer(&self, request: &Request, answer: &Answer) -> Vec<String> {
-        // The description has no 429, though Lambda answers it.
-        self.description
-            .as_ref()
-            .filter(|_| answer.status != 429)
-            .map(|description| description.check_answer(request, answer))
-            .unwrap_or_default()
-    }
-
-    fn happened(&mut self, world: &mut World, happening: &Happening) {
-        match happening {
-            Happening::Reclaimed(id) => world.end(id, Cause::Reclaimed, SignedDuration::ZERO),
-            Happening::HaltedItself(id) => world.halt(id, Cause::Itself),
-            Happening::Died(id) => world.fail(id, Cause::Died),
-            Happening::Running(_)
-            | Happening::BootFailed(_)
-            | Happening::Noticed(_)
-            | Happening::Ended(_)
-            | Happening::Reminder(_) => {}
-        }
-    }
-
-    fn control(&mut self, _world: &mut World, name: &str, body: &Value) -> Option<Result<Value, String>> {
-        (name == "rate-limits").then(|| {
-            self.rate_limits = body
-                .get("on")
-                .and_then(Value::as_bool)
-                .ok_or("give {\"on\": true|false}")?;
-            Ok(json!({"on": self.rate_limits}))
-        })
+        (rights && *refusal == Refusal::Forbidden)
+            .then(|| problem(403, "global/forbidden", "You do not have access."))
     }
 }
+
+const INVALID_KEY: Words = Words(
+    401,
+    "global/invalid-api-key",
+    "API key was invalid, expired, or deleted.",
+);

@@ -5,10 +5,11 @@ use serde_json::{Value, json};
 
 use super::Lambda;
 use crate::core::client::{Client, Reply};
+use crate::core::rest::Rest;
 use crate::{Account, Builder, Simulator};
 
 async fn world() -> (Simulator, Client) {
-    let simulator = Builder::manual().cloud(Lambda::new()).start().await.unwrap();
+    let simulator = Builder::manual().cloud(Rest::new(Lambda)).start().await.unwrap();
     simulator
         .cloud("lambda")
         .world(|world| world.add_account(Account::with_key("acme", "key")));

@@ -19,10 +19,7 @@ const SCRIPTS: usize = 100;
 
 /// The text of a key or script of this account.
 pub(super) fn text(visit: &Visit<'_>, kind: &str, id: &str) -> Option<String> {
-    let found = visit
-        .world
-        .resources_of(&visit.account, kind)
-        .find(|resource| resource.id == id)?;
+    let found = visit.resource(kind, id)?;
     found.detail.as_str().map(str::to_owned)
 }
 
@@ -57,12 +54,8 @@ fn fingerprint(key: &str) -> Option<String> {
 }
 
 pub(super) fn list(visit: &mut Visit<'_>, kind: &'static str) -> Answer {
-    let found = visit
-        .world
-        .resources_of(&visit.account, kind)
-        .map(|resource| shown(resource, false))
-        .collect();
-    answer_list(visit, found)
+    let found = visit.resources(kind);
+    answer_list(visit, found.map(|resource| shown(resource, false)).collect())
 }
 
 /// Scripts come in pages of ten unless asked otherwise, newest first. Their texts may be absent
@@ -80,8 +73,7 @@ pub(super) fn list_scripts(visit: &mut Visit<'_>, mixed: bool) -> Answer {
     let (page, size) = (parameter("page", 1), parameter("pageSize", 10).min(100));
     let part = visit.request.parameter("name").unwrap_or_default();
     let mut all: Vec<&Resource> = visit
-        .world
-        .resources_of(&visit.account, SCRIPT)
+        .resources(SCRIPT)
         .filter(|script| script.name.contains(part))
         .collect();
     all.sort_by(|a, b| b.created.cmp(&a.created).then(b.id.cmp(&a.id)));
@@ -108,10 +100,7 @@ pub(super) fn get(
     kind: &'static str,
     id: &str,
 ) -> Result<Answer, Refusal> {
-    let found = visit
-        .world
-        .resources_of(&visit.account, kind)
-        .find(|resource| resource.id == id);
+    let found = visit.resource(kind, id);
     let value = shown(
         found.ok_or_else(|| Refusal::NotFound(format!("Cannot find {kind}")))?,
         true,
@@ -131,7 +120,7 @@ pub(super) fn create_key(visit: &mut Visit<'_>, mixed: bool) -> Result<Answer, R
 
 pub(super) fn create_script(visit: &mut Visit<'_>, mixed: bool) -> Result<Answer, Refusal> {
     let AddScript { name, script } = given(visit.request)?;
-    if visit.world.resources_of(&visit.account, SCRIPT).count() >= SCRIPTS {
+    if visit.resources(SCRIPT).count() >= SCRIPTS {
         return Err(Refusal::Quota(format!("{SCRIPTS} startup scripts")));
     }
     Ok(create(visit, mixed, SCRIPT, &name, script))
@@ -139,13 +128,7 @@ pub(super) fn create_script(visit: &mut Visit<'_>, mixed: bool) -> Result<Answer
 
 fn create(visit: &mut Visit<'_>, mixed: bool, kind: &'static str, name: &str, text: String) -> Answer {
     let id = visit.world.chance.uuid();
-    let resource = visit.world.new_resource(&id, kind, &visit.account, name);
-    let resource = Resource {
-        detail: Value::from(text),
-        ..resource
-    };
-    visit.world.add_resource(resource, rust_decimal::Decimal::ZERO);
-    visit.subject = Some(id.clone());
+    visit.add(kind, &id, name, Value::from(text));
     id_alone(visit, mixed, 201, &id)
 }
 
@@ -158,10 +141,9 @@ pub(super) fn delete(visit: &mut Visit<'_>, kind: &'static str, id: &str) -> Res
     };
     visit.subject = ids.first().cloned();
     for id in ids {
-        if text(visit, kind, &id).is_none() {
+        if !visit.end(kind, &id) {
             return Err(Refusal::NotFound(format!("Cannot find {kind}")));
         }
-        visit.world.end_resource(&id);
     }
     Ok(Answer::empty(200))
 }

@@ -124,11 +124,8 @@ fn error(status: u16, code: &str, message: impl Into<String>) -> Answer {
 }
 
 /// A list in an answer, cut short when a fault says so.
-fn list(visit: &Visit<'_>, mut items: Vec<Value>) -> Answer {
-    if let Some(keep) = visit.keep {
-        items.truncate(keep);
-    }
-    Answer::json(200, &Value::Array(items))
+fn list(visit: &Visit<'_>, items: Vec<Value>) -> Answer {
+    Answer::json(200, &Value::Array(visit.cut(items)))
 }
 
 /// An id as an answer: the bare characters; or JSON text, where answers are mixed.

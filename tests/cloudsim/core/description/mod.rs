@@ -28,6 +28,7 @@ static KNOWN: Mutex<BTreeMap<PathBuf, Arc<Description>>> = Mutex::new(BTreeMap::
 /// An official description, ready to check against.
 #[derive(Debug)]
 pub struct Description {
+    /// What the address of its first server says of the path; the paths of its calls lack it.
     prefix: String,
     operations: Vec<Operation>,
 }
@@ -117,17 +118,24 @@ impl Description {
                 }
             }
         }
+        let server = root.pointer("/servers/0/url").and_then(Value::as_str);
+        let prefix = server
+            .and_then(|url| url.parse::<http::Uri>().ok())
+            .map(|url| url.path().trim_end_matches('/').to_owned());
         Ok(Self {
-            prefix: String::new(),
+            prefix: prefix.unwrap_or_default(),
             operations,
         })
     }
 
-    /// The same description for paths that begin with `prefix`, which the file leaves out.
-    #[must_use]
-    pub fn under(mut self, prefix: &str) -> Self {
-        prefix.trim_end_matches('/').clone_into(&mut self.prefix);
-        self
+    /// Method and path of each call that is described.
+    #[cfg(test)]
+    pub(crate) fn calls(&self) -> impl Iterator<Item = (&str, String)> {
+        let calls = self.operations.iter();
+        calls.map(|operation| {
+            let path = format!("{}/{}", self.prefix, operation.path.join("/"));
+            (operation.method.as_str(), path)
+        })
     }
 
     /// What is wrong with a request; empty when it is allowed.

@@ -96,6 +96,18 @@ fn what_has_no_description_and_bodies_of_another_type_are_found() {
 }
 
 #[test]
+fn what_the_address_of_the_server_says_of_the_path_stands_before_all_paths() {
+    let text = format!(
+        "servers: [{{url: \"https://api.example.com/v9/\"}}]\n{}",
+        TEXT.trim_start()
+    );
+    let description = Description::parse(&text).unwrap();
+    let wrong = |path: &str| description.check(&Request::new(Method::GET, path, ""));
+    assert_eq!(wrong("/v9/v2/things"), Vec::<String>::new());
+    assert!(wrong("/v2/things")[0].contains("has no GET"));
+}
+
+#[test]
 fn answers_may_have_more_than_is_described_but_not_other_things() {
     let description = Description::parse(TEXT).unwrap();
     let request = Request::new(Method::GET, "/v2/things", "");

@@ -23,15 +23,6 @@ pub(super) struct Served {
     description: Option<Arc<Description>>,
 }
 
-/// The request as the description has it, which leaves `/v1` to the address.
-fn described(request: &Request) -> Request {
-    let mut request = request.clone();
-    if let Some(path) = request.path.strip_prefix("/v1") {
-        request.path = path.to_owned();
-    }
-    request
-}
-
 impl Served {
     pub(super) fn new() -> Self {
         Self {
@@ -42,7 +33,7 @@ impl Served {
     pub(super) fn check(&self, request: &Request, call: &Call) -> Vec<String> {
         let mut wrong = wire::check(request, call);
         if let Some(description) = &self.description {
-            wrong.extend(description.check(&described(request)));
+            wrong.extend(description.check(request));
         }
         wrong
     }
@@ -51,7 +42,7 @@ impl Served {
     pub(super) fn check_answer(&self, request: &Request, answer: &Answer) -> Vec<String> {
         match &self.description {
             Some(description) if answer.status < 300 && !request.path.ends_with("/restart") => {
-                description.check_answer(&described(request), answer)
+                description.check_answer(request, answer)
             }
             Some(_) | None => Vec::new(),
         }

@@ -1,0 +1,345 @@
+//! A cloud whose API is REST with a key: a table of calls, limits and refusals, from which
+//! [`Rest`] recognises, checks, authenticates, limits and answers requests.
+//!
+//! | module | what is in it |
+//! | --- | --- |
+//! | here | [`RestApi`], which a cloud implements, and [`Rest`], which the core runs |
+//! | [`route`] | one row of the table: method, path, name, effect, handler |
+//! | [`refusals`] | status, code and text of each refusal |
+//! | [`pages`] | lists in pages, by cursor or by number |
+//! | [`visit`] | what handlers do often: bodies, resources such as SSH keys, machines on demand |
+
+pub mod pages;
+pub mod refusals;
+pub mod route;
+pub mod visit;
+
+#[cfg(test)]
+mod tests;
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use jiff::SignedDuration;
+use serde_json::{Value, json};
+
+pub use self::pages::{Page, by_cursor, by_number};
+pub use self::refusals::{Refusals, Words};
+pub use self::route::Route;
+pub use self::visit::{Rental, body};
+use crate::core::account::AccountId;
+use crate::core::billing::Billing;
+use crate::core::cloud::{Call, Cloud, Refusal, Visit, holder};
+use crate::core::description::Description;
+use crate::core::http::{Answer, Request};
+use crate::core::limits::Windows;
+use crate::core::machine::Cause;
+use crate::core::world::{Happening, World};
+
+/// How often one may call.
+#[derive(Clone, Copy, Debug)]
+pub struct Limit {
+    /// The calls that count: a call's name, an effect, or `*`, as in fault rules.
+    pub calls: &'static str,
+    /// The most calls in a window.
+    pub most: usize,
+    /// The length of the sliding window in seconds. One call in twelve seconds is a least time
+    /// between two.
+    pub seconds: i64,
+    /// Whose calls are counted together.
+    pub per: Per,
+}
+
+/// Whose calls are counted together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Per {
+    /// Those of one account.
+    Account,
+    /// Those of one source address. The simulator takes all of its clients for one.
+    Address,
+}
+
+/// A cloud in tables, with handlers for what differs from all others.
+pub trait RestApi: Send + Sized + 'static {
+    /// Its name: the one of the Provider.
+    const NAME: &'static str;
+    /// The file of its official description in the folder that `SKYWARD_SPECS` names.
+    const DESCRIPTION: &'static str;
+    /// The calls that are simulated. The first route that fits a request is taken.
+    const ROUTES: &'static [Route<Self>];
+    /// What the cloud has and the simulator has not, with the beginnings of its paths. What no
+    /// route has of them is answered with 501 `not_simulated`. They stand in the table of README.md.
+    const OUTSIDE: &'static [(&'static str, &'static [&'static str])] = &[];
+    /// Members of bodies on which the simulator does not act: the name, a value that asks for nothing
+    /// (as null, false, 0 and what is empty do anyway), and what other values ask for. These are
+    /// answered with 501 `not_simulated`. All are left out before a request is checked.
+    const OUTSIDE_MEMBERS: &'static [(&'static str, &'static str, &'static str)] = &[];
+    /// Whether the cloud takes null in a body for a member that is not given. The nulls are left out
+    /// before a request is checked.
+    const NULL_IS_ABSENT: bool = false;
+    /// How often one may call.
+    const LIMITS: &'static [Limit] = &[];
+    /// Whether a 429 carries `Retry-After`.
+    const RETRY_AFTER: bool = false;
+    /// The cloud's words for what it refuses.
+    const REFUSALS: Refusals;
+    /// Statuses that the cloud answers with, and its description leaves out.
+    const UNDESCRIBED: &'static [u16] = &[];
+
+    /// How it turns time into money.
+    fn billing(&self) -> Billing;
+
+    /// Fills the world with what can be rented there by default.
+    fn furnish(&mut self, world: &mut World);
+
+    /// A failure in the form that this cloud gives all of them.
+    fn problem(status: u16, code: &str, text: &str) -> Answer;
+
+    /// The key in a request: the bearer, or whatever header a cloud reads.
+    fn key(&self, request: &Request) -> Option<String> {
+        request.bearer().map(str::to_owned)
+    }
+
+    /// The account that asks. Clouds with tokens look theirs up.
+    fn account(&mut self, world: &World, request: &Request) -> Result<AccountId, Refusal> {
+        holder(world, self.key(request).as_deref())
+    }
+
+    /// A request in the words of the description, where the cloud takes more than that has. It is
+    /// what is checked and what handlers see.
+    fn as_described<'r>(&self, request: &'r Request) -> Cow<'r, Request> {
+        Cow::Borrowed(request)
+    }
+
+    /// A refusal that differs by its call; `None` for what [`RestApi::REFUSALS`] says.
+    fn refuse(&self, refusal: &Refusal, call: Option<&Call>) -> Option<Answer> {
+        let _ = (refusal, call);
+        None
+    }
+
+    /// Something happened by itself. By default a machine that is taken back ends, one that halted
+    /// itself stays halted, and one whose host is lost has failed.
+    fn happened(&mut self, world: &mut World, happening: &Happening) {
+        match happening {
+            Happening::Reclaimed(id) => world.end(id, Cause::Reclaimed, SignedDuration::ZERO),
+            Happening::HaltedItself(id) => world.halt(id, Cause::Itself),
+            Happening::Died(id) => world.fail(id, Cause::Died),
+            Happening::Running(_)
+            | Happening::BootFailed(_)
+            | Happening::Noticed(_)
+            | Happening::Ended(_)
+            | Happening::Reminder(_) => {}
+        }
+    }
+
+    /// A control of this cloud's own beside `rate-limits`.
+    fn control(&mut self, world: &mut World, name: &str, body: &Value) -> Option<Result<Value, String>> {
+        let _ = (world, name, body);
+        None
+    }
+
+    /// The refusal for a part of a call that is not simulated.
+    fn not_simulated(what: &str) -> Refusal {
+        let text = format!("This is a simulator, without {what}");
+        Refusal::Answer(Self::problem(501, "not_simulated", &text))
+    }
+}
+
+/// A [`RestApi`] as the core runs it. `POST /_sim/cloud/rate-limits {"on": false}` lifts its limits.
+pub struct Rest<A> {
+    api: A,
+    description: Option<Arc<Description>>,
+    windows: Windows,
+    rate_limits: bool,
+}
+
+impl<A: RestApi> Rest<A> {
+    /// A cloud with its rate limits.
+    pub fn new(api: A) -> Self {
+        Self {
+            api,
+            description: Description::load(A::DESCRIPTION),
+            windows: Windows::default(),
+            rate_limits: true,
+        }
+    }
+
+    /// The same for a customer whose limits were lifted.
+    #[must_use]
+    pub fn without_rate_limits(mut self) -> Self {
+        self.rate_limits = false;
+        self
+    }
+
+    /// A request as it is checked and handled.
+    fn taken<'r>(&self, request: &'r Request) -> Cow<'r, Request> {
+        let described = self.api.as_described(request);
+        let Ok(Value::Object(mut members)) = described.json() else {
+            return described;
+        };
+        let given = members.len();
+        members.retain(|member, value| {
+            let outside = A::OUTSIDE_MEMBERS.iter().any(|(name, ..)| name == member);
+            !outside && !(A::NULL_IS_ABSENT && value.is_null())
+        });
+        if members.len() == given {
+            return described;
+        }
+        let mut taken = described.into_owned();
+        taken.body = Value::Object(members).to_string().into();
+        Cow::Owned(taken)
+    }
+
+    /// What a body asks for that is not simulated.
+    fn outside_member(request: &Request) -> Option<&'static str> {
+        let body = request.json().ok()?;
+        let nothing = [
+            json!(null),
+            json!(false),
+            json!(0),
+            json!(""),
+            json!([]),
+            json!({}),
+        ];
+        let asks = |name: &str, neutral: &str| {
+            let given = body.get(name);
+            given.is_some_and(|given| !nothing.contains(given) && given != neutral)
+        };
+        let found = A::OUTSIDE_MEMBERS
+            .iter()
+            .find(|(name, neutral, _)| asks(name, neutral));
+        found.map(|(.., what)| *what)
+    }
+
+    /// What of the cloud a request is about that is not simulated.
+    fn outside(request: &Request) -> Option<&'static str> {
+        let segments = request.segments();
+        let begins = |path: &str| {
+            let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
+            segments.iter().map(String::as_str).take(parts.len()).eq(parts)
+        };
+        let mut known = A::OUTSIDE.iter();
+        let found = known.find(|(_, paths)| paths.iter().any(|path| begins(path)));
+        found.map(|(what, _)| *what)
+    }
+}
+
+impl<A: RestApi> Cloud for Rest<A> {
+    fn name(&self) -> &'static str {
+        A::NAME
+    }
+
+    fn billing(&self) -> Billing {
+        self.api.billing()
+    }
+
+    fn furnish(&mut self, world: &mut World) {
+        self.api.furnish(world);
+    }
+
+    fn calls(&self) -> Vec<Call> {
+        let mut calls: Vec<Call> = Vec::new();
+        for route in A::ROUTES {
+            if !calls.contains(route.call()) {
+                calls.push(route.call().clone());
+            }
+        }
+        calls
+    }
+
+    fn recognise(&self, request: &Request) -> Option<Call> {
+        route::of::<A>(request).map(|(route, _)| route.call().clone())
+    }
+
+    fn check(&self, request: &Request, _call: &Call) -> Vec<String> {
+        let taken = self.taken(request);
+        let strict = route::of::<A>(request).and_then(|(route, _)| route.check(&taken));
+        let mut wrong: Vec<String> = strict.into_iter().collect();
+        if let Some(description) = &self.description {
+            wrong.extend(description.check(&taken));
+        }
+        wrong
+    }
+
+    fn authenticate(
+        &mut self,
+        world: &mut World,
+        request: &Request,
+        _call: &Call,
+    ) -> Result<Option<AccountId>, Refusal> {
+        match route::of::<A>(request) {
+            Some((route, _)) if route.is_open() => Ok(None),
+            _ => self.api.account(world, request).map(Some),
+        }
+    }
+
+    fn limit(&mut self, visit: &mut Visit<'_>) -> Result<(), Refusal> {
+        if !self.rate_limits {
+            return Ok(());
+        }
+        for limit in A::LIMITS
+            .iter()
+            .filter(|limit| visit.call.is_meant_by(limit.calls))
+        {
+            let whose = match limit.per {
+                Per::Account => visit.account.as_str(),
+                Per::Address => "",
+            };
+            let window = SignedDuration::from_secs(limit.seconds);
+            let key = format!("{whose} {} {}", limit.calls, limit.seconds);
+            let counted = self.windows.call(&key, limit.most, window, visit.now());
+            counted.map_err(|wait| Refusal::TooMany {
+                retry_after: A::RETRY_AFTER.then(|| u32::try_from(wait.as_secs() + 1).unwrap_or(u32::MAX)),
+            })?;
+        }
+        Ok(())
+    }
+
+    fn answer(&mut self, visit: &mut Visit<'_>) -> Result<Answer, Refusal> {
+        let (route, id) = route::of::<A>(visit.request).ok_or(Refusal::UnknownCall)?;
+        if !id.is_empty() {
+            visit.subject = Some(id.clone());
+        }
+        if let Some(what) = Self::outside_member(visit.request) {
+            return Err(A::not_simulated(what));
+        }
+        let taken = self.taken(visit.request);
+        let api = &mut self.api;
+        visit.of_request(&taken, |visit| route.answer(api, visit, &id))
+    }
+
+    fn refuse(&mut self, refusal: &Refusal, request: &Request, call: Option<&Call>) -> Answer {
+        if let Some(answer) = self.api.refuse(refusal, call) {
+            return answer;
+        }
+        let outside = Self::outside(request).filter(|_| *refusal == Refusal::UnknownCall);
+        let refusal = match outside {
+            Some(what) => &A::not_simulated(what),
+            None => refusal,
+        };
+        A::REFUSALS.answer::<A>(refusal)
+    }
+
+    fn check_answer(&self, request: &Request, answer: &Answer) -> Vec<String> {
+        self.description
+            .as_ref()
+            .filter(|_| !A::UNDESCRIBED.contains(&answer.status))
+            .map(|description| description.check_answer(&self.api.as_described(request), answer))
+            .unwrap_or_default()
+    }
+
+    fn happened(&mut self, world: &mut World, happening: &Happening) {
+        self.api.happened(world, happening);
+    }
+
+    fn control(&mut self, world: &mut World, name: &str, body: &Value) -> Option<Result<Value, String>> {
+        if name != "rate-limits" {
+            return self.api.control(world, name, body);
+        }
+        let Some(on) = body.get("on").and_then(Value::as_bool) else {
+            return Some(Err("give {\"on\": true|false}".to_owned()));
+        };
+        self.rate_limits = on;
+        Some(Ok(json!({ "on": on })))
+    }
+}

@@ -1,0 +1,111 @@
+//! Lists in pages.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::Value;
+
+use crate::core::cloud::{Refusal, Visit};
+
+/// One page of a list.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Page {
+    /// Its items.
+    pub items: Vec<Value>,
+    /// How many items there are on all pages.
+    pub total: usize,
+    /// What names the next page: a cursor or a number; "" on the last one.
+    pub next: String,
+    /// What names the page before; "" on the first one.
+    pub previous: String,
+}
+
+/// How long pages are.
+#[derive(Clone, Copy, Debug)]
+pub struct Sizes {
+    /// The query parameter that asks for another length.
+    pub parameter: &'static str,
+    /// The length of which nobody asked for another.
+    pub usual: usize,
+    /// The longest that may be asked for; more is refused.
+    pub most: usize,
+}
+
+impl Sizes {
+    fn of(self, visit: &Visit<'_>) -> Result<usize, Refusal> {
+        let asked = number(visit, self.parameter, self.usual)?;
+        if asked > self.most {
+            return Err(Refusal::Bad(format!("{}: at most {}", self.parameter, self.most)));
+        }
+        Ok(visit.world.page.unwrap_or(asked).min(asked).max(1))
+    }
+}
+
+/// A number above zero in the query.
+fn number(visit: &Visit<'_>, name: &str, default: usize) -> Result<usize, Refusal> {
+    let Some(text) = visit.request.parameter(name) else {
+        return Ok(default);
+    };
+    let number = text.parse().ok().filter(|number| *number > 0);
+    number.ok_or_else(|| Refusal::Bad(format!("{name}: not a number above zero")))
+}
+
+/// A page by the query parameter `cursor`, opaque text that remembers the key of an item. The next
+/// page begins behind that key, whether its item is still there or not, so that an item that goes
+/// between two pages hides no other.
+pub fn by_cursor(visit: &Visit<'_>, sizes: Sizes, mut items: Vec<(String, Value)>) -> Result<Page, Refusal> {
+    let size = sizes.of(visit)?;
+    items.sort_by(|(one, _), (other, _)| one.cmp(other));
+    let asked = visit.request.parameter("cursor").filter(|text| !text.is_empty());
+    let start = match asked.map(decode) {
+        None => 0,
+        Some(Some(Cursor::Next(key))) => items.partition_point(|(own, _)| *own <= key),
+        Some(Some(Cursor::Previous(key))) => {
+            let end = items.partition_point(|(own, _)| *own < key);
+            end.saturating_sub(size)
+        }
+        Some(None) => return Err(Refusal::Bad("cursor: not one of ours".to_owned())),
+    };
+    let end = (start + size).min(items.len());
+    let page = items.get(start..end).unwrap_or_default();
+    let cursor = |word: &str, item: Option<&(String, Value)>| {
+        item.map_or_else(String::new, |(key, _)| STANDARD.encode(format!("{word}__{key}")))
+    };
+    Ok(Page {
+        next: cursor("next", page.last().filter(|_| end < items.len())),
+        previous: cursor("prev", page.first().filter(|_| start > 0)),
+        total: items.len(),
+        items: visit.cut(page.iter().map(|(_, item)| item.clone()).collect()),
+    })
+}
+
+enum Cursor {
+    Next(String),
+    Previous(String),
+}
+
+fn decode(text: &str) -> Option<Cursor> {
+    let text = String::from_utf8(STANDARD.decode(text).ok()?).ok()?;
+    match text.split_once("__")? {
+        ("next", key) => Some(Cursor::Next(key.to_owned())),
+        ("prev", key) => Some(Cursor::Previous(key.to_owned())),
+        _ => None,
+    }
+}
+
+/// A page by its number, the first one being 1, in the query parameter `parameter`.
+pub fn by_number(
+    visit: &Visit<'_>,
+    parameter: &str,
+    sizes: Sizes,
+    items: Vec<Value>,
+) -> Result<Page, Refusal> {
+    let (page, size) = (number(visit, parameter, 1)?, sizes.of(visit)?);
+    let (total, start) = (items.len(), (page - 1).saturating_mul(size));
+    let neighbour = |there: bool, page: usize| if there { page.to_string() } else { String::new() };
+    Ok(Page {
+        next: neighbour(start.saturating_add(size) < total, page + 1),
+        previous: neighbour(page > 1, page - 1),
+        total,
+        items: visit.cut(items.into_iter().skip(start).take(size).collect()),
+    })
+}

@@ -1,0 +1,67 @@
+//! The cloud's words for what it refuses.
+
+use super::RestApi;
+use crate::core::cloud::Refusal;
+use crate::core::http::Answer;
+
+/// Status, code and text of one refusal. `{}` in the text is where details go.
+#[derive(Clone, Copy, Debug)]
+pub struct Words(pub u16, pub &'static str, pub &'static str);
+
+/// The words for each [`Refusal`]. `Invalid` and `Bad` share theirs; the status of a failing
+/// server is the one that the fault names.
+#[derive(Clone, Copy, Debug)]
+pub struct Refusals {
+    /// Too many requests.
+    pub too_many: Words,
+    /// The cloud fails.
+    pub server: Words,
+    /// Nothing is left of what was asked for.
+    pub no_capacity: Words,
+    /// A quota is used up: its name.
+    pub quota: Words,
+    /// No money.
+    pub funds: Words,
+    /// Wrong credentials.
+    pub unauthorized: Words,
+    /// Credentials whose time is over.
+    pub expired: Words,
+    /// Credentials that may not do this.
+    pub forbidden: Words,
+    /// The request is wrong: what of it.
+    pub invalid: Words,
+    /// What is named does not exist: its name.
+    pub not_found: Words,
+    /// No such call.
+    pub unknown_call: Words,
+}
+
+impl Refusals {
+    /// A refusal as this cloud answers it.
+    pub fn answer<A: RestApi>(&self, refusal: &Refusal) -> Answer {
+        let say = |Words(status, code, text): Words, detail: &str| {
+            A::problem(status, code, &text.replace("{}", detail))
+        };
+        match refusal {
+            Refusal::TooMany { retry_after } => {
+                let answer = say(self.too_many, "");
+                match retry_after {
+                    Some(seconds) => answer.with("retry-after", seconds.to_string()),
+                    None => answer,
+                }
+            }
+            Refusal::Server(status) => say(Words(*status, self.server.1, self.server.2), ""),
+            Refusal::NoCapacity => say(self.no_capacity, ""),
+            Refusal::Quota(what) => say(self.quota, what),
+            Refusal::Funds => say(self.funds, ""),
+            Refusal::Unauthorized => say(self.unauthorized, ""),
+            Refusal::Expired => say(self.expired, ""),
+            Refusal::Forbidden => say(self.forbidden, ""),
+            Refusal::Invalid(what) => say(self.invalid, &what.join("; ")),
+            Refusal::Bad(what) => say(self.invalid, what),
+            Refusal::NotFound(what) => say(self.not_found, what),
+            Refusal::UnknownCall => say(self.unknown_call, ""),
+            Refusal::Answer(answer) => answer.clone(),
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Routes: which call a request is, what it takes, and what answers it.
+
+use serde::de::DeserializeOwned;
+
+use super::{RestApi, body};
+use crate::core::cloud::{Call, Effect, Refusal, Visit};
+use crate::core::http::{Answer, Request};
+
+/// Answers a call. The text is what stands in the last hole of the route's path, "" where it has
+/// none; it is also the subject of the call unless the handler says otherwise.
+pub type Handler<A> = fn(&mut A, &mut Visit<'_>, &str) -> Result<Answer, Refusal>;
+
+/// One call of a cloud.
+pub struct Route<A> {
+    method: &'static str,
+    path: &'static str,
+    call: Call,
+    handler: Handler<A>,
+    open: bool,
+    strict: Option<fn(&Request) -> Result<(), Refusal>>,
+}
+
+impl<A> Route<A> {
+    /// A call of this method and path, which begins with `/` and has holes such as `{id}`.
+    pub const fn new(
+        method: &'static str,
+        path: &'static str,
+        name: &'static str,
+        effect: Effect,
+        handler: Handler<A>,
+    ) -> Self {
+        Self {
+            method,
+            path,
+            call: Call::new(name, effect),
+            handler,
+            open: false,
+            strict: None,
+        }
+    }
+
+    /// A `GET`, which changes nothing.
+    pub const fn get(path: &'static str, name: &'static str, handler: Handler<A>) -> Self {
+        Self::new("GET", path, name, Effect::Read, handler)
+    }
+
+    /// The same call without credentials.
+    #[must_use]
+    pub const fn open(mut self) -> Self {
+        self.open = true;
+        self
+    }
+
+    /// The same call with a body of this type. Bodies that are not of it are violations, so that
+    /// the type says `deny_unknown_fields`.
+    #[must_use]
+    pub const fn takes<T: DeserializeOwned>(mut self) -> Self {
+        self.strict = Some(parses::<T>);
+        self
+    }
+
+    /// Which call it is.
+    pub fn call(&self) -> &Call {
+        &self.call
+    }
+
+    /// Whether it needs no credentials.
+    pub fn is_open(&self) -> bool {
+        self.open
+    }
+
+    /// What our own type has against a request.
+    pub(super) fn check(&self, request: &Request) -> Option<String> {
+        match (self.strict?)(request) {
+            Err(Refusal::Bad(what)) => Some(what),
+            Ok(()) | Err(_) => None,
+        }
+    }
+
+    /// A request that is this call, without a body.
+    #[cfg(test)]
+    pub(super) fn example(&self) -> Request {
+        let method = http::Method::from_bytes(self.method.as_bytes()).expect("a method");
+        Request::new(method, self.path, "")
+    }
+
+    pub(super) fn answer(&self, api: &mut A, visit: &mut Visit<'_>, id: &str) -> Result<Answer, Refusal> {
+        (self.handler)(api, visit, id)
+    }
+
+    /// What stands in the last hole of the path, "" without one; `None` where the request is
+    /// another call.
+    fn hole(&self, request: &Request, segments: &[String]) -> Option<String> {
+        let parts: Vec<&str> = self.path.split('/').filter(|part| !part.is_empty()).collect();
+        if self.method != request.method.as_str() || parts.len() != segments.len() {
+            return None;
+        }
+        let mut last = "";
+        for (part, segment) in parts.into_iter().zip(segments) {
+            if part.starts_with('{') {
+                last = segment;
+            } else if part != segment {
+                return None;
+            }
+        }
+        Some(last.to_owned())
+    }
+}
+
+fn parses<T: DeserializeOwned>(request: &Request) -> Result<(), Refusal> {
+    body::<T>(request).map(drop)
+}
+
+/// The route of a request, with what stands in its last hole.
+pub(super) fn of<A: RestApi>(request: &Request) -> Option<(&'static Route<A>, String)> {
+    let segments = request.segments();
+    A::ROUTES
+        .iter()
+        .find_map(|route| route.hole(request, &segments).map(|hole| (route, hole)))
+}
