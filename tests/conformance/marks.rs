@@ -24,7 +24,7 @@ fn exchange(bench: &Bench, kind: &str, id: &str, other: &mut Mark) {
 
 #[test]
 fn p6_a_machine_that_lost_its_mark_is_neither_gone_nor_ended() {
-    for kind in ["aws", "lambda", "vastai"] {
+    for kind in ["aws", "lambda", "vastai", "vultr"] {
         if !can_be_tried(kind) {
             continue;
         }

@@ -50,6 +50,7 @@ const WRONG_DESCRIPTIONS: &[(&str, &str, &str, &str)] = &[
 #[rstest]
 #[case("verda", "verda.derived.json", None)]
 #[case("lambda", "lambda.json", None)]
+#[case("vultr", "vultr.json", None)]
 #[case("vastai", "vastai.relaxed.yaml", None)]
 // GraphQL has no description: its one path goes past Prism.
 #[case("runpod", "runpod-rest-v2.json", Some("/graphql"))]

@@ -125,7 +125,8 @@ impl Client {
             Mode::Cloud => call.query("type", words.plan_type),
             Mode::BareMetal => call,
         };
-        self.rest.list(call, pages(words.all_plans)).await
+        let all: Vec<Plan> = self.rest.list(call, pages(words.all_plans)).await?;
+        Ok(all.into_iter().map(|plan| Plan { mode, ..plan }).collect())
     }
 
     /// Ids of the plans that a region has now.

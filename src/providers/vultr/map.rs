@@ -46,9 +46,8 @@ fn connected(order: &Order, mode: Mode) -> bool {
     order.pool.connected && mode == Mode::Cloud
 }
 
-/// The body that orders a machine, with the id of its key.
-pub fn body(order: &Order, settings: &Settings, key: &str) -> Value {
-    let mode = settings.mode();
+/// The body that orders a machine at one of the APIs, with the id of its key.
+pub fn body(order: &Order, settings: &Settings, mode: Mode, key: &str) -> Value {
     let hostname = marks::hostname(&order.mark);
     let mut body = json!({
         "region": order.region,
@@ -88,8 +87,8 @@ pub fn machine(instance: &Instance) -> Option<ProviderMachine> {
         host_key: None,
         rental: Rental {
             region: Some(instance.region.clone()),
+            hourly_price: instance.price,
             billed_since: time(instance.date_created.as_deref()),
-            // Only plans have prices.
             ..Rental::default()
         },
     })

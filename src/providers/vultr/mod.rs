@@ -33,6 +33,10 @@ use wire::{Instance, Plan};
 /// Name of this kind of provider.
 pub const KIND: &str = "vultr";
 
+/// How old a plan may be whose price a machine has: machines do not tell theirs. Plans are read
+/// more often for offers.
+const KNOWN: Duration = Duration::from_hours(1);
+
 /// What the registry knows of this folder.
 pub struct VultrKind;
 
@@ -88,6 +92,29 @@ struct Vultr {
     keys: Shared,
 }
 
+impl Vultr {
+    /// The plans of both APIs.
+    async fn plans(&self) -> Result<Vec<Plan>, ProviderError> {
+        let (virtual_ones, metal) =
+            tokio::try_join!(self.client.plans(Mode::Cloud), self.client.plans(Mode::BareMetal))?;
+        Ok(virtual_ones.into_iter().chain(metal).collect())
+    }
+
+    /// Machines with the prices of their plans. Where no plans can be read the machines count.
+    async fn priced(&self, instances: Vec<Instance>) -> Vec<Instance> {
+        let plans = self.plans.recent(KNOWN, Self::OPERATION, || self.plans()).await;
+        let price = |id: &str| {
+            let mut plans = plans.iter().flat_map(|plans| plans.iter());
+            offers::price(plans.find(|plan| plan.id == id)?)
+        };
+        let priced = |instance: Instance| Instance {
+            price: price(&instance.plan),
+            ..instance
+        };
+        instances.into_iter().map(priced).collect()
+    }
+}
+
 #[async_trait]
 impl Service for Vultr {
     type Settings = Settings;
@@ -101,15 +128,12 @@ impl Service for Vultr {
     }
 
     async fn offers(&self) -> Result<Vec<Offer>, ProviderError> {
-        let mode = self.settings.mode();
-        let plans = self
-            .plans
-            .fresh(Self::OPERATION, || self.client.plans(mode))
-            .await?;
-        let regions: BTreeSet<&String> = plans.iter().flat_map(|plan| &plan.locations).collect();
+        let plans = self.plans.fresh(Self::OPERATION, || self.plans()).await?;
+        let offered = plans.iter().filter(|plan| plan.mode == self.settings.mode());
+        let regions: BTreeSet<&String> = offered.flat_map(|plan| &plan.locations).collect();
         let stock = regions.into_iter().map(async |region| {
-            let plans = self.client.stock(mode, region).await?;
-            Ok((region.clone(), plans))
+            let left = self.client.stock(self.settings.mode(), region).await?;
+            Ok((region.clone(), left))
         });
         let stock = try_join_all(stock).await?.into_iter().collect();
         Ok(offers::offers(&plans, &stock, &self.settings))
@@ -120,7 +144,8 @@ impl Service for Vultr {
             self.client.instances(Mode::Cloud),
             self.client.instances(Mode::BareMetal),
         )?;
-        Ok(virtual_ones.into_iter().chain(metal).collect())
+        let all = virtual_ones.into_iter().chain(metal).collect();
+        Ok(self.priced(all).await)
     }
 
     async fn machine(&self, id: &str) -> Result<Option<Instance>, ProviderError> {
@@ -128,7 +153,8 @@ impl Service for Vultr {
             self.client.instance(Mode::Cloud, id),
             self.client.instance(Mode::BareMetal, id),
         )?;
-        Ok(virtual_one.or(metal))
+        let found = virtual_one.or(metal).into_iter().collect();
+        Ok(self.priced(found).await.pop())
     }
 
     fn seen(&self, instance: &Instance) -> Option<ProviderMachine> {
@@ -136,19 +162,18 @@ impl Service for Vultr {
     }
 
     async fn order(&self, order: &Order, settings: &Settings) -> Result<String, ProviderError> {
-        let mode = settings.mode();
         let plans = self
             .plans
-            .recent(PRICE_AGE, Self::OPERATION, || self.client.plans(mode))
+            .recent(PRICE_AGE, Self::OPERATION, || self.plans())
             .await?;
-        let price = plans
-            .iter()
-            .find(|plan| plan.id == order.instance_type)
-            .and_then(|plan| offers::price(plan, mode))
-            .ok_or_else(|| lookup::not_sold("Vultr", order))?;
+        let plan = plans.iter().find(|plan| plan.id == order.instance_type);
+        let sold = plan.and_then(|plan| offers::price(plan).map(|price| (plan.mode, price)));
+        let (mode, price) = sold.ok_or_else(|| lookup::not_sold("Vultr", order))?;
         lookup::affordable(Some(price), order)?;
         let key = self.keys.key(order).await?.id;
-        self.client.create(mode, map::body(order, settings, &key)).await
+        self.client
+            .create(mode, map::body(order, settings, mode, &key))
+            .await
     }
 
     async fn end(&self, instance: &Instance) -> Result<Deletion, ProviderError> {

@@ -28,6 +28,7 @@ pub fn offers(plans: &[Plan], stock: &Stock, settings: &Settings) -> Vec<Offer> 
     let of = |plan: &Plan, region: &String| offer(plan, region, stock, settings);
     plans
         .iter()
+        .filter(|plan| plan.mode == settings.mode())
         .flat_map(|plan| plan.locations.iter().map(move |region| of(plan, region)))
         .collect()
 }
@@ -45,17 +46,17 @@ fn offer(plan: &Plan, region: &str, stock: &Stock, settings: &Settings) -> Offer
         memory_gb: f64::from(plan.ram) / 1024.0 * GB_IN_GIB,
         disk_gb: plan.disk.0.to_f64(),
         architecture: hardware::architecture(texts.into_iter().flatten().chain([plan.id.as_str()])),
-        on_demand: price(plan, settings.mode()),
+        on_demand: price(plan),
         spot: None,
         availability: in_stock.into(),
-        connected: settings.mode() == Mode::Cloud,
+        connected: plan.mode == Mode::Cloud,
     }
 }
 
 /// Price in USD per hour. Where a plan has only that of a month: a month is billed as at most 730
 /// hours of a machine with GPUs and 672 hours of any other server. 0 is what has no price.
-pub fn price(plan: &Plan, mode: Mode) -> Option<Decimal> {
-    let hours = match mode {
+pub fn price(plan: &Plan) -> Option<Decimal> {
+    let hours = match plan.mode {
         Mode::Cloud => 730,
         Mode::BareMetal => 672,
     };

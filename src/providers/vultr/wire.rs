@@ -1,6 +1,7 @@
 //! Vultr's JSON, as far as it is looked at. New fields are ignored, and what may be missing
 //! is optional. Virtual machines and bare metal have nearly the same fields.
 
+use rust_decimal::Decimal;
 use serde::Deserialize;
 use skyward_provider_kit::Amount;
 
@@ -12,6 +13,9 @@ pub struct Instance {
     /// Which of the two lists it is in; no field of Vultr's.
     #[serde(skip)]
     pub mode: Mode,
+    /// Price of its plan in USD per hour, where that is known; no field of Vultr's.
+    #[serde(skip)]
+    pub price: Option<Decimal>,
     /// Its id.
     pub id: String,
     /// Where it is in its life.
@@ -28,6 +32,8 @@ pub struct Instance {
     /// Its address in a VPC, `""` where it is in none.
     #[serde(default)]
     pub internal_ip: Option<String>,
+    /// What was rented.
+    pub plan: String,
     /// Where it stands.
     pub region: String,
     /// Since when it exists, and is billed.
@@ -41,6 +47,9 @@ pub struct Instance {
 /// A kind of machine.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Plan {
+    /// Which of the two lists it is in; no field of Vultr's.
+    #[serde(skip)]
+    pub mode: Mode,
     /// Its name, such as `vcg-a16-2c-8g-2vram`.
     pub id: String,
     /// vCPUs; threads, of bare metal.

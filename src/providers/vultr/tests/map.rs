@@ -2,7 +2,7 @@ use rstest::rstest;
 use skyward_core::{machine::Dial, order::PoolShape};
 
 use super::*;
-use crate::fixtures;
+use crate::fixtures::{self, dec};
 
 fn order() -> Order {
     Order {
@@ -26,7 +26,7 @@ fn user_data(body: &Value) -> String {
 
 #[test]
 fn an_order_names_one_key_and_one_image_and_carries_its_mark() {
-    let written = body(&order(), &Settings::default(), "key");
+    let written = body(&order(), &Settings::default(), Mode::Cloud, "key");
     assert_eq!(written["sshkey_id"], json!(["key"]));
     assert_eq!(written["os_id"], 2284);
     assert_eq!(written["hostname"], "skyward-train-0-1");
@@ -37,7 +37,7 @@ fn an_order_names_one_key_and_one_image_and_carries_its_mark() {
     let mut bare = order();
     bare.boot_script.clear();
     assert!(
-        body(&bare, &Settings::default(), "key")
+        body(&bare, &Settings::default(), Mode::Cloud, "key")
             .get("user_data")
             .is_none()
     );
@@ -58,7 +58,7 @@ fn an_image_or_a_snapshot_takes_the_place_of_the_operating_system(
         snapshot_id: snapshot.map(Into::into),
         ..Settings::default()
     };
-    let written = body(&order(), &settings, "key");
+    let written = body(&order(), &settings, Mode::Cloud, "key");
     for field in ["os_id", "image_id", "snapshot_id"] {
         assert_eq!(written.get(field), expected.get(field), "{field}");
     }
@@ -78,23 +78,21 @@ fn only_virtual_machines_of_pools_that_need_it_join_a_network(
         machines: 2,
         connected,
     };
-    let settings = Settings {
-        mode: Some(mode),
-        ..Settings::default()
-    };
-    let written = body(&order, &settings, "key");
+    let written = body(&order, &Settings::default(), mode, "key");
     assert_eq!(written.get("enable_vpc"), joins.then_some(&json!(true)));
     assert_eq!(user_data(&written).contains("ufw allow from"), joins);
 }
 
 #[test]
 fn an_instance_is_a_machine_and_what_is_not_ours_is_none() {
-    let instances = instances("instances");
+    let mut instances = instances("instances");
+    instances[0].price = Some(dec("0.059"));
     let machine = machine(&instances[0]).unwrap();
     assert_eq!(machine.mark, order().mark);
     assert_eq!(machine.phase, ProviderPhase::Running);
     assert_eq!(machine.private_address.as_deref(), Some("10.1.96.3"));
     assert_eq!(machine.rental.region.as_deref(), Some("ewr"));
+    assert_eq!(machine.rental.hourly_price, Some(dec("0.059")));
     assert_eq!(machine.rental.billed_since, time(Some("2026-01-01T00:00:00Z")));
     assert_eq!(
         machine.endpoint.unwrap().dial,
@@ -108,11 +106,11 @@ fn bare_metal_runs_though_it_tells_nothing_of_power_and_installation() {
     let mut metal = instances("bare_metals").remove(0);
     let running = machine(&metal).unwrap();
     assert_eq!(running.phase, ProviderPhase::Running);
-    assert_eq!(running.private_address, None);
+    assert_eq!(running.private_address);
     metal.main_ip = Some("0.0.0.0".into());
     let waiting = machine(&metal).unwrap();
     assert!(matches!(waiting.phase, ProviderPhase::Starting(Some(_))));
-    assert_eq!(waiting.endpoint, None);
+    assert_eq!(waiting.endpoint);
 }
 
 #[rstest]

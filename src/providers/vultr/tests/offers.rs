@@ -8,9 +8,16 @@ use skyward_core::{
 use super::*;
 use crate::fixtures::{check_memory, dec};
 
-fn plans(list: &str) -> Vec<Plan> {
+/// The plans of both APIs.
+fn plans() -> Vec<Plan> {
     let body: Value = serde_json::from_str(include_str!("../../tests/fixtures/vultr/plans.json")).unwrap();
-    serde_json::from_value(body[list].clone()).unwrap()
+    let of = |list: &str, mode: Mode| {
+        let plans: Vec<Plan> = serde_json::from_value(body[list].clone()).unwrap();
+        plans.into_iter().map(move |plan| Plan { mode, ..plan })
+    };
+    of("plans", Mode::Cloud)
+        .chain(of("plans_metal", Mode::BareMetal))
+        .collect()
 }
 
 fn cloud() -> Vec<Offer> {
@@ -18,7 +25,7 @@ fn cloud() -> Vec<Offer> {
         "ewr".to_owned(),
         BTreeSet::from(["vcg-a16-2c-8g-2vram".to_owned()]),
     )]);
-    offers(&plans("plans"), &stock, &Settings::default())
+    offers(&plans(), &stock, &Settings::default())
 }
 
 fn metal() -> Vec<Offer> {
@@ -26,7 +33,7 @@ fn metal() -> Vec<Offer> {
         mode: Some(Mode::BareMetal),
         ..Settings::default()
     };
-    offers(&plans("plans_metal"), &Stock::default(), &settings)
+    offers(&plans(), &Stock::default(), &settings)
 }
 
 fn of<'a>(offers: &'a [Offer], kind: &str) -> &'a Offer {
