@@ -17,7 +17,7 @@ pub enum Auth {
     Bearer(Secret),
     /// A key in a header of the cloud's own.
     Header {
-        /// Name of the header in lower case, such as `x-auth-token`.
+        /// Name of the header, such as `x-auth-token`.
         name: &'static str,
         /// What stands before the key, with its space: `Token `.
         prefix: &'static str,
@@ -58,7 +58,14 @@ impl Auth {
         match self {
             Self::Bearer(key) => Shown::bearer(key.expose(), operation),
             Self::Header { name, prefix, key } => {
-                Shown::new(HeaderName::from_static(name), prefix, key.expose(), operation)
+                let name = HeaderName::try_from(*name).map_err(|_| {
+                    ProviderError::new(
+                        ErrorKind::Unsupported,
+                        operation,
+                        format!("{name} is no name of a header"),
+                    )
+                })?;
+                Shown::new(name, prefix, key.expose(), operation)
             }
             Self::Tokens(tokens) => tokens.header(http, operation, limit).await,
         }
