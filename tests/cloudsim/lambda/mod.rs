@@ -43,7 +43,7 @@ use serde_json::{Value, json};
 use crate::core::billing::Billing;
 use crate::core::cloud::{Call, Effect, Refusal, Visit};
 use crate::core::http::{Answer, Request};
-use crate::core::rest::{Limit, Per, Refusals, RestApi, Route, Words};
+use crate::core::rest::{Limit, Per, Problem, Refusals, RestApi, Route};
 use crate::core::world::World;
 
 /// The simulated Lambda.
@@ -70,7 +70,7 @@ fn unknown(status: u16, what: &str) -> Refusal {
 
 /// A list in an answer.
 fn list(visit: &Visit<'_>, items: Vec<Value>) -> Answer {
-    data(&Value::Array(visit.cut(items)))
+    data(&Value::Array(visit.truncate(items)))
 }
 
 /// The key of a request: a bearer, or the user of basic authentication without a password,
@@ -159,7 +159,7 @@ impl RestApi for Lambda {
             |_, visit, id| keys::delete(visit, id),
         ),
     ];
-    const OUTSIDE: &'static [(&'static str, &'static [&'static str])] = &[
+    const NOT_SIMULATED: &'static [(&'static str, &'static [&'static str])] = &[
         ("audit events", &["/api/v1/audit-events"]),
         ("fabrics", &["/api/v1/fabric"]),
         ("filesystems", &["/api/v1/file-systems", "/api/v1/filesystems"]),
@@ -186,21 +186,21 @@ impl RestApi for Lambda {
         },
     ];
     const REFUSALS: Refusals = Refusals {
-        too_many: Words(429, "global/too-many-requests", "Too many requests."),
-        server: Words(500, "global/internal-error", "An internal error occurred."),
-        no_capacity: Words(
+        too_many: Problem(429, "global/too-many-requests", "Too many requests."),
+        server: Problem(500, "global/internal-error", "An internal error occurred."),
+        no_capacity: Problem(
             400,
             "instance-operations/launch/insufficient-capacity",
             "Not enough capacity to fulfill launch request.",
         ),
-        quota: Words(400, "global/quota-exceeded", "Quota exceeded: {}."),
-        funds: Words(403, "global/invalid-address", "Your billing address is invalid."),
+        quota: Problem(400, "global/quota-exceeded", "Quota exceeded: {}."),
+        funds: Problem(403, "global/invalid-address", "Your billing address is invalid."),
         unauthorized: INVALID_KEY,
         expired: INVALID_KEY,
-        forbidden: Words(403, "global/account-inactive", "Your account is inactive."),
-        invalid: Words(400, "global/invalid-parameters", "{}"),
-        not_found: Words(404, "global/object-does-not-exist", "{}"),
-        unknown_call: Words(404, "global/not-found", "Unknown path."),
+        forbidden: Problem(403, "global/account-inactive", "Your account is inactive."),
+        invalid: Problem(400, "global/invalid-parameters", "{}"),
+        not_found: Problem(404, "global/object-does-not-exist", "{}"),
+        unknown_call: Problem(404, "global/not-found", "Unknown path."),
     };
     const UNDESCRIBED: &'static [u16] = &[429];
 
@@ -235,7 +235,7 @@ impl RestApi for Lambda {
     }
 }
 
-const INVALID_KEY: Words = Words(
+const INVALID_KEY: Problem = Problem(
     401,
     "global/invalid-api-key",
     "API key was invalid, expired, or deleted.",

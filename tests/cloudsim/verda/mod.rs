@@ -125,7 +125,7 @@ fn error(status: u16, code: &str, message: impl Into<String>) -> Answer {
 
 /// A list in an answer, cut short when a fault says so.
 fn list(visit: &Visit<'_>, items: Vec<Value>) -> Answer {
-    Answer::json(200, &Value::Array(visit.cut(items)))
+    Answer::json(200, &Value::Array(visit.truncate(items)))
 }
 
 /// An id as an answer: the bare characters; or JSON text, where answers are mixed.

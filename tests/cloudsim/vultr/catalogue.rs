@@ -140,7 +140,7 @@ fn shown(world: &World, plan: &InstanceType) -> Value {
     value
 }
 
-/// Plans in a member of this name.
+/// Plans, in a field of this name.
 pub(super) fn plans(visit: &mut Visit<'_>, name: &str) -> Result<Answer, Refusal> {
     let asked = visit.request.parameter("type");
     let metal = name == "plans_metal";
@@ -178,7 +178,7 @@ pub(super) fn stock(visit: &mut Visit<'_>, region: &str) -> Result<Answer, Refus
         visit.world.stock.has(&shelf) && is_of_type(plan, asked)
     };
     let left = visit.world.types.values().filter(has);
-    let left = visit.cut(left.map(|plan| Value::from(plan.name.clone())).collect());
+    let left = visit.truncate(left.map(|plan| Value::from(plan.name.clone())).collect());
     Ok(Answer::json(200, &json!({ "available_plans": left })))
 }
 

@@ -21,7 +21,7 @@ pub(super) fn asks_for_metal(visit: &Visit<'_>) -> bool {
     visit.request.path.starts_with("/v2/bare-metals")
 }
 
-/// The member of answers that has one machine; lists have it with an `s`.
+/// The field of answers that has one machine; lists have it with an `s`.
 pub(super) fn member(metal: bool) -> &'static str {
     if metal { "bare_metal" } else { "instance" }
 }

@@ -17,7 +17,7 @@
 //! | `main_ip` is 0.0.0.0 until there is one, at metal ""; the password is told once | `machines.rs` |
 //! | a halted machine is `active` and `stopped`, and billed in full; only its deletion ends the bill | [`Vultr::billing`] |
 //! | a machine that is being installed may be locked, and is not deleted then; one that is gone is a 404 | `machines.rs` |
-//! | members that the description lacks (`user_scheme`, `block_devices`, …) are no mistake | [`Vultr::OUTSIDE_MEMBERS`] |
+//! | fields that the description lacks (`user_scheme`, `block_devices`, …) are no mistake | [`Vultr::NOT_SIMULATED_FIELDS`] |
 //! | keys of the same name or text are two; they have no fingerprint | `texts.rs` |
 //!
 //! Quotas of an account: `instances`. Its balance is what it has paid ahead.
@@ -46,15 +46,15 @@ use crate::core::billing::Billing;
 use crate::core::cloud::Effect::{Change, Create, Delete};
 use crate::core::cloud::{Refusal, Visit};
 use crate::core::http::Answer;
-use crate::core::rest::pages::Sizes;
-use crate::core::rest::{Limit, Per, Refusals, RestApi, Route, Words, by_cursor};
+use crate::core::rest::pages::PageSize;
+use crate::core::rest::{Limit, Per, Problem, Refusals, RestApi, Route, by_cursor};
 use crate::core::world::World;
 
 /// The simulated Vultr.
 #[derive(Clone, Copy, Debug)]
 pub struct Vultr;
 
-const PAGES: Sizes = Sizes {
+const PAGE_SIZE: PageSize = PageSize {
     parameter: "per_page",
     usual: 100,
     most: 500,
@@ -62,7 +62,7 @@ const PAGES: Sizes = Sizes {
 
 /// A page of a list whose items each have a key to remember in a cursor.
 fn listed(visit: &Visit<'_>, name: &str, items: Vec<(String, Value)>) -> Result<Answer, Refusal> {
-    let page = by_cursor(visit, PAGES, items)?;
+    let page = by_cursor(visit, PAGE_SIZE, items)?;
     let meta = json!({ "total": page.total, "links": { "next": page.next, "prev": page.previous } });
     Ok(Answer::json(200, &json!({ name: page.items, "meta": meta })))
 }
@@ -88,7 +88,7 @@ fn date(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%S+00:00").to_string()
 }
 
-const INVALID_KEY: Words = Words(401, "", "Invalid API token.");
+const INVALID_KEY: Problem = Problem(401, "", "Invalid API token.");
 
 impl RestApi for Vultr {
     const NAME: &'static str = "vultr";
@@ -124,7 +124,7 @@ impl RestApi for Vultr {
         Route::new("POST", "/v2/bare-metals/{id}/start", "metals.start", Change, |_, visit, id| machines::start(visit, id)),
     ];
     #[rustfmt::skip]
-    const OUTSIDE: &'static [(&'static str, &'static [&'static str])] = &[
+    const NOT_SIMULATED: &'static [(&'static str, &'static [&'static str])] = &[
         ("this call of machines", &["/v2/instances", "/v2/bare-metals"]),
         ("changes of keys and scripts", &["/v2/ssh-keys", "/v2/startup-scripts"]),
         ("applications", &["/v2/applications"]),
@@ -136,7 +136,7 @@ impl RestApi for Vultr {
     ];
     const NULL_IS_ABSENT: bool = true;
     #[rustfmt::skip]
-    const OUTSIDE_MEMBERS: &'static [(&'static str, &'static str, &'static str)] = &[
+    const NOT_SIMULATED_FIELDS: &'static [(&'static str, &'static str, &'static str)] = &[
         ("app_id", "", "applications by number"),
         ("app_variables", "", "applications by number"),
         ("attach_private_network", "", "private networks by their id"),
@@ -162,25 +162,25 @@ impl RestApi for Vultr {
         per: Per::Address,
     }];
     const REFUSALS: Refusals = Refusals {
-        too_many: Words(429, "", "Rate limit exceeded."),
-        server: Words(500, "", "Internal server error."),
-        no_capacity: Words(400, "", "Plan is not available in the selected region."),
-        quota: Words(
+        too_many: Problem(429, "", "Rate limit exceeded."),
+        server: Problem(500, "", "Internal server error."),
+        no_capacity: Problem(400, "", "Plan is not available in the selected region."),
+        quota: Problem(
             400,
             "",
             "You have reached the maximum number of {} for this account.",
         ),
-        funds: Words(
+        funds: Problem(
             403,
             "",
             "Your account has insufficient funds; please add to your balance.",
         ),
         unauthorized: INVALID_KEY,
         expired: INVALID_KEY,
-        forbidden: Words(403, "", "This IP address is not allowed to use this API key."),
-        invalid: Words(400, "", "{}"),
-        not_found: Words(404, "", "Invalid {} ID."),
-        unknown_call: Words(404, "", "Invalid API path."),
+        forbidden: Problem(403, "", "This IP address is not allowed to use this API key."),
+        invalid: Problem(400, "", "{}"),
+        not_found: Problem(404, "", "Invalid {} ID."),
+        unknown_call: Problem(404, "", "Invalid API path."),
     };
     const UNDESCRIBED: &'static [u16] = &[400, 401, 403, 404, 429];
 

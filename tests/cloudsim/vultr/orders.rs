@@ -13,7 +13,7 @@ use crate::core::http::Answer;
 use crate::core::machine::Mark;
 use crate::core::rest::{Rental, RestApi, body};
 
-/// The body of an order, without what `OUTSIDE_MEMBERS` names.
+/// The body of an order, without what `NOT_SIMULATED_FIELDS` names.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Order {

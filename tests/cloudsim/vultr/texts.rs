@@ -33,7 +33,7 @@ pub(super) struct NewScript {
     r#type: Option<String>,
 }
 
-/// The member of answers that has things of a kind; lists have it with an `s`.
+/// The field of answers that has things of a kind; lists have it with an `s`.
 fn member(kind: &str) -> String {
     kind.replace('-', "_")
 }

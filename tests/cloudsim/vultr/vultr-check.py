@@ -22,7 +22,8 @@ NOBODY = "00000000-0000-4000-8000-000000000000"
 
 def client_of(key):
     configuration = vultr_python_client.Configuration(host=f"{URL}/v2")
-    return vultr_python_client.ApiClient(configuration, header_name="Authorization", header_value=f"Bearer {key}")
+    configuration.access_token = key
+    return vultr_python_client.ApiClient(configuration)
 
 
 def refused(status, call, **named):

@@ -24,7 +24,7 @@ use jiff::SignedDuration;
 use serde_json::{Value, json};
 
 pub use self::pages::{Page, by_cursor, by_number};
-pub use self::refusals::{Refusals, Words};
+pub use self::refusals::{Problem, Refusals};
 pub use self::route::Route;
 pub use self::visit::{Rental, body};
 use crate::core::account::AccountId;
@@ -69,12 +69,12 @@ pub trait RestApi: Send + Sized + 'static {
     const ROUTES: &'static [Route<Self>];
     /// What the cloud has and the simulator has not, with the beginnings of its paths. What no
     /// route has of them is answered with 501 `not_simulated`. They stand in the table of README.md.
-    const OUTSIDE: &'static [(&'static str, &'static [&'static str])] = &[];
-    /// Members of bodies on which the simulator does not act: the name, a value that asks for nothing
+    const NOT_SIMULATED: &'static [(&'static str, &'static [&'static str])] = &[];
+    /// Fields of bodies on which the simulator does not act: the name, a value that asks for nothing
     /// (as null, false, 0 and what is empty do anyway), and what other values ask for. These are
     /// answered with 501 `not_simulated`. All are left out before a request is checked.
-    const OUTSIDE_MEMBERS: &'static [(&'static str, &'static str, &'static str)] = &[];
-    /// Whether the cloud takes null in a body for a member that is not given. The nulls are left out
+    const NOT_SIMULATED_FIELDS: &'static [(&'static str, &'static str, &'static str)] = &[];
+    /// Whether the cloud takes null in a body for a field that is not given. The nulls are left out
     /// before a request is checked.
     const NULL_IS_ABSENT: bool = false;
     /// How often one may call.
@@ -172,26 +172,26 @@ impl<A: RestApi> Rest<A> {
     }
 
     /// A request as it is checked and handled.
-    fn taken<'r>(&self, request: &'r Request) -> Cow<'r, Request> {
+    fn normalized<'r>(&self, request: &'r Request) -> Cow<'r, Request> {
         let described = self.api.as_described(request);
-        let Ok(Value::Object(mut members)) = described.json() else {
+        let Ok(Value::Object(mut fields)) = described.json() else {
             return described;
         };
-        let given = members.len();
-        members.retain(|member, value| {
-            let outside = A::OUTSIDE_MEMBERS.iter().any(|(name, ..)| name == member);
-            !outside && !(A::NULL_IS_ABSENT && value.is_null())
+        let given = fields.len();
+        fields.retain(|field, value| {
+            let ignored = A::NOT_SIMULATED_FIELDS.iter().any(|(name, ..)| name == field);
+            !ignored && !(A::NULL_IS_ABSENT && value.is_null())
         });
-        if members.len() == given {
+        if fields.len() == given {
             return described;
         }
-        let mut taken = described.into_owned();
-        taken.body = Value::Object(members).to_string().into();
-        Cow::Owned(taken)
+        let mut normalized = described.into_owned();
+        normalized.body = Value::Object(fields).to_string().into();
+        Cow::Owned(normalized)
     }
 
     /// What a body asks for that is not simulated.
-    fn outside_member(request: &Request) -> Option<&'static str> {
+    fn unsupported_field(request: &Request) -> Option<&'static str> {
         let body = request.json().ok()?;
         let nothing = [
             json!(null),
@@ -205,20 +205,20 @@ impl<A: RestApi> Rest<A> {
             let given = body.get(name);
             given.is_some_and(|given| !nothing.contains(given) && given != neutral)
         };
-        let found = A::OUTSIDE_MEMBERS
+        let found = A::NOT_SIMULATED_FIELDS
             .iter()
             .find(|(name, neutral, _)| asks(name, neutral));
         found.map(|(.., what)| *what)
     }
 
     /// What of the cloud a request is about that is not simulated.
-    fn outside(request: &Request) -> Option<&'static str> {
+    fn unsupported_path(request: &Request) -> Option<&'static str> {
         let segments = request.segments();
         let begins = |path: &str| {
             let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
             segments.iter().map(String::as_str).take(parts.len()).eq(parts)
         };
-        let mut known = A::OUTSIDE.iter();
+        let mut known = A::NOT_SIMULATED.iter();
         let found = known.find(|(_, paths)| paths.iter().any(|path| begins(path)));
         found.map(|(what, _)| *what)
     }
@@ -252,11 +252,11 @@ impl<A: RestApi> Cloud for Rest<A> {
     }
 
     fn check(&self, request: &Request, _call: &Call) -> Vec<String> {
-        let taken = self.taken(request);
-        let strict = route::of::<A>(request).and_then(|(route, _)| route.check(&taken));
+        let normalized = self.normalized(request);
+        let strict = route::of::<A>(request).and_then(|(route, _)| route.check(&normalized));
         let mut wrong: Vec<String> = strict.into_iter().collect();
         if let Some(description) = &self.description {
-            wrong.extend(description.check(&taken));
+            wrong.extend(description.check(&normalized));
         }
         wrong
     }
@@ -300,20 +300,20 @@ impl<A: RestApi> Cloud for Rest<A> {
         if !id.is_empty() {
             visit.subject = Some(id.clone());
         }
-        if let Some(what) = Self::outside_member(visit.request) {
+        if let Some(what) = Self::unsupported_field(visit.request) {
             return Err(A::not_simulated(what));
         }
-        let taken = self.taken(visit.request);
+        let normalized = self.normalized(visit.request);
         let api = &mut self.api;
-        visit.of_request(&taken, |visit| route.answer(api, visit, &id))
+        visit.with_request(&normalized, |visit| route.answer(api, visit, &id))
     }
 
     fn refuse(&mut self, refusal: &Refusal, request: &Request, call: Option<&Call>) -> Answer {
         if let Some(answer) = self.api.refuse(refusal, call) {
             return answer;
         }
-        let outside = Self::outside(request).filter(|_| *refusal == Refusal::UnknownCall);
-        let refusal = match outside {
+        let unsupported = Self::unsupported_path(request).filter(|_| *refusal == Refusal::UnknownCall);
+        let refusal = match unsupported {
             Some(what) => &A::not_simulated(what),
             None => refusal,
         };

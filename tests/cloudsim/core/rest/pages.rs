@@ -21,7 +21,7 @@ pub struct Page {
 
 /// How long pages are.
 #[derive(Clone, Copy, Debug)]
-pub struct Sizes {
+pub struct PageSize {
     /// The query parameter that asks for another length.
     pub parameter: &'static str,
     /// The length of which nobody asked for another.
@@ -30,7 +30,7 @@ pub struct Sizes {
     pub most: usize,
 }
 
-impl Sizes {
+impl PageSize {
     fn of(self, visit: &Visit<'_>) -> Result<usize, Refusal> {
         let asked = number(visit, self.parameter, self.usual)?;
         if asked > self.most {
@@ -52,8 +52,12 @@ fn number(visit: &Visit<'_>, name: &str, default: usize) -> Result<usize, Refusa
 /// A page by the query parameter `cursor`, opaque text that remembers the key of an item. The next
 /// page begins behind that key, whether its item is still there or not, so that an item that goes
 /// between two pages hides no other.
-pub fn by_cursor(visit: &Visit<'_>, sizes: Sizes, mut items: Vec<(String, Value)>) -> Result<Page, Refusal> {
-    let size = sizes.of(visit)?;
+pub fn by_cursor(
+    visit: &Visit<'_>,
+    size: PageSize,
+    mut items: Vec<(String, Value)>,
+) -> Result<Page, Refusal> {
+    let size = size.of(visit)?;
     items.sort_by(|(one, _), (other, _)| one.cmp(other));
     let asked = visit.request.parameter("cursor").filter(|text| !text.is_empty());
     let start = match asked.map(decode) {
@@ -74,7 +78,7 @@ pub fn by_cursor(visit: &Visit<'_>, sizes: Sizes, mut items: Vec<(String, Value)
         next: cursor("next", page.last().filter(|_| end < items.len())),
         previous: cursor("prev", page.first().filter(|_| start > 0)),
         total: items.len(),
-        items: visit.cut(page.iter().map(|(_, item)| item.clone()).collect()),
+        items: visit.truncate(page.iter().map(|(_, item)| item.clone()).collect()),
     })
 }
 
@@ -96,16 +100,16 @@ fn decode(text: &str) -> Option<Cursor> {
 pub fn by_number(
     visit: &Visit<'_>,
     parameter: &str,
-    sizes: Sizes,
+    size: PageSize,
     items: Vec<Value>,
 ) -> Result<Page, Refusal> {
-    let (page, size) = (number(visit, parameter, 1)?, sizes.of(visit)?);
+    let (page, size) = (number(visit, parameter, 1)?, size.of(visit)?);
     let (total, start) = (items.len(), (page - 1).saturating_mul(size));
     let neighbour = |there: bool, page: usize| if there { page.to_string() } else { String::new() };
     Ok(Page {
         next: neighbour(start.saturating_add(size) < total, page + 1),
         previous: neighbour(page > 1, page - 1),
         total,
-        items: visit.cut(items.into_iter().skip(start).take(size).collect()),
+        items: visit.truncate(items.into_iter().skip(start).take(size).collect()),
     })
 }

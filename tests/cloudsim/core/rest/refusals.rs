@@ -6,40 +6,40 @@ use crate::core::http::Answer;
 
 /// Status, code and text of one refusal. `{}` in the text is where details go.
 #[derive(Clone, Copy, Debug)]
-pub struct Words(pub u16, pub &'static str, pub &'static str);
+pub struct Problem(pub u16, pub &'static str, pub &'static str);
 
 /// The words for each [`Refusal`]. `Invalid` and `Bad` share theirs; the status of a failing
 /// server is the one that the fault names.
 #[derive(Clone, Copy, Debug)]
 pub struct Refusals {
     /// Too many requests.
-    pub too_many: Words,
+    pub too_many: Problem,
     /// The cloud fails.
-    pub server: Words,
+    pub server: Problem,
     /// Nothing is left of what was asked for.
-    pub no_capacity: Words,
+    pub no_capacity: Problem,
     /// A quota is used up: its name.
-    pub quota: Words,
+    pub quota: Problem,
     /// No money.
-    pub funds: Words,
+    pub funds: Problem,
     /// Wrong credentials.
-    pub unauthorized: Words,
+    pub unauthorized: Problem,
     /// Credentials whose time is over.
-    pub expired: Words,
+    pub expired: Problem,
     /// Credentials that may not do this.
-    pub forbidden: Words,
+    pub forbidden: Problem,
     /// The request is wrong: what of it.
-    pub invalid: Words,
+    pub invalid: Problem,
     /// What is named does not exist: its name.
-    pub not_found: Words,
+    pub not_found: Problem,
     /// No such call.
-    pub unknown_call: Words,
+    pub unknown_call: Problem,
 }
 
 impl Refusals {
     /// A refusal as this cloud answers it.
     pub fn answer<A: RestApi>(&self, refusal: &Refusal) -> Answer {
-        let say = |Words(status, code, text): Words, detail: &str| {
+        let say = |Problem(status, code, text): Problem, detail: &str| {
             A::problem(status, code, &text.replace("{}", detail))
         };
         match refusal {
@@ -50,7 +50,7 @@ impl Refusals {
                     None => answer,
                 }
             }
-            Refusal::Server(status) => say(Words(*status, self.server.1, self.server.2), ""),
+            Refusal::Server(status) => say(Problem(*status, self.server.1, self.server.2), ""),
             Refusal::NoCapacity => say(self.no_capacity, ""),
             Refusal::Quota(what) => say(self.quota, what),
             Refusal::Funds => say(self.funds, ""),

@@ -6,7 +6,7 @@ use super::{RestApi, body};
 use crate::core::cloud::{Call, Effect, Refusal, Visit};
 use crate::core::http::{Answer, Request};
 
-/// Answers a call. The text is what stands in the last hole of the route's path, "" where it has
+/// Answers a call. The text is the last parameter of the route's path, "" where it has
 /// none; it is also the subject of the call unless the handler says otherwise.
 pub type Handler<A> = fn(&mut A, &mut Visit<'_>, &str) -> Result<Answer, Refusal>;
 
@@ -21,7 +21,7 @@ pub struct Route<A> {
 }
 
 impl<A> Route<A> {
-    /// A call of this method and path, which begins with `/` and has holes such as `{id}`.
+    /// A call of this method and path, which begins with `/` and has parameters such as `{id}`.
     pub const fn new(
         method: &'static str,
         path: &'static str,
@@ -88,9 +88,9 @@ impl<A> Route<A> {
         (self.handler)(api, visit, id)
     }
 
-    /// What stands in the last hole of the path, "" without one; `None` where the request is
+    /// The last parameter of the path, "" without one; `None` where the request is
     /// another call.
-    fn hole(&self, request: &Request, segments: &[String]) -> Option<String> {
+    fn parameter(&self, request: &Request, segments: &[String]) -> Option<String> {
         let parts: Vec<&str> = self.path.split('/').filter(|part| !part.is_empty()).collect();
         if self.method != request.method.as_str() || parts.len() != segments.len() {
             return None;
@@ -111,10 +111,12 @@ fn parses<T: DeserializeOwned>(request: &Request) -> Result<(), Refusal> {
     body::<T>(request).map(drop)
 }
 
-/// The route of a request, with what stands in its last hole.
+/// The route of a request, with the last parameter of its path.
 pub(super) fn of<A: RestApi>(request: &Request) -> Option<(&'static Route<A>, String)> {
     let segments = request.segments();
-    A::ROUTES
-        .iter()
-        .find_map(|route| route.hole(request, &segments).map(|hole| (route, hole)))
+    A::ROUTES.iter().find_map(|route| {
+        route
+            .parameter(request, &segments)
+            .map(|parameter| (route, parameter))
+    })
 }

@@ -4,7 +4,7 @@ use http::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::pages::Sizes;
+use super::pages::PageSize;
 use super::*;
 use crate::core::client::{Client, Reply};
 use crate::core::cloud::Effect;
@@ -20,8 +20,8 @@ struct Order {
     name: String,
 }
 
-const REFUSED: Words = Words(400, "refused", "{}");
-const SIZES: Sizes = Sizes {
+const REFUSED: Problem = Problem(400, "refused", "{}");
+const PAGE_SIZE: PageSize = PageSize {
     parameter: "size",
     usual: 2,
     most: 4,
@@ -48,9 +48,10 @@ impl RestApi for Tiny {
         )
         .takes::<Order>(),
     ];
-    const OUTSIDE: &'static [(&'static str, &'static [&'static str])] = &[("volumes", &["/volumes/of/all"])];
+    const NOT_SIMULATED: &'static [(&'static str, &'static [&'static str])] =
+        &[("volumes", &["/volumes/of/all"])];
     const NULL_IS_ABSENT: bool = true;
-    const OUTSIDE_MEMBERS: &'static [(&'static str, &'static str, &'static str)] =
+    const NOT_SIMULATED_FIELDS: &'static [(&'static str, &'static str, &'static str)] =
         &[("volume", "none", "volumes with machines")];
     const LIMITS: &'static [Limit] = &[
         Limit {
@@ -68,17 +69,17 @@ impl RestApi for Tiny {
     ];
     const RETRY_AFTER: bool = true;
     const REFUSALS: Refusals = Refusals {
-        too_many: Words(429, "slow", "Slow down"),
-        server: Words(500, "broken", "Broken"),
-        no_capacity: Words(409, "sold-out", "Nothing is left"),
-        quota: Words(403, "quota", "No more {}"),
-        funds: Words(402, "money", "No money"),
-        unauthorized: Words(401, "key", "Wrong key"),
-        expired: Words(401, "key", "Old key"),
-        forbidden: Words(403, "right", "Not allowed"),
+        too_many: Problem(429, "slow", "Slow down"),
+        server: Problem(500, "broken", "Broken"),
+        no_capacity: Problem(409, "sold-out", "Nothing is left"),
+        quota: Problem(403, "quota", "No more {}"),
+        funds: Problem(402, "money", "No money"),
+        unauthorized: Problem(401, "key", "Wrong key"),
+        expired: Problem(401, "key", "Old key"),
+        forbidden: Problem(403, "right", "Not allowed"),
         invalid: REFUSED,
-        not_found: Words(404, "unknown", "No {}"),
-        unknown_call: Words(404, "path", "No such path"),
+        not_found: Problem(404, "unknown", "No {}"),
+        unknown_call: Problem(404, "path", "No such path"),
     };
 
     fn billing(&self) -> Billing {
@@ -110,12 +111,12 @@ fn shown(page: &Page) -> Answer {
 
 fn letters(visit: &Visit<'_>) -> Result<Answer, Refusal> {
     let items = ["c", "a", "e", "b", "d"].map(|letter| (letter.to_owned(), letter.into()));
-    by_cursor(visit, SIZES, items.to_vec()).map(|page| shown(&page))
+    by_cursor(visit, PAGE_SIZE, items.to_vec()).map(|page| shown(&page))
 }
 
 fn numbers(visit: &Visit<'_>) -> Result<Answer, Refusal> {
     let items = (1..=5).map(Value::from).collect();
-    by_number(visit, "page", SIZES, items).map(|page| shown(&page))
+    by_number(visit, "page", PAGE_SIZE, items).map(|page| shown(&page))
 }
 
 fn machine(visit: &mut Visit<'_>) -> Result<Answer, Refusal> {
@@ -152,7 +153,7 @@ async fn get(client: &Client, target: &str) -> (u16, Value) {
 }
 
 #[tokio::test]
-async fn the_first_route_that_fits_answers_with_what_stands_in_its_last_hole() {
+async fn the_first_route_that_fits_answers_with_the_last_parameter_of_its_path() {
     let (simulator, client) = tiny().await;
     assert_eq!(get(&client, "/things/newest").await.0, 204);
     assert_eq!(get(&client, "/things/small/7").await, (200, json!("7")));
@@ -212,7 +213,7 @@ async fn orders_are_checked_and_counted_and_refused_in_the_words_of_the_table() 
 }
 
 #[tokio::test]
-async fn a_member_that_is_not_simulated_may_ask_for_nothing_alone() {
+async fn a_field_that_is_not_simulated_is_refused_where_it_asks_for_something() {
     let (simulator, client) = tiny().await;
     for (volume, status) in [
         (json!("big"), 501),
@@ -266,7 +267,7 @@ async fn a_page_by_its_number_names_its_neighbours_and_none_is_behind_the_last()
 /// What a cloud's table says against its description and against README.md.
 fn check_tables<A: RestApi>(api: A) {
     let readme = include_str!("../../README.md");
-    for path in A::OUTSIDE.iter().flat_map(|(_, paths)| *paths) {
+    for path in A::NOT_SIMULATED.iter().flat_map(|(_, paths)| *paths) {
         assert!(
             readme.contains(&format!("`{path}`")),
             "README.md has no `{path}` of {}",
@@ -280,10 +281,10 @@ fn check_tables<A: RestApi>(api: A) {
     for (method, path) in description.calls() {
         let method = Method::from_bytes(method.to_ascii_uppercase().as_bytes()).unwrap();
         let request = Request::new(method, &path, "");
-        let known = rest.recognise(&request).is_some() || Rest::<A>::outside(&request).is_some();
+        let known = rest.recognise(&request).is_some() || Rest::<A>::unsupported_path(&request).is_some();
         assert!(
             known,
-            "{}: {} {path} is neither simulated nor outside",
+            "{}: {} {path} is neither simulated nor said not to be",
             A::NAME,
             request.method
         );

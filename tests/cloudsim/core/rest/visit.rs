@@ -33,7 +33,11 @@ pub struct Rental {
 
 impl Visit<'_> {
     /// Answers another form of the request in its place.
-    pub(super) fn of_request<R>(&mut self, request: &Request, answer: impl FnOnce(&mut Visit<'_>) -> R) -> R {
+    pub(super) fn with_request<R>(
+        &mut self,
+        request: &Request,
+        answer: impl FnOnce(&mut Visit<'_>) -> R,
+    ) -> R {
         let mut visit = Visit {
             world: &mut *self.world,
             request,
@@ -109,7 +113,7 @@ impl Visit<'_> {
     }
 
     /// A list, cut short when a fault says so.
-    pub fn cut(&self, mut items: Vec<Value>) -> Vec<Value> {
+    pub fn truncate(&self, mut items: Vec<Value>) -> Vec<Value> {
         items.truncate(self.keep.unwrap_or(usize::MAX));
         items
     }
