@@ -106,11 +106,11 @@ fn bare_metal_runs_though_it_tells_nothing_of_power_and_installation() {
     let mut metal = instances("bare_metals").remove(0);
     let running = machine(&metal).unwrap();
     assert_eq!(running.phase, ProviderPhase::Running);
-    assert_eq!(running.private_address);
+    assert_eq!(running.private_address, None);
     metal.main_ip = Some("0.0.0.0".into());
     let waiting = machine(&metal).unwrap();
     assert!(matches!(waiting.phase, ProviderPhase::Starting(Some(_))));
-    assert_eq!(waiting.endpoint);
+    assert_eq!(waiting.endpoint, None);
 }
 
 #[rstest]
