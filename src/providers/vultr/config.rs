@@ -15,7 +15,7 @@ pub const CREDENTIALS: &[CredentialKey] = &[CredentialKey {
 }];
 
 /// Ubuntu 24.04, as Vultr numbers its images.
-const UBUNTU: u32 = 2284;
+pub const UBUNTU: u32 = 2284;
 
 /// Machines of Vultr: virtual machines with NVIDIA GPUs or parts of one, and bare metal, on demand.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -64,10 +64,5 @@ impl Settings {
     /// The preferred region.
     pub fn region(&self) -> &str {
         self.region.as_deref().unwrap_or("ewr")
-    }
-
-    /// Number of the operating system image.
-    pub fn os_id(&self) -> u32 {
-        self.os_id.unwrap_or(UBUNTU)
     }
 }

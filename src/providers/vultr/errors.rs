@@ -7,8 +7,6 @@ use skyward_provider_kit::{
     said, says,
 };
 
-use super::wire::Failure;
-
 const REMEDIES: Remedies = Remedies {
     settings: "Correct the vultr settings of the Provider, or what its Pool overrides",
     credentials: "Write a valid API key as VULTR_API_KEY into the Provider's Secret, and admit the operator's address in the key's access control (customer portal of Vultr, Account, API)",
@@ -32,7 +30,7 @@ const SHORTAGES: &[&str] = &[
 
 /// The error of an answer that is none of success.
 pub fn provider_error(answer: &Answer) -> ProviderError {
-    let words = answer.maybe::<Failure>().unwrap_or_default().error;
+    let words: String = answer.json_at("/error").unwrap_or_default();
     let creates = answer.effect() == Effect::Creates;
     let (kind, remedy) = match answer.status.as_u16() {
         400 | 403 if creates && says(&words, UNPAID) => (ErrorKind::NoCredit, Some(REMEDIES.credit)),

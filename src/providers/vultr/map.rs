@@ -13,7 +13,7 @@ use skyward_provider_kit::{
 };
 
 use super::{
-    config::{Mode, Settings},
+    config::{Mode, Settings, UBUNTU},
     wire::Instance,
 };
 
@@ -41,11 +41,6 @@ impl Listed for Instance {
     }
 }
 
-/// Whether the machine of an order joins the VPC of its region; bare metal has none.
-fn connected(order: &Order, mode: Mode) -> bool {
-    order.pool.connected && mode == Mode::Cloud
-}
-
 /// The body that orders a machine at one of the APIs, with the id of its key.
 pub fn body(order: &Order, settings: &Settings, mode: Mode, key: &str) -> Value {
     let hostname = marks::hostname(&order.mark);
@@ -61,16 +56,15 @@ pub fn body(order: &Order, settings: &Settings, mode: Mode, key: &str) -> Value 
     match (&settings.snapshot_id, &settings.image_id) {
         (Some(snapshot), _) => body["snapshot_id"] = json!(snapshot),
         (None, Some(image)) => body["image_id"] = json!(image),
-        (None, None) => body["os_id"] = json!(settings.os_id()),
+        (None, None) => body["os_id"] = json!(settings.os_id.unwrap_or(UBUNTU)),
     }
-    let mut script = boot::bare_script(order);
-    if connected(order, mode) {
+    let mut script = boot::bare_script(order).unwrap_or_else(|| "#!/bin/sh\n".to_owned());
+    // Bare metal has no VPC.
+    if order.pool.connected && mode == Mode::Cloud {
         body["enable_vpc"] = json!(true);
-        script = Some(script.unwrap_or_else(|| "#!/bin/sh\n".to_owned()) + OPEN);
+        script += OPEN;
     }
-    if let Some(script) = script {
-        body["user_data"] = json!(boot::base64(&script));
-    }
+    body["user_data"] = json!(boot::base64(&script));
     body
 }
 

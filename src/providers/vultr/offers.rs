@@ -56,10 +56,7 @@ fn offer(plan: &Plan, region: &str, stock: &Stock, settings: &Settings) -> Offer
 /// Price in USD per hour. Where a plan has only that of a month: a month is billed as at most 730
 /// hours of a machine with GPUs and 672 hours of any other server. 0 is what has no price.
 pub fn price(plan: &Plan) -> Option<Decimal> {
-    let hours = match plan.mode {
-        Mode::Cloud => 730,
-        Mode::BareMetal => 672,
-    };
+    let hours = if plan.mode == Mode::Cloud { 730 } else { 672 };
     let monthly = || (plan.monthly_cost.0 / Decimal::from(hours)).round_dp(4);
     let price = plan.hourly_cost.map_or_else(monthly, |cost| cost.0);
     Some(price.normalize()).filter(|price| !price.is_zero())

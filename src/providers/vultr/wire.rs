@@ -77,11 +77,3 @@ pub struct Plan {
     #[serde(default)]
     pub locations: Vec<String>,
 }
-
-/// The body of a failure. There are no codes.
-#[derive(Clone, Debug, Default, Deserialize)]
-pub struct Failure {
-    /// What went wrong, in words.
-    #[serde(default)]
-    pub error: String,
-}

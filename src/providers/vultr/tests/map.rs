@@ -34,13 +34,6 @@ fn an_order_names_one_key_and_one_image_and_carries_its_mark() {
     let mut instance = instances("instances").remove(1);
     instance.tags = serde_json::from_value(written["tags"].clone()).unwrap();
     assert_eq!(instance.mark(), Some(order().mark));
-    let mut bare = order();
-    bare.boot_script.clear();
-    assert!(
-        body(&bare, &Settings::default(), Mode::Cloud, "key")
-            .get("user_data")
-            .is_none()
-    );
 }
 
 #[rstest]
