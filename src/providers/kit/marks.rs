@@ -160,10 +160,10 @@ impl Name {
         let between = self.between.to_string();
         let unfit = |what: String| ProviderError::new(ErrorKind::Unsupported, "name the machine", what);
         let uid = |uid: &String| {
-            if !compact {
-                Ok(uid.clone())
-            } else {
+            if compact {
                 compacted(uid).ok_or_else(|| unfit(format!("{uid} is no UID, and no name can hold it")))
+            } else {
+                Ok(uid.clone())
             }
         };
         let parts = [

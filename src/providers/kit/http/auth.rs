@@ -25,7 +25,7 @@ pub enum Auth {
         key: Secret,
     },
     /// `Authorization: Bearer` with a token that ends.
-    Tokens(Tokens),
+    Tokens(Box<Tokens>),
 }
 
 /// The header of one call.
@@ -39,13 +39,13 @@ impl Auth {
     /// A client that gets its tokens at this path of the API by the OAuth2 grant for clients
     /// (RFC 6749, 4.4). `remedy` says what to do when the cloud refuses them.
     pub fn client(path: &'static str, id: String, secret: Secret, remedy: &'static str) -> Self {
-        Self::Tokens(Tokens::new(Grant::Client { path, id, secret }, remedy))
+        Self::Tokens(Box::new(Tokens::new(Grant::Client { path, id, secret }, remedy)))
     }
 
     /// A service account that gets its tokens for an assertion that it signs (RFC 7523). `remedy`
     /// says what to do when the cloud refuses it.
     pub fn service_account(account: ServiceAccount, remedy: &'static str) -> Self {
-        Self::Tokens(Tokens::new(Grant::ServiceAccount(account), remedy))
+        Self::Tokens(Box::new(Tokens::new(Grant::ServiceAccount(account), remedy)))
     }
 
     /// The header, got or renewed first where that is due.
