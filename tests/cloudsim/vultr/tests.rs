@@ -315,7 +315,7 @@ async fn money_and_quota_and_a_key_that_is_not_known_are_told_by_their_texts() {
     let change = |change: fn(&mut Account)| {
         world
             .sim()
-            .world(|world| change(world.accounts.get_mut("acme").unwrap()))
+            .world(|world| change(world.accounts.get_mut("acme").unwrap()));
     };
     change(|account| account.balance = Some(rust_decimal::Decimal::ZERO));
     let refused = refusal(&world.post("instances", order()).await);

@@ -36,7 +36,7 @@ use crate::core::limits::Windows;
 use crate::core::machine::Cause;
 use crate::core::world::{Happening, World};
 
-/// How often one may call.
+/// A rate limit.
 #[derive(Clone, Copy, Debug)]
 pub struct Limit {
     /// The calls that count: a call's name, an effect, or `*`, as in fault rules.
@@ -46,16 +46,16 @@ pub struct Limit {
     /// The length of the sliding window in seconds. One call in twelve seconds is a least time
     /// between two.
     pub seconds: i64,
-    /// Whose calls are counted together.
+    /// Which calls one counter counts.
     pub per: Per,
 }
 
-/// Whose calls are counted together.
+/// Which calls one counter counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Per {
-    /// Those of one account.
+    /// The calls of one account.
     Account,
-    /// Those of one source address. The simulator takes all of its clients for one.
+    /// The calls of one source address. The simulator takes all of its clients for one address.
     Address,
 }
 
@@ -67,23 +67,25 @@ pub trait RestApi: Send + Sized + 'static {
     const DESCRIPTION: &'static str;
     /// The calls that are simulated. The first route that fits a request is taken.
     const ROUTES: &'static [Route<Self>];
-    /// What the cloud has and the simulator has not, with the beginnings of its paths. What no
-    /// route has of them is answered with 501 `not_simulated`. They stand in the table of README.md.
+    /// Features of the cloud that the simulator lacks, each with the beginnings of its paths. A
+    /// request for such a path that fits no route is answered with 501 `not_simulated`. The table
+    /// of README.md has all of these paths.
     const NOT_SIMULATED: &'static [(&'static str, &'static [&'static str])] = &[];
     /// Fields of bodies on which the simulator does not act: the name, a value that asks for nothing
-    /// (as null, false, 0 and what is empty do anyway), and what other values ask for. These are
-    /// answered with 501 `not_simulated`. All are left out before a request is checked.
+    /// (beside null, false, 0 and empty values), and the feature that any other value asks for. Such
+    /// a value is answered with 501 `not_simulated`. The fields are removed before a request is
+    /// checked.
     const NOT_SIMULATED_FIELDS: &'static [(&'static str, &'static str, &'static str)] = &[];
-    /// Whether the cloud takes null in a body for a field that is not given. The nulls are left out
-    /// before a request is checked.
+    /// Whether null in a body means a field that is not given. Such fields are removed before a
+    /// request is checked.
     const NULL_IS_ABSENT: bool = false;
-    /// How often one may call.
+    /// Rate limits.
     const LIMITS: &'static [Limit] = &[];
     /// Whether a 429 carries `Retry-After`.
     const RETRY_AFTER: bool = false;
     /// The cloud's words for what it refuses.
     const REFUSALS: Refusals;
-    /// Statuses that the cloud answers with, and its description leaves out.
+    /// Statuses of the cloud's answers that its description leaves out.
     const UNDESCRIBED: &'static [u16] = &[];
 
     /// How it turns time into money.
@@ -180,7 +182,8 @@ impl<A: RestApi> Rest<A> {
         let given = fields.len();
         fields.retain(|field, value| {
             let ignored = A::NOT_SIMULATED_FIELDS.iter().any(|(name, ..)| name == field);
-            !ignored && !(A::NULL_IS_ABSENT && value.is_null())
+            let absent = A::NULL_IS_ABSENT && value.is_null();
+            !ignored && !absent
         });
         if fields.len() == given {
             return described;

@@ -19,14 +19,14 @@ pub struct Page {
     pub previous: String,
 }
 
-/// How long pages are.
+/// The size of pages.
 #[derive(Clone, Copy, Debug)]
 pub struct PageSize {
-    /// The query parameter that asks for another length.
+    /// The query parameter that asks for a size.
     pub parameter: &'static str,
-    /// The length of which nobody asked for another.
+    /// The size of a page where no parameter asks for one.
     pub usual: usize,
-    /// The longest that may be asked for; more is refused.
+    /// The largest size that a client may ask for; a larger one is refused.
     pub most: usize,
 }
 
@@ -67,7 +67,7 @@ pub fn by_cursor(
             let end = items.partition_point(|(own, _)| *own < key);
             end.saturating_sub(size)
         }
-        Some(None) => return Err(Refusal::Bad("cursor: not one of ours".to_owned())),
+        Some(None) => return Err(Refusal::Bad("cursor: not valid".to_owned())),
     };
     let end = (start + size).min(items.len());
     let page = items.get(start..end).unwrap_or_default();

@@ -10,6 +10,9 @@ use crate::core::http::{Answer, Request};
 /// none; it is also the subject of the call unless the handler says otherwise.
 pub type Handler<A> = fn(&mut A, &mut Visit<'_>, &str) -> Result<Answer, Refusal>;
 
+/// What our own type says of a request's body.
+type CheckBody = fn(&Request) -> Result<(), Refusal>;
+
 /// One call of a cloud.
 pub struct Route<A> {
     method: &'static str,
@@ -17,7 +20,7 @@ pub struct Route<A> {
     call: Call,
     handler: Handler<A>,
     open: bool,
-    strict: Option<fn(&Request) -> Result<(), Refusal>>,
+    strict: Option<CheckBody>,
 }
 
 impl<A> Route<A> {
