@@ -21,23 +21,18 @@ pub struct Instance {
     /// Where it is in its life.
     pub status: String,
     /// Whether it is switched on; bare metal does not say.
-    #[serde(default)]
     pub power_status: Option<String>,
     /// How far its installation is; bare metal does not say.
-    #[serde(default)]
     pub server_status: Option<String>,
     /// Its public address, `0.0.0.0` or `""` until it has one.
-    #[serde(default)]
     pub main_ip: Option<String>,
     /// Its address in a VPC, `""` where it is in none.
-    #[serde(default)]
     pub internal_ip: Option<String>,
     /// What was rented.
     pub plan: String,
     /// Where it stands.
     pub region: String,
     /// Since when it exists, and is billed.
-    #[serde(default)]
     pub date_created: Option<String>,
     /// Whose it is.
     #[serde(default)]
@@ -56,20 +51,16 @@ pub struct Plan {
     #[serde(alias = "cpu_threads")]
     pub vcpu_count: u32,
     /// Model of the processor, of bare metal.
-    #[serde(default)]
     pub cpu_model: Option<String>,
     /// Memory in MiB.
     pub ram: u32,
     /// Size of one disk in GB; a text, of bare metal.
     pub disk: Amount,
     /// Memory of all GPUs in GB.
-    #[serde(default)]
     pub gpu_vram_gb: Option<f64>,
     /// Such as `NVIDIA_A16`; bare metal may leave it out.
-    #[serde(default)]
     pub gpu_type: Option<String>,
     /// USD for an hour, which may be missing.
-    #[serde(default)]
     pub hourly_cost: Option<Amount>,
     /// Most USD for a month.
     pub monthly_cost: Amount,
