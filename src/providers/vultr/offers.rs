@@ -81,8 +81,10 @@ fn gpus(plan: &Plan) -> Option<Accelerators> {
         (None, Some(size)) => (total / size).round(),
         (None, None) => 1.0,
     };
-    let each = total / count.max(1.0);
-    hardware::accelerators(&format!("{name} {each}GB"), count, None)
+    hardware::accelerators(name, count, None).map(|gpus| Accelerators {
+        memory_gb: Some(total / count.max(1.0)),
+        ..gpus
+    })
 }
 
 #[cfg(test)]

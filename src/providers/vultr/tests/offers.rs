@@ -71,7 +71,7 @@ fn each_plan_is_an_offer_in_each_of_its_regions_and_stock_is_what_the_region_say
 #[case::a_part("vcg-a16-2c-8g-2vram", "A16", 0.125, 2.0)]
 #[case::several("vcg-a16-24c-256g-64vram", "A16", 4.0, 16.0)]
 #[case::one("vcg-a100-12c-120g-80vram", "A100", 1.0, 80.0)]
-#[case::unknown("vcg-x1-12c-120g-31vram", "X1", 1.0, 31.0)]
+#[case::unknown("vcg-x1-12c-120g-31vram", "NVIDIA X1", 1.0, 31.0)]
 fn gpus_of_virtual_machines_are_counted_by_their_memory(
     #[case] plan: &str,
     #[case] name: &str,
@@ -142,7 +142,7 @@ fn recorded_cards_fit_the_size_that_they_are_sold_with() {
         ("A16", 2.0),
         ("A16", 16.0),
         ("A100", 80.0),
-        ("X1", 31.0),
+        ("NVIDIA X1", 31.0),
         ("H100", 80.0),
         ("GH200", 96.0),
         ("B200", 180.0),
