@@ -81,7 +81,7 @@ pub(super) fn furnish(world: &mut World) {
             gpu: gpu.to_owned(),
             gpu_memory_gb: vram,
             architecture: "x86_64".to_owned(),
-            on_demand: Decimal::from(cost) / month(name),
+            on_demand: (Decimal::from(cost) / month(name)).normalize(),
             spot: None,
             detail: json!({ "disk": disk }),
         });
