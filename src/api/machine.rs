@@ -140,8 +140,9 @@ pub struct MachineSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub installation: Option<String>,
-    /// Token that makes ordering it twice one order. Its end is random: a cluster that was
-    /// restored, and counts attempts anew, gives no token twice.
+    /// Idempotency token of its order: ordering it twice with this token is one order. No credential:
+    /// nothing can be done with it elsewhere. Its end is random: a cluster that was restored, and
+    /// counts attempts anew, gives no token twice.
     #[schemars(length(max = 128))]
     pub token: String,
     /// Digest of what the Pool asked of its machines; another digest means that this

@@ -64,8 +64,11 @@ pub struct OfferSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accelerator: Option<OfferedAccelerator>,
     /// CPUs of one machine. For `container`: the most one Pod can get.
+    // The API server shows Offers of an older version without it: they must be read to be deleted.
+    #[serde(default)]
     pub cpu: Cpu,
     /// Memory of one machine. For `container`: the most one Pod can get.
+    #[serde(default)]
     pub memory: Size,
     /// Disk of one machine, where the offer fixes it; the most that it can have where the offer
     /// bounds it.

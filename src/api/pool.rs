@@ -129,7 +129,8 @@ pub struct PoolSpec {
     /// replaces machines when idle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accelerator: Option<Accelerator>,
-    /// Least CPUs of each machine, such as `64` or `500m`. A change replaces machines when idle.
+    /// Least CPUs of each machine, such as `64`, `500m` or `"0.5"`, in quotes. A change replaces machines when
+    /// idle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = crate::rule::cpu_between("cpu", "100m", "4096"))]
     pub cpu: Option<Cpu>,

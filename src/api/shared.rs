@@ -115,7 +115,7 @@ pub struct LocalRef {
 }
 
 /// An amount of memory or storage as Kubernetes writes it, such as `512Mi` or `8Gi`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Size(pub String);
 

@@ -5,7 +5,7 @@
 use serde_json::json;
 
 use crate::{
-    Machine, Pool, Task,
+    Machine, Offer, Pool, Task,
     offer::Architecture,
     pool::{Allocation, Selection},
     task::{Placed, Placement},
@@ -33,6 +33,19 @@ fn the_record_of_a_machine_is_read() {
             .map(|granted| granted.count.number()),
         Some(0.5)
     );
+}
+
+#[test]
+fn an_offer_is_read_so_that_it_can_be_deleted() {
+    let offer: Offer = serde_json::from_value(json!({
+        "apiVersion": "skyward.dev/v1alpha1", "kind": "Offer", "metadata": { "name": "local-amd64-2cpu-25gb" },
+        "spec": {
+            "architecture": "x86_64", "availability": "Yes", "connected": true, "id": "amd64-2cpu-25gb",
+            "instanceType": "amd64/2cpu/25GB", "lowestPrice": "0", "onDemandPrice": "0", "provider": "local",
+        },
+    }))
+    .unwrap();
+    assert_eq!(offer.spec.architecture, Architecture::Amd64);
 }
 
 #[test]

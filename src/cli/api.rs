@@ -49,12 +49,12 @@ impl From<Failure> for anyhow::Error {
 }
 
 impl Cluster {
-    /// Connects as kubectl would.
+    /// Connects as kubectl would; `acting_as`: a user, and groups, that the API server shall judge instead.
     pub(crate) async fn connect(
         file: Option<PathBuf>,
         context: Option<String>,
         namespace: Option<String>,
-        impersonate: Option<String>,
+        acting_as: Option<(String, Vec<String>)>,
     ) -> Result<Self> {
         let options = KubeConfigOptions {
             context,
@@ -75,8 +75,9 @@ impl Cluster {
         };
         // A log may be silent for hours.
         config.read_timeout = None;
-        if impersonate.is_some() {
-            config.auth_info.impersonate = impersonate;
+        if let Some((user, groups)) = acting_as {
+            config.auth_info.impersonate = Some(user);
+            config.auth_info.impersonate_groups = Some(groups);
         }
         let namespace = namespace.unwrap_or_else(|| config.default_namespace.clone());
         let client = Client::try_from(config).context("connecting to the cluster")?;

@@ -47,6 +47,14 @@ struct Access {
     /// User to act as.
     #[arg(long = "as", global = true, value_name = "USER")]
     impersonate: Option<String>,
+    /// Group to act as, with --as; may be given several times.
+    #[arg(
+        long = "as-group",
+        global = true,
+        value_name = "GROUP",
+        requires = "impersonate"
+    )]
+    groups: Vec<String>,
 }
 
 #[derive(Subcommand)]
@@ -123,8 +131,10 @@ async fn run(cli: Cli) -> Result<ExitCode> {
             kubeconfig,
             context,
             impersonate,
+            groups,
         } = cli.access;
-        Cluster::connect(kubeconfig, context, namespace, impersonate).await
+        let user = impersonate.map(|user| (user, groups));
+        Cluster::connect(kubeconfig, context, namespace, user).await
     };
     match cli.command {
         Command::Logs(arguments) => logs::run(&cluster().await?, arguments).await,

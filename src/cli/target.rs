@@ -40,7 +40,7 @@ pub(crate) fn target(text: &str) -> Result<Target, String> {
 /// Which objects.
 #[derive(Args, Debug)]
 pub(crate) struct Targets {
-    /// Names of Tasks, or machine/NAME.
+    /// Names of Tasks; `logs` takes machine/NAME too.
     #[arg(value_name = "NAME", value_parser = target, required_unless_present = "selector", conflicts_with = "selector")]
     names: Vec<Target>,
     /// All Tasks with these labels, as kubectl takes them: app=train,team!=x.

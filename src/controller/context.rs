@@ -6,13 +6,14 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{Resource as _, ResourceExt, runtime::reflector};
 use skyward_api::{Provider as ProviderObject, machine::MachineSpec, offer::Architecture};
 use skyward_core::{Capabilities, CredentialKey, Credentials, Provider, ProviderError};
+use skyward_planner::{base::key::Key, records::is_of};
 use skyward_remote::sessions::Sessions;
 use skyward_store::Store;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     accounts::{clients::Accounts, fleet::Fleet, offers::Offers, unavailable::UnavailableCache},
-    base::{broadcast::Broadcast, key::Key, queue::WorkQueue},
+    base::{broadcast::Broadcast, queue::WorkQueue},
     caches::Caches,
     config::Config,
     events::Events,
@@ -21,7 +22,6 @@ use crate::{
     leadership::step_down::StepDown,
     metrics::{Metrics, Sources},
     panics::Panics,
-    records::is_of,
     references::References,
     restore::{Holds, seal::Seal},
 };

@@ -21,6 +21,7 @@ use axum::{
 use k8s_openapi::api::core::v1::{ObjectReference, Secret};
 use kube::{Api, Client};
 use rustls::ServerConfig;
+use skyward_planner::events::{self, EventSpec};
 use skyward_subresources::{
     connections::Limits,
     reload::{CONTROLLER_CERTS_SECRET, key},
@@ -37,7 +38,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     access::{self, Access, Door, Reviews},
     config::Config,
-    events::{self, EventSpec, Events},
+    events::Events,
     health::Health,
     metrics::Metrics,
 };

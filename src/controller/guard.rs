@@ -14,7 +14,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Resource, runtime::watcher::Event};
 use serde::{Deserialize, Deserializer, de::DeserializeOwned, de::Error as _};
 use serde_json::value::RawValue;
-use skyward_api::{Pool, condition::cut, labels};
+use skyward_planner::pool::facts::Unread;
 
 /// An object, or why it cannot be understood.
 #[derive(Clone, Debug)]
@@ -40,44 +40,6 @@ struct Records {
     known: HashMap<String, Unread>,
     /// Of the list that is being read.
     listed: HashMap<String, Unread>,
-}
-
-/// A Machine whose record cannot be understood, as far as its metadata says whose it is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unread {
-    /// Its name.
-    pub name: String,
-    /// UID of its Pool.
-    pub pool_uid: String,
-    /// Its slot, if that can be told.
-    pub slot: Option<u32>,
-    /// Why it cannot be understood.
-    pub error: String,
-}
-
-impl Unread {
-    fn of(meta: &ObjectMeta, error: &str) -> Self {
-        let label = |name: &str| meta.labels.as_ref().and_then(|labels| labels.get(name));
-        let name = meta.name.clone().unwrap_or_default();
-        // Whose it is stands in its owner, which nobody edits by chance; and in its name.
-        let owner = meta.owner_references.iter().flatten();
-        let owner = owner
-            .filter(|owner| owner.kind == Pool::kind(&()))
-            .map(|owner| &owner.uid);
-        let slot = label(labels::SLOT)
-            .map(String::as_str)
-            .or(name.rsplit('-').nth(1));
-        Self {
-            pool_uid: owner
-                .chain(label(labels::POOL_UID))
-                .next()
-                .cloned()
-                .unwrap_or_default(),
-            slot: slot.and_then(|slot| slot.parse().ok()),
-            error: cut(error, 256),
-            name,
-        }
-    }
 }
 
 impl Unreadable {
@@ -180,6 +142,8 @@ impl<K: Resource> Resource for Guarded<K> {
 
 #[cfg(test)]
 mod tests {
+    use skyward_api::{Pool, labels};
+
     use super::*;
     use kube::core::{ObjectList, WatchEvent};
 

@@ -1,16 +1,16 @@
-//! The controllers of Skyward: observe, plan (pure), record, act.
+//! The controllers of Skyward: observe, have it planned, record, act. What is decided is another
+//! crate, [`skyward_planner`].
 //!
-//! - [`base`]: the ground floor: keys, times, queues. ARCHITECTURE.md has all rooms, and
+//! - [`base`]: the ground floor: queues, broadcast, backoff. ARCHITECTURE.md has all rooms, and
 //!   `cargo xtask check` which of them each may use.
 //! - [`leadership`]: which process leads; [`accounts`]: the accounts of Providers.
 //! - [`context`]: what every controller shares; [`runtime`] starts and stops them all.
 //! - [`provider`]: checks accounts and writes Offers.
-//! - [`pool`]: which Machines a Pool should have; begin reading at `pool/plan.rs`.
-//! - [`machine`]: one machine from order to Ready to gone.
+//! - [`pool`]: records and deletes the Machines of Pools; begin reading at `planner/pool/plan.rs`.
+//! - [`machine`]: orders, connects and ends machines.
 //! - [`task`]: one serial dispatcher for each Pool, from queue to result.
 //! - [`logs`]: what the aggregated API asks the controller for.
 
-pub mod accelerators;
 mod access;
 pub mod accounts;
 pub mod base;
@@ -28,12 +28,10 @@ pub mod leadership;
 pub mod logs;
 pub mod machine;
 pub mod metrics;
-pub mod money;
 pub mod newest;
 pub mod panics;
 pub mod pool;
 pub mod provider;
-pub mod records;
 pub mod references;
 pub mod restore;
 pub mod runtime;

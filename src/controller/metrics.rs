@@ -17,13 +17,11 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 use skyward_api::{MachinePhase, PoolPhase, TaskPhase, condition};
+use skyward_planner::{base::key::Key, restore::evidence::Evidence};
 use skyward_remote::sessions::{Sessions, Stage};
 use skyward_store::Store;
 
-use crate::{
-    accounts::fleet::Fleet, base::key::Key, caches::Caches, hints::pool_loads::PoolLoads,
-    restore::evidence::Evidence,
-};
+use crate::{accounts::fleet::Fleet, caches::Caches, hints::pool_loads::PoolLoads};
 
 /// What is read when somebody asks for the metrics.
 #[derive(Clone)]

@@ -10,8 +10,7 @@ use std::{
 };
 
 use kube::{Resource, ResourceExt};
-
-use crate::base::key::{Key, key_of};
+use skyward_planner::base::key::{Key, key_of};
 
 /// Versions that are remembered as replaced, for each object.
 const REMEMBERED: usize = 32;

@@ -17,12 +17,13 @@ use std::{
 };
 
 use k8s_openapi::api::core::v1::ObjectReference;
+use skyward_planner::events::{EventSpec, reason};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     base::caught::{Panicked, caught},
-    events::{EventSpec, Events, reason},
+    events::Events,
     metrics::Metrics,
 };
 

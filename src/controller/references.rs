@@ -3,7 +3,6 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
-    fmt,
     sync::{Arc, Mutex, PoisonError, Weak},
     time::Duration,
 };
@@ -12,27 +11,8 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{Api, Client};
 use skyward_api::{condition::reason, shared::EnvFrom};
 use skyward_core::Secret as Value;
+use skyward_planner::task::references::{Resolved, Unresolved};
 use tokio::time::{Instant, timeout};
-
-/// Environment read from Secrets and ConfigMaps.
-#[derive(Clone, Default, PartialEq, Eq)]
-pub(crate) struct Resolved {
-    /// The variables; a later reference overrides the variables of earlier ones.
-    pub(crate) env: BTreeMap<String, String>,
-    /// Values that came from Secrets, each once, to be masked where output is shown. Environments
-    /// with the same values share one copy.
-    pub(crate) secrets: Arc<Vec<String>>,
-}
-
-impl Resolved {
-    /// The part that is still needed once the work has its environment: the values to mask.
-    pub(crate) fn to_be_masked(&self) -> Self {
-        Self {
-            env: BTreeMap::new(),
-            secrets: self.secrets.clone(),
-        }
-    }
-}
 
 /// Most bytes that all Secrets and ConfigMaps of one Task, or of one Pool's steps, may have
 /// together in names and values: as much as one Secret. They are held for each run that starts.
@@ -40,23 +20,6 @@ const MOST_BYTES: usize = 1024 * 1024;
 /// Most lines that the values of its Secrets may have: each line is looked for in all output that
 /// is shown.
 const MOST_LINES: usize = 2000;
-
-/// Why references could not be resolved to an environment; for the user.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Unresolved {
-    /// Reason of the condition that says so.
-    pub(crate) reason: &'static str,
-    pub(crate) message: String,
-}
-
-impl<T: Into<String>> From<T> for Unresolved {
-    fn from(message: T) -> Self {
-        Self {
-            reason: reason::REFERENCE_NOT_FOUND,
-            message: message.into(),
-        }
-    }
-}
 
 /// Values that several users hold at the same time: equal values share one copy.
 pub(crate) struct Shared<T: ?Sized>(Mutex<Vec<Weak<T>>>);
@@ -78,16 +41,6 @@ impl<T: Eq + ?Sized> Shared<T> {
             known.push(Arc::downgrade(&new));
             new
         })
-    }
-}
-
-impl fmt::Debug for Resolved {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { env, secrets } = self;
-        f.debug_struct("Resolved")
-            .field("env", &env.len())
-            .field("secrets", &secrets.len())
-            .finish()
     }
 }
 

@@ -23,6 +23,10 @@ use kube::{
     runtime::reflector::{ObjectRef, Store as Cache, store::Writer},
 };
 use skyward_api::{Machine, offer::Architecture};
+use skyward_planner::{
+    base::key::Key,
+    events::{self, EventSpec},
+};
 use skyward_remote::{AgentBinaries, MachineKey, PodDialer, Sessions};
 use skyward_store::Store;
 use tokio::{
@@ -34,12 +38,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     accounts::{clients::Accounts, fleet::Fleet, offers::Offers},
-    base::{broadcast::Broadcast, key::Key, queue::WorkQueue},
+    base::{broadcast::Broadcast, queue::WorkQueue},
     caches::Caches,
     config::{Config, PodNetwork},
     context::{Context, KnownCapabilities, KnownKeys, ProviderFactory},
     endpoints,
-    events::{self, EventSpec, Events},
+    events::Events,
     health::Health,
     hints::pool_loads::PoolLoads,
     leadership::{fence::Fence, lease, step_down::StepDown},
@@ -208,13 +212,15 @@ async fn control(parts: Parts, health: Arc<Health>, epoch: u64) -> Result<(), Er
     let sessions = Sessions::new(agents, pod_dialer, changed_tx);
 
     let seal = seal(&client, &config, &cluster).await?;
-    let feed = Broadcast::default();
+    let broadcast = Broadcast::default();
     let fleet = Arc::new(Fleet::of(&cluster, &unnamed_cluster));
     let offers = Arc::new(Offers::default());
     let ending = shutdown.child_token();
     let panics = Arc::new(Panics::new(metrics.clone(), events.clone(), ending.clone()));
     let (namespaces, namespaces_writer) = kube::runtime::reflector::store();
-    let (caches, mut watches) = watch_all(&client, &feed, &fleet, &offers, namespaces, &metrics, &panics);
+    let (caches, mut watches) = watch_all(
+        &client, &broadcast, &fleet, &offers, namespaces, &metrics, &panics,
+    );
     let references = Arc::new(References::new(client.clone()));
     let context = Context {
         client,
@@ -235,7 +241,7 @@ async fn control(parts: Parts, health: Arc<Health>, epoch: u64) -> Result<(), Er
         events,
         metrics,
         caches,
-        feed,
+        feed: broadcast,
         fleet,
         session_wakeups: WorkQueue::new(),
         machine_wakeups: WorkQueue::new(),

@@ -7,15 +7,19 @@
 //! right before that request goes, after every wait: what then is left is the way of one
 //! request.
 
-use std::sync::{Arc, Mutex, PoisonError};
-
-use tokio::time::Instant;
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Instant,
+};
 
 use crate::error::{ErrorKind, ProviderError};
 
 /// Open while the Lease is ours for certain. Closed at first.
-#[derive(Clone, Debug, Default)]
-pub struct Fence(Arc<Mutex<State>>);
+#[derive(Clone, Debug)]
+pub struct Fence {
+    state: Arc<Mutex<State>>,
+    now: fn() -> Instant,
+}
 
 #[derive(Clone, Copy, Debug, Default)]
 enum State {
@@ -25,15 +29,31 @@ enum State {
     Always,
 }
 
+impl Default for Fence {
+    fn default() -> Self {
+        Self::with_clock(Instant::now)
+    }
+}
+
 impl Fence {
+    /// A closed fence that reads the time from this clock: tests advance a clock of their own.
+    pub fn with_clock(now: fn() -> Instant) -> Self {
+        Self {
+            state: Arc::default(),
+            now,
+        }
+    }
+
     /// One that is open for ever: for a client outside of a controller, such as a test's.
     pub fn always_open() -> Self {
-        Self(Arc::new(Mutex::new(State::Always)))
+        let fence = Self::default();
+        fence.set(State::Always);
+        fence
     }
 
     /// Opens it until the Lease runs out, unless it is renewed again.
-    pub fn open_until(&self, end: Instant) {
-        self.set(State::Until(end));
+    pub fn open_until(&self, end: impl Into<Instant>) {
+        self.set(State::Until(end.into()));
     }
 
     /// Closes it: the Lease is released or lost.
@@ -43,9 +63,9 @@ impl Fence {
 
     /// Whether something may be changed now.
     pub fn is_open(&self) -> bool {
-        match *self.0.lock().unwrap_or_else(PoisonError::into_inner) {
+        match *self.state.lock().unwrap_or_else(PoisonError::into_inner) {
             State::Closed => false,
-            State::Until(end) => Instant::now() < end,
+            State::Until(end) => (self.now)() < end,
             State::Always => true,
         }
     }
@@ -56,7 +76,7 @@ impl Fence {
     }
 
     fn set(&self, state: State) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = state;
+        *self.state.lock().unwrap_or_else(PoisonError::into_inner) = state;
     }
 }
 
@@ -86,20 +106,31 @@ impl NotLeading {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::{cell::Cell, sync::LazyLock, time::Duration};
 
     use super::*;
 
-    #[tokio::test(start_paused = true)]
-    async fn it_is_closed_at_first_and_when_the_lease_ran_out_and_when_it_is_given_back() {
-        let fence = Fence::default();
+    static BEGAN: LazyLock<Instant> = LazyLock::new(Instant::now);
+    thread_local!(static PASSED: Cell<Duration> = const { Cell::new(Duration::ZERO) });
+
+    fn now() -> Instant {
+        *BEGAN + PASSED.get()
+    }
+
+    fn advance(time: Duration) {
+        PASSED.set(PASSED.get() + time);
+    }
+
+    #[test]
+    fn it_is_closed_at_first_and_when_the_lease_ran_out_and_when_it_is_given_back() {
+        let fence = Fence::with_clock(now);
         assert!(!fence.is_open(), "nobody leads yet");
-        fence.open_until(Instant::now() + Duration::from_secs(15));
-        tokio::time::advance(Duration::from_millis(14_999)).await;
+        fence.open_until(now() + Duration::from_secs(15));
+        advance(Duration::from_millis(14_999));
         assert!(fence.is_open());
-        tokio::time::advance(Duration::from_millis(1)).await;
+        advance(Duration::from_millis(1));
         assert!(!fence.is_open());
-        fence.open_until(Instant::now() + Duration::from_secs(15));
+        fence.open_until(now() + Duration::from_secs(15));
         fence.clone().close();
         assert_eq!(fence.admit(), Err(NotLeading), "a clone is the same fence");
         assert!(Fence::always_open().is_open());

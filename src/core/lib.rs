@@ -7,6 +7,7 @@
 pub mod accelerator;
 pub mod account;
 pub mod boot;
+pub mod diagnosis;
 pub mod error;
 pub mod fence;
 pub mod machine;
@@ -14,6 +15,7 @@ pub mod offer;
 pub mod order;
 pub mod provider;
 pub mod secret;
+pub mod session;
 
 pub use account::{Account, CredentialKey, Credentials, Endpoints};
 pub use error::{ErrorKind, ProviderError};

@@ -17,7 +17,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures::stream::BoxStream;
+use futures_core::stream::BoxStream;
 
 use crate::{
     error::ProviderError,

@@ -41,29 +41,7 @@ const HELLO: Duration = Duration::from_secs(5);
 /// Silence after which a stream that should flow is given up.
 const SILENCE: Duration = Duration::from_mins(1);
 
-/// Why an agent did not do what was asked.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum AgentError {
-    /// The connection is gone or nobody answered; whether it happened is not known.
-    #[error("the connection to the agent is lost: {0}")]
-    Disconnected(String),
-    /// It takes no command of our epoch: a newer leader commands it, or it lies. Its machine
-    /// takes no commands now; whether we lead, our Lease alone says.
-    #[error("the agent refuses the epoch of this controller")]
-    StaleEpoch,
-    /// It does not know that run.
-    #[error("the agent does not know that run")]
-    NotFound,
-    /// It will never do this; the reason is for the user.
-    #[error("the agent refused: {0}")]
-    Refused(String),
-    /// Not now; ask again later.
-    #[error("the agent cannot do that now: {0}")]
-    Busy(String),
-    /// It broke a limit of the protocol: nothing that it says counts any more.
-    #[error("the machine broke a limit of the protocol: {0}")]
-    Protocol(String),
-}
+pub use skyward_core::session::AgentError;
 
 /// Messages of a stream of the agent.
 pub type AgentStream<T> = BoxStream<'static, Result<T, AgentError>>;

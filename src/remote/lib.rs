@@ -9,7 +9,6 @@ pub mod agent;
 pub mod binaries;
 pub mod bootstrap;
 pub mod budget;
-pub mod diagnosis;
 pub mod dial;
 pub mod key;
 pub mod places;
@@ -31,6 +30,8 @@ mod session;
 #[cfg(test)]
 mod testing;
 mod wire;
+
+pub use skyward_core::diagnosis;
 
 /// Messages of the agent's protocol, as generated.
 pub use skyward_agent::protocol;

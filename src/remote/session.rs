@@ -41,7 +41,7 @@ use crate::{
     protocol::HelloReply,
     sessions::{
         AgentFacts, EpochClaim, FailureKind, MachineKey, Published, SessionFailure, SessionSpec,
-        SessionState, Shared, Stage, lock,
+        SessionState, Shared, Stage, epoch_claim, lock,
     },
     ssh::{ConnectError, Connection, ExecError, Login},
     transcript::Transcript,
@@ -399,7 +399,7 @@ impl Session {
         prepared: &Prepared,
     ) -> Attached {
         let outdated = hello.agent_digest != prepared.binary.digest;
-        let claim = EpochClaim::of(&hello, self.spec.borrow().epoch);
+        let claim = epoch_claim(&hello, self.spec.borrow().epoch);
         let ahead = claim.is_some();
         if ahead {
             self.epoch_ahead(claim);

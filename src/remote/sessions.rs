@@ -7,7 +7,6 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -25,7 +24,6 @@ use crate::{
     binaries::AgentBinaries,
     bootstrap,
     budget::Budget,
-    diagnosis::Diagnosis,
     dial::PodDialer,
     key,
     patience::Patience,
@@ -35,30 +33,9 @@ use crate::{
     turns::Turns,
 };
 
-/// Which machine: namespace and name of its Machine object.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct MachineKey {
-    /// Namespace.
-    pub namespace: String,
-    /// Name.
-    pub name: String,
-}
-
-impl MachineKey {
-    /// Makes one.
-    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
-        Self {
-            namespace: namespace.into(),
-            name: name.into(),
-        }
-    }
-}
-
-impl fmt::Display for MachineKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.namespace, self.name)
-    }
-}
+pub use skyward_core::session::{
+    AgentFacts, EpochClaim, FailureKind, MachineKey, SessionFailure, SessionState, Stage,
+};
 
 /// How long a machine lives without hearing from the controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,200 +81,16 @@ pub struct SessionSpec {
     pub ready_at: Option<Timestamp>,
 }
 
-/// Where a session is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Stage {
-    /// SSH does not answer yet.
-    Dialing {
-        /// What the last attempt met.
-        last_error: Option<String>,
-    },
-    /// SSH answers, the machine is being prepared.
-    Bootstrapping {
-        /// Name of the step, such as `packages`.
-        step: String,
-        /// Its number, from 1.
-        index: u32,
-        /// How many there are.
-        total: u32,
-    },
-    /// The agent answers.
-    Ready,
-    /// The agent answers and refuses our epoch: no command is sent there. It is asked again,
-    /// later each time.
-    EpochAhead,
-    /// It was Ready and the connection was lost, or failed to come back: it is tried again.
-    Reconnecting {
-        /// Why.
-        last_error: String,
-        /// Since when.
-        since: Timestamp,
-    },
-    /// It will not become Ready by itself.
-    Failed(SessionFailure),
-}
-
-/// Why a session will not become Ready by itself.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SessionFailure {
-    /// Kind of failure.
-    pub kind: FailureKind,
-    /// The bootstrap step, if one failed.
-    pub step: Option<String>,
-    /// What happened and what to do, with the last output of the step, secrets masked.
-    pub message: String,
-    /// Why the step failed, as far as its output tells; none where no step did.
-    pub diagnosis: Option<Box<Diagnosis>>,
-}
-
-impl SessionFailure {
-    pub(crate) fn new(kind: FailureKind, message: String) -> Self {
-        Self {
-            kind,
-            step: None,
-            message,
-            diagnosis: None,
-        }
-    }
-
-    /// A machine that we cannot use, nor any other that is like it.
-    pub(crate) fn unsupported(why: String) -> Self {
-        Self {
-            diagnosis: Some(Box::new(Diagnosis::of(&why, ""))),
-            ..Self::new(FailureKind::Unsupported, why)
-        }
-    }
-
-    /// As the reason of a connection that is down.
-    pub(crate) fn in_words(&self) -> String {
-        let Self { step, message, .. } = self;
-        step.as_ref()
-            .map_or_else(|| message.clone(), |step| format!("step \"{step}\": {message}"))
-    }
-}
-
-/// Kinds of failure of a session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum FailureKind {
-    /// The machine shows another host key than the pinned one.
-    HostKeyChanged,
-    /// It does not accept our key.
-    AuthRefused,
-    /// A step of the bootstrap failed.
-    StepFailed,
-    /// A step of the bootstrap took too long.
-    StepTimedOut,
-    /// The agent refuses us: it is another machine's, or its protocol is too old.
-    AgentRefused,
-    /// The machine is of a kind that we cannot use.
-    Unsupported,
-    /// It sent something that no agent of ours sends: more, or in another form, than the protocol
-    /// allows. Also a machine that was Ready once may fail so; no work there is waited for.
-    ProtocolViolation,
-}
-
-impl FailureKind {
-    /// Stable name, for conditions and metrics.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::HostKeyChanged => "HostKeyChanged",
-            Self::AuthRefused => "AuthRefused",
-            Self::StepFailed => "StepFailed",
-            Self::StepTimedOut => "StepTimedOut",
-            Self::AgentRefused => "AgentRefused",
-            Self::Unsupported => "Unsupported",
-            Self::ProtocolViolation => "ProtocolViolation",
-        }
-    }
-}
-
-/// What the agent said about itself and its machine.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct AgentFacts {
-    /// Version of the agent.
-    pub version: String,
-    /// Version of Python for functions, `""` if there is none.
-    pub python: String,
-    /// Accelerators, as the machine's driver names them.
-    pub accelerators: Vec<String>,
-    /// Changes when the machine was restarted.
-    pub boot_id: String,
-    /// IPv4 address of each network interface.
-    pub addresses: BTreeMap<String, String>,
-}
-
-/// What is known about a session.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SessionState {
-    /// Where it is.
-    pub stage: Stage,
-    /// The host key it showed, in OpenSSH form.
-    pub host_key: Option<String>,
-    /// When SSH answered first.
-    pub reachable_at: Option<Timestamp>,
-    /// When bootstrap was complete first.
-    pub bootstrapped_at: Option<Timestamp>,
-    /// When the agent answered first.
-    pub ready_at: Option<Timestamp>,
-    /// What the agent said about itself.
-    pub agent: Option<AgentFacts>,
-    /// When the cloud takes the machine back, once the agent learnt it.
-    pub reclaim_at: Option<Timestamp>,
-    /// How long it waited for other machines since SSH answered; that time does not count.
-    pub waited: Duration,
-    /// Since when it waits for other machines now.
-    pub waits_since: Option<Timestamp>,
-    /// The epoch above ours that the agent names, while it does.
-    pub newer_epoch: Option<EpochClaim>,
-}
-
-impl SessionState {
-    /// How long it has waited for other machines by then.
-    pub fn waited_until(&self, now: Timestamp) -> Duration {
-        let since = |since: Timestamp| Duration::try_from(now.duration_since(since)).unwrap_or_default();
-        self.waited + self.waits_since.map_or(Duration::ZERO, since)
-    }
-}
-
-/// An epoch above ours that an agent names. By itself it is only a claim of one machine: the proof
-/// has to be checked.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EpochClaim {
-    /// The epoch, at most the highest that a Lease can have.
-    pub epoch: u64,
-    /// The proof that came with that epoch, as the agent gives it back.
-    pub proof: String,
-}
-
-impl EpochClaim {
-    /// The epoch that an answer to Hello claims, if it is above ours. A value that no leader of
-    /// ours can have sent is not kept.
-    pub(crate) fn of(hello: &HelloReply, ours: u64) -> Option<Self> {
-        let highest = u64::from(i32::MAX.unsigned_abs());
-        (hello.newest_epoch > ours).then(|| Self {
-            epoch: hello.newest_epoch.min(highest),
-            proof: Some(hello.epoch_proof.clone())
-                .filter(|proof| hello.newest_epoch <= highest && proof.len() <= ID_BYTES)
-                .unwrap_or_default(),
-        })
-    }
-}
-
-impl Default for SessionState {
-    fn default() -> Self {
-        Self {
-            stage: Stage::Dialing { last_error: None },
-            host_key: None,
-            reachable_at: None,
-            bootstrapped_at: None,
-            ready_at: None,
-            agent: None,
-            reclaim_at: None,
-            waited: Duration::ZERO,
-            waits_since: None,
-            newer_epoch: None,
-        }
-    }
+/// The epoch that an answer to Hello claims, if it is above ours. A value that no leader of
+/// ours can have sent is not kept.
+pub(crate) fn epoch_claim(hello: &HelloReply, ours: u64) -> Option<EpochClaim> {
+    let highest = u64::from(i32::MAX.unsigned_abs());
+    (hello.newest_epoch > ours).then(|| EpochClaim {
+        epoch: hello.newest_epoch.min(highest),
+        proof: Some(hello.epoch_proof.clone())
+            .filter(|proof| hello.newest_epoch <= highest && proof.len() <= ID_BYTES)
+            .unwrap_or_default(),
+    })
 }
 
 /// Handshakes at the same time, and uploads: both are work for our own processor, and last as

@@ -4,7 +4,11 @@
 //! the line. A change here is a change of the architecture: say why in
 //! `docs/decisions/`.
 
-use std::{collections::BTreeMap, path::Path, process::Command};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+    process::Command,
+};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -32,12 +36,14 @@ const OURS: &[(&str, &[&str])] = &[
             "skyward-agent",
             "skyward-api",
             "skyward-core",
+            "skyward-planner",
             "skyward-remote",
             "skyward-store",
             "skyward-subresources",
         ],
     ),
     ("skyward-core", &[]),
+    ("skyward-planner", &["skyward-api", "skyward-core"]),
     (
         "skyward-provider-aws",
         &["skyward-api", "skyward-core", "skyward-provider-kit"],
@@ -66,6 +72,7 @@ const RESTRICTED: &[(&str, &[&str])] = &[
             "skyward",
             "skyward-api",
             "skyward-controller",
+            "skyward-planner",
             "skyward-providers",
             "skyward-subresources",
             "skyward-cli",
@@ -77,6 +84,7 @@ const RESTRICTED: &[(&str, &[&str])] = &[
             "skyward",
             "skyward-api",
             "skyward-controller",
+            "skyward-planner",
             "skyward-providers",
             "skyward-subresources",
             "skyward-cli",
@@ -89,6 +97,32 @@ const RESTRICTED: &[(&str, &[&str])] = &[
     ("ring", &[]),
     ("openssl", &[]),
     ("chrono", &[]),
+];
+
+/// Our crates that reach nothing outside of the process.
+const PURE: &[&str] = &["skyward-api", "skyward-core", "skyward-planner"];
+
+/// Crates of others that reach something outside, or run code that does: none of them may be in the
+/// whole tree of dependencies of a crate in [`PURE`].
+const REACHING: &[&str] = &[
+    "async-std",
+    "aws-config",
+    "futures-executor",
+    "h2",
+    "hyper",
+    "kube-client",
+    "kube-runtime",
+    "mio",
+    "object_store",
+    "reqwest",
+    "russh",
+    "smol",
+    "socket2",
+    "tokio",
+    "tonic",
+    "tower",
+    "tracing",
+    "ureq",
 ];
 
 /// Crates under `tests/`: they may use everything.
@@ -115,7 +149,41 @@ pub(crate) fn problems(root: &Path) -> Result<Vec<String>> {
         String::from_utf8_lossy(&answer.stderr)
     );
     let metadata: Value = serde_json::from_slice(&answer.stdout).context("reading cargo's metadata")?;
-    Ok(broken(&metadata))
+    let mut problems = broken(&metadata);
+    for name in PURE {
+        problems.extend(reaching(name, &tree(root, name)?));
+    }
+    Ok(problems)
+}
+
+/// All that a crate depends on outside its tests, with the features that it asks for itself.
+fn tree(root: &Path, name: &str) -> Result<String> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let answer = Command::new(cargo)
+        .args(["tree", "--locked", "--offline", "--package", name])
+        .args(["--edges", "normal,build", "--prefix", "none", "--format", "{p}"])
+        .current_dir(root)
+        .output()
+        .context("running cargo tree")?;
+    ensure!(
+        answer.status.success(),
+        "cargo tree failed: {}",
+        String::from_utf8_lossy(&answer.stderr)
+    );
+    String::from_utf8(answer.stdout).context("reading cargo's tree")
+}
+
+/// The crates in a tree that reach something outside.
+fn reaching(name: &str, tree: &str) -> Vec<String> {
+    let packages: BTreeSet<&str> = tree.lines().filter_map(|line| line.split(' ').next()).collect();
+    let found = REACHING.iter().filter(|reaching| packages.contains(*reaching));
+    found
+        .map(|reaching| {
+            format!(
+                "{name} must not depend on {reaching}, nor may what it depends on (src/xtask/layers.rs); `cargo tree -p {name} -i {reaching}` tells the way"
+            )
+        })
+        .collect()
 }
 
 /// The rules, on cargo's metadata.
@@ -209,6 +277,17 @@ mod tests {
         assert_eq!(with(&[], false), Vec::<String>::new());
         assert_eq!(with(&["daemon"], false).len(), 1);
         assert_eq!(with(&[], true).len(), 1);
+    }
+
+    #[test]
+    fn what_decides_reaches_nothing_through_the_crates_that_it_depends_on() {
+        let tree = "skyward-planner v0.1.0 (/src)\nkube v5.0.0\nkube-client v5.0.0\nkube-core v5.0.0 (*)\n";
+        let found = reaching("skyward-planner", tree);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(
+            found[0].starts_with("skyward-planner must not depend on kube-client"),
+            "{found:?}"
+        );
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Rooms of the controller: which files belong to which, and which rooms each may use.
+//! Rooms of the controller and of the planner: which files belong to which, and which rooms each may
+//! use.
 //!
 //! A crate lets its files import each other in circles; this counts them. A circle that is larger
 //! than [`MAX_CIRCLE`] is refused, since none of its files can be read without all others. Rooms
@@ -13,38 +14,62 @@ use std::{
 
 use anyhow::{Context, Result};
 
-/// The crate that is looked at.
-const CRATE: &str = "src/controller";
+/// The folders of the crates that are looked at, each with its rooms.
+const CRATES: &[(&str, Rooms)] = &[
+    ("src/controller", CONTROLLER),
+    ("src/controller/planner", PLANNER),
+];
 /// Most files that may import each other in a circle.
 const MAX_CIRCLE: usize = 8;
 /// Folders that only tests compile.
 const TEST_FOLDERS: [&str; 2] = ["tests", "simulation"];
 
-/// The rooms from the ground up: a folder or a file, and the rooms that it may use. A file belongs
-/// to the longest name that it begins with.
-const ROOMS: &[(&str, &[&str])] = &[
+/// Rooms from the ground up: a folder or a file, and the rooms that it may use. A file belongs to the
+/// longest name that it begins with.
+type Rooms = &'static [(&'static str, &'static [&'static str])];
+
+/// The rooms of what is decided.
+const PLANNER: Rooms = &[
     ("base", &[]),
     ("accelerators", &[]),
-    ("access", &[]),
-    ("certificates", &[]),
-    ("config", &[]),
-    ("guard", &[]),
-    ("keys", &[]),
+    ("events", &[]),
     ("money", &[]),
     ("records", &[]),
-    ("references", &[]),
-    ("caches", &["guard"]),
-    ("newest", &["base"]),
-    ("hints", &["base"]),
     ("restore", &["base"]),
     (
         "accounts",
         &["base", "accelerators", "money", "records", "restore"],
     ),
     (
-        "metrics",
-        &["base", "caches", "hints", "money", "restore", "accounts"],
+        "pool",
+        &["base", "accelerators", "events", "money", "records", "accounts"],
     ),
+    (
+        "provider",
+        &["base", "accelerators", "events", "restore", "accounts"],
+    ),
+    (
+        "machine",
+        &["base", "events", "money", "records", "accounts", "pool"],
+    ),
+    ("task", &["base", "accelerators", "events", "money", "pool"]),
+];
+
+/// The rooms of what observes and acts.
+const CONTROLLER: Rooms = &[
+    ("base", &[]),
+    ("access", &[]),
+    ("certificates", &[]),
+    ("config", &[]),
+    ("guard", &[]),
+    ("keys", &[]),
+    ("references", &[]),
+    ("caches", &["guard"]),
+    ("newest", &["base"]),
+    ("hints", &["base"]),
+    ("restore", &["base"]),
+    ("accounts", &["base", "restore"]),
+    ("metrics", &["base", "caches", "hints", "restore", "accounts"]),
     ("events", &["base", "metrics"]),
     ("panics", &["base", "metrics", "events"]),
     ("health", &["metrics"]),
@@ -55,7 +80,6 @@ const ROOMS: &[(&str, &[&str])] = &[
         &[
             "base",
             "config",
-            "records",
             "references",
             "caches",
             "hints",
@@ -76,11 +100,8 @@ const ROOMS: &[(&str, &[&str])] = &[
         "pool",
         &[
             "base",
-            "accelerators",
             "guard",
             "keys",
-            "money",
-            "records",
             "references",
             "newest",
             "hints",
@@ -94,7 +115,6 @@ const ROOMS: &[(&str, &[&str])] = &[
         "provider",
         &[
             "base",
-            "accelerators",
             "newest",
             "restore",
             "accounts",
@@ -109,8 +129,6 @@ const ROOMS: &[(&str, &[&str])] = &[
         &[
             "base",
             "keys",
-            "money",
-            "records",
             "references",
             "newest",
             "hints",
@@ -124,9 +142,7 @@ const ROOMS: &[(&str, &[&str])] = &[
         "task",
         &[
             "base",
-            "accelerators",
             "guard",
-            "money",
             "references",
             "hints",
             "metrics",
@@ -135,7 +151,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "pool",
         ],
     ),
-    ("logs", &["certificates", "records", "hints", "context"]),
+    ("logs", &["certificates", "hints", "context"]),
     // It starts and stops everything.
     ("runtime", EVERY),
 ];
@@ -151,9 +167,26 @@ type Imports = BTreeMap<String, BTreeSet<String>>;
 
 /// Each circle that is too large, and each file that uses a room that it must not.
 pub(crate) fn problems(root: &Path) -> Result<Vec<String>> {
+    let mut problems = Vec::new();
+    for (name, rooms) in CRATES {
+        let imports = imports(&sources(&root.join(name))?);
+        let circles = circles(&imports).into_iter();
+        problems.extend(circles.filter(|circle| circle.len() > MAX_CIRCLE).map(|circle| {
+            format!(
+                "{name}: {} files import each other in a circle, at most {MAX_CIRCLE} may: {}",
+                circle.len(),
+                circle.into_iter().collect::<Vec<_>>().join(", ")
+            )
+        }));
+        problems.extend(forbidden(name, &imports, rooms));
+    }
+    Ok(problems)
+}
+
+/// The files of a crate, without its tests and without crates that lie inside its folder.
+fn sources(folder: &Path) -> Result<BTreeMap<String, String>> {
     let mut sources = BTreeMap::new();
-    let folder = root.join(CRATE);
-    let mut folders = vec![folder.clone()];
+    let mut folders = vec![folder.to_owned()];
     while let Some(inside) = folders.pop() {
         for entry in fs::read_dir(&inside).with_context(|| format!("listing {}", inside.display()))? {
             let path = entry?.path();
@@ -165,45 +198,34 @@ pub(crate) fn problems(root: &Path) -> Result<Vec<String>> {
                 continue;
             }
             if path.is_dir() {
-                folders.push(path);
+                if !path.join("Cargo.toml").exists() {
+                    folders.push(path);
+                }
             } else if path.extension().is_some_and(|extension| extension == "rs") {
                 let text =
                     fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
-                let name = path.strip_prefix(&folder).unwrap_or(&path);
+                let name = path.strip_prefix(folder).unwrap_or(&path);
                 sources.insert(name.display().to_string(), text);
             }
         }
     }
-    let imports = imports(&sources);
-    let mut problems: Vec<String> = circles(&imports)
-        .into_iter()
-        .filter(|circle| circle.len() > MAX_CIRCLE)
-        .map(|circle| {
-            format!(
-                "{CRATE}: {} files import each other in a circle, at most {MAX_CIRCLE} may: {}",
-                circle.len(),
-                circle.into_iter().collect::<Vec<_>>().join(", ")
-            )
-        })
-        .collect();
-    problems.extend(forbidden(&imports, ROOMS));
-    Ok(problems)
+    Ok(sources)
 }
 
 /// Uses of rooms that the table does not allow, and files that it does not know.
-fn forbidden(imports: &Imports, rooms: &[(&str, &[&str])]) -> Vec<String> {
+fn forbidden(krate: &str, imports: &Imports, rooms: &[(&str, &[&str])]) -> Vec<String> {
     let mut problems = Vec::new();
     for (file, used) in imports.iter().filter(|(file, _)| *file != "lib.rs") {
         let Some((room, may_use)) = room_of(file, rooms) else {
             problems.push(format!(
-                "{CRATE}/{file}: src/xtask/rooms.rs does not say which room this is; add it there"
+                "{krate}/{file}: src/xtask/rooms.rs does not say which room this is; add it there"
             ));
             continue;
         };
         for other in used {
             match room_of(other, rooms) {
                 Some((name, _)) if name != room && may_use != EVERY && !may_use.contains(&name) => problems.push(format!(
-                    "{CRATE}/{file} must not use {other}: the room {room} may not use {name} (src/xtask/rooms.rs)"
+                    "{krate}/{file} must not use {other}: the room {room} may not use {name} (src/xtask/rooms.rs)"
                 )),
                 _ => {}
             }
@@ -468,7 +490,7 @@ mod tests {
             ("base.rs", "use crate::accounts::A;\n"),
             ("new.rs", ""),
         ]);
-        let problems = forbidden(&imports(&files), TABLE);
+        let problems = forbidden("src/a", &imports(&files), TABLE);
         assert_eq!(problems.len(), 3, "{problems:?}");
         assert!(
             problems[0].contains("accounts/sweeps may not use base"),
@@ -480,20 +502,22 @@ mod tests {
 
     #[test]
     fn a_room_may_use_rooms_above_it_in_the_table_only() {
-        let mut above = BTreeSet::new();
-        for (index, (room, may_use)) in ROOMS.iter().enumerate() {
-            if *may_use == EVERY {
-                assert_eq!(
-                    index + 1,
-                    ROOMS.len(),
-                    "{room} may use every room, so none may use it"
-                );
-                continue;
+        for (_, rooms) in CRATES {
+            let mut above = BTreeSet::new();
+            for (index, (room, may_use)) in rooms.iter().enumerate() {
+                if *may_use == EVERY {
+                    assert_eq!(
+                        index + 1,
+                        rooms.len(),
+                        "{room} may use every room, so none may use it"
+                    );
+                    continue;
+                }
+                for used in *may_use {
+                    assert!(above.contains(used), "{room} uses {used}, which is not above it");
+                }
+                above.insert(*room);
             }
-            for used in *may_use {
-                assert!(above.contains(used), "{room} uses {used}, which is not above it");
-            }
-            above.insert(*room);
         }
     }
 }

@@ -12,12 +12,12 @@ use anyhow::Context as _;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use skyward_api::{Offer, machine::Market, offer::Architecture, pool::PoolSpec};
-use skyward_controller::{
+use skyward_planner::{
     accounts::{
         offers::OfferIndex,
         unavailable::{REMEMBERED, Unavailable, UnavailableOfferings},
     },
-    pool::choice::{Catalogue, Request, Usable, candidates, choose},
+    pool::choice::{Offerings, Request, Usable, candidates, choose},
 };
 
 use crate::measure::{figure, ms, percentile};
@@ -59,12 +59,12 @@ pub(crate) fn run() -> anyhow::Result<()> {
             .min()
     });
     let raw = format!("one pass that compares a price {:.2} ms", ms(raw));
-    let catalogue: Catalogue = [(PROVIDER.to_owned(), index)].into();
+    let offerings: Offerings = [(PROVIDER.to_owned(), index)].into();
 
     // Nothing cuts it short: each would do, and none is surely available, so that one further on
     // might be better.
     let unsure = Arc::new(OfferIndex::of(self::offers(|_| "Unknown")?));
-    let unsure: Catalogue = [(PROVIDER.to_owned(), unsure)].into();
+    let unsure: Offerings = [(PROVIDER.to_owned(), unsure)].into();
     let all = json!({"provider": PROVIDER, "selection": "Available", "allocation": "Cheapest"});
     one("matching_100000_offers", &unsure, all, true, &raw)?;
     // As most Pools ask.
@@ -72,14 +72,14 @@ pub(crate) fn run() -> anyhow::Result<()> {
         "memory": "64G", "region": "region-7", "maxHourlyCost": "20"});
     one(
         "matching_100000_offers_by_accelerator",
-        &catalogue,
+        &offerings,
         usual,
         true,
         &raw,
     )?;
     // Every one is looked at in vain.
     let none = json!({"provider": PROVIDER, "cpu": 4000, "allocation": "Cheapest"});
-    one("matching_100000_offers_in_vain", &catalogue, none, false, &raw)?;
+    one("matching_100000_offers_in_vain", &offerings, none, false, &raw)?;
     figure(
         "sorting_100000_offers",
         ms(sorting),
@@ -90,11 +90,11 @@ pub(crate) fn run() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn one(name: &str, catalogue: &Catalogue, pool: Value, fits: bool, raw: &str) -> anyhow::Result<()> {
+fn one(name: &str, offerings: &Offerings, pool: Value, fits: bool, raw: &str) -> anyhow::Result<()> {
     let pool: PoolSpec = serde_json::from_value(pool)?;
     let candidates = candidates(&pool);
     let providers = BTreeMap::from([(PROVIDER.to_owned(), Usable::Yes(None))]);
-    let unavailable = refused(catalogue);
+    let unavailable = refused(offerings);
     let request = Request {
         pool: "uid",
         selection: pool.selection.unwrap_or_default(),
@@ -106,17 +106,17 @@ fn one(name: &str, catalogue: &Catalogue, pool: Value, fits: bool, raw: &str) ->
         now: Timestamp::UNIX_EPOCH,
         market: None,
     };
-    let found = choose(&candidates, catalogue, &request);
+    let found = choose(&candidates, offerings, &request);
     anyhow::ensure!(found.is_some() == fits, "the choice of {name} is {found:?}");
-    let took = middle(|| choose(&candidates, catalogue, &request));
+    let took = middle(|| choose(&candidates, offerings, &request));
     figure(name, ms(took), "ms", BAR, raw);
     Ok(())
 }
 
 /// The hundred cheapest were refused a moment ago.
-fn refused(catalogue: &Catalogue) -> UnavailableOfferings {
+fn refused(offerings: &Offerings) -> UnavailableOfferings {
     let mut unavailable = UnavailableOfferings::default();
-    let cheapest = catalogue.values().flat_map(|index| index.entries()).take(100);
+    let cheapest = offerings.values().flat_map(|index| index.entries()).take(100);
     for entry in cheapest {
         for spot in [true, false] {
             let what = Unavailable::Offer {

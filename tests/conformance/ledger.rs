@@ -17,7 +17,11 @@ use skyward_api::{
 };
 use skyward_cloudsim::{Fault, Rule, When};
 use skyward_conformance::{ACCOUNT, Bench, CLUSTER, KEY, mark, pool, price};
-use skyward_controller::{
+use skyward_controller::machine::order::{OrderParts, order};
+use skyward_core::{
+    Deletion, Market, Offer, ProviderError, ProviderPhase, offer::Availability, provider::Idempotency,
+};
+use skyward_planner::{
     accounts::{
         facts::{AccountFacts, NamespaceFacts, ProviderFacts},
         quota::{Quota, Used},
@@ -26,13 +30,9 @@ use skyward_controller::{
     base::requeue::Next,
     machine::{
         facts::{AccountState, LookupOutcome, MachineMemory, Observed, Terms, Waits, machine_facts},
-        order::{OrderParts, order},
         plan::{draft::Action, plan},
     },
     money,
-};
-use skyward_core::{
-    Deletion, Market, Offer, ProviderError, ProviderPhase, offer::Availability, provider::Idempotency,
 };
 use skyward_remote::sessions::{SessionState, Stage};
 use tokio::time::sleep;

@@ -144,10 +144,10 @@ async fn a_package_that_does_not_exist_costs_two_machines_and_its_log_says_why()
     let pool = space.api::<Pool>().get("p").await?;
     let status = pool.status.unwrap_or_default();
     assert_eq!(status.last_attempt, 2, "two machines and no third: {status:#?}");
-    assert_eq!(status.reason, "BootstrapFailed: 2/10 tries failed");
+    assert_eq!(status.reason, "BootstrapFailed: given up after 2 tries");
     let columns = space.kubectl(&["get", "pools"]).await?.ok()?;
     assert!(
-        columns.contains("BootstrapFailed: 2/10 tries failed"),
+        columns.contains("BootstrapFailed: given up after 2 tries"),
         "{columns}"
     );
     space.told(&["BootstrapFailed", "PoolStalled"]).await?;

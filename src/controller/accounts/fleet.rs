@@ -9,24 +9,21 @@
 use std::{
     collections::{BTreeMap, HashMap, HashSet, VecDeque},
     sync::{Arc, Mutex, PoisonError},
-    time::Duration,
 };
 
 use rust_decimal::Decimal;
 use skyward_api::{
-    Machine, MachinePhase,
-    machine::{MachineSpec, MachineStatus, Market},
+    Machine,
+    machine::{MachineSpec, Market},
     pool::Place,
 };
-use tokio::time::Instant;
-
-use crate::{
+use skyward_planner::{
     accelerators::of_record,
-    accounts::quota::{Quota, Used},
+    accounts::quota::{Quota, Used, counted, most_hourly},
     base::key::Key,
-    money,
-    records::{is_of, is_refused},
+    records::is_of,
 };
+use tokio::time::Instant;
 
 /// The Machines of all Pools.
 #[derive(Default)]
@@ -112,43 +109,6 @@ impl Reserved {
     }
 }
 
-/// Most that a Machine may come to cost per hour before its provider tells the price: if its
-/// recorded price alone counted, a dearer machine would pass a limit unnoticed.
-fn most_hourly(spec: &MachineSpec) -> Decimal {
-    let usd = |text: &str| money::usd(text).unwrap_or_default();
-    let ceiling = spec.max_hourly_cost.as_deref().map(usd).unwrap_or_default();
-    ceiling.max(usd(&spec.hourly_price))
-}
-
-/// How much a Machine may come to cost per hour beyond the amount that counts in [`Used`].
-pub fn beyond(machine: &Machine) -> Decimal {
-    (most_hourly(&machine.spec) - counted(machine)).max(Decimal::ZERO)
-}
-
-/// The amount per hour that counts for a Machine.
-fn counted(machine: &Machine) -> Decimal {
-    if is_open(machine) {
-        most_hourly(&machine.spec)
-    } else {
-        money::usd(money::hourly_price(machine)).unwrap_or_default()
-    }
-}
-
-/// Whether its order may still be accepted, at a price that nobody knows yet. A Machine that was
-/// refused, or is given up, holds no more room than its price: its place is needed at once.
-fn is_open(machine: &Machine) -> bool {
-    let waits = |status: &MachineStatus| {
-        status.accepted_at.is_none()
-            && status.hourly_price.is_none()
-            && status.phase != Some(MachinePhase::Failed)
-            && !is_refused(status)
-    };
-    machine.metadata.deletion_timestamp.is_none() && machine.status.as_ref().is_none_or(waits)
-}
-
-/// A reservation that nobody confirmed for this long is looked up by name.
-pub const DOUBTFUL: Duration = Duration::from_secs(15);
-
 impl Fleet {
     /// The Machines of that installation: Machines of another one, as in a copy of a cluster, are
     /// nobody's here.
@@ -186,6 +146,26 @@ impl Fleet {
             .entry(machine.spec.pool_uid.clone())
             .or_default()
             .insert(name.clone(), machine.clone());
+    }
+
+    /// The API server answered that a Machine is being deleted, which the watch may not have shown
+    /// yet: who plans in between gives it up once and not twice. One that is not known any more,
+    /// or is known under another UID, stays so.
+    pub fn is_being_deleted(&self, machine: Machine) {
+        let Some(name) = &machine.metadata.name else {
+            return;
+        };
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = inner
+            .pools
+            .get_mut(&machine.spec.pool_uid)
+            .and_then(|pool| pool.get_mut(name));
+        if let Some(known) = known
+            && known.metadata.uid == machine.metadata.uid
+            && known.metadata.deletion_timestamp.is_none()
+        {
+            *known = Arc::new(machine);
+        }
     }
 
     /// The watch shows that a Machine is gone.
@@ -333,6 +313,8 @@ fn used(inner: &Inner, provider: &str, namespace: &str) -> Used {
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
     use super::*;
 
     fn reserved(slot: u32) -> (String, Reserved) {
@@ -386,6 +368,37 @@ mod tests {
         let mut machine = Machine::new(name, spec);
         machine.metadata.namespace = Some("team".into());
         Arc::new(machine)
+    }
+
+    #[test]
+    fn a_deletion_that_the_api_server_answered_shows_before_the_watch_and_brings_nothing_back() {
+        let answered = |name: &str, uid: &str| {
+            let mut machine = (*machine(name)).clone();
+            machine.metadata.uid = Some(uid.into());
+            machine.metadata.deletion_timestamp = Some(Time(jiff::Timestamp::UNIX_EPOCH));
+            machine
+        };
+        let known = |uid: &str| {
+            let mut machine = answered("m-0", uid);
+            machine.metadata.deletion_timestamp = None;
+            Arc::new(machine)
+        };
+        let is_deleting = |fleet: &Fleet| {
+            let (machines, _) = fleet.of_pool("uid");
+            let deleting = machines.iter().map(|m| m.metadata.deletion_timestamp.is_some());
+            deleting.collect::<Vec<_>>()
+        };
+        let fleet = Fleet::default();
+        fleet.is_being_deleted(answered("m-0", "a"));
+        assert!(
+            is_deleting(&fleet).is_empty(),
+            "a Machine that is gone stays gone"
+        );
+        fleet.apply(&known("b"));
+        fleet.is_being_deleted(answered("m-0", "a"));
+        assert_eq!(is_deleting(&fleet), [false], "it is another Machine of that name");
+        fleet.is_being_deleted(answered("m-0", "b"));
+        assert_eq!(is_deleting(&fleet), [true]);
     }
 
     #[test]
@@ -460,7 +473,7 @@ mod tests {
         fleet.apply(&Arc::new(ordered.clone()));
         assert_eq!(fleet.used("local", "team").hourly, Decimal::from(3));
         let mut failed = ordered.clone();
-        failed.status.get_or_insert_default().phase = Some(MachinePhase::Failed);
+        failed.status.get_or_insert_default().phase = Some(skyward_api::MachinePhase::Failed);
         fleet.apply(&Arc::new(failed));
         assert_eq!(
             fleet.used("local", "team").hourly,

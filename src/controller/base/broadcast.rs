@@ -5,7 +5,9 @@ use std::{
     sync::{Arc, Mutex, PoisonError, Weak},
 };
 
-use super::{key::Key, queue::WorkQueue};
+use skyward_planner::base::key::Key;
+
+use super::queue::WorkQueue;
 
 /// What a watch saw.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -1,7 +1,5 @@
 //! The ground floor: what every room of the controller may use. Nothing here knows a room above.
 //!
-//! - [`key`]: namespace and name of an object; [`digest`]: short digests for names.
-//! - [`time`]: arithmetic with times; [`requeue`]: when an object is looked at again.
 //! - [`queue`]: keys of objects to look at; [`broadcast`]: what the watches saw, to all who asked;
 //!   [`backoff`]: how long to wait after failures in a row;
 //!   [`caught`]: panics as errors.
@@ -9,8 +7,4 @@
 pub mod backoff;
 pub mod broadcast;
 pub(crate) mod caught;
-pub mod digest;
-pub mod key;
 pub mod queue;
-pub mod requeue;
-pub mod time;

@@ -10,22 +10,7 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use skyward_remote::MachineKey;
-
-use crate::base::key::Key;
-
-/// A run that its agent has.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LiveRun {
-    /// Its id, as the agent and the store know it.
-    pub run_id: String,
-    /// Its rank.
-    pub rank: u32,
-    /// Its attempt.
-    pub attempt: u32,
-    /// Its machine.
-    pub machine: MachineKey,
-}
+use skyward_planner::{base::key::Key, task::message::LiveRun};
 
 /// Where Tasks run, by UID.
 #[derive(Debug, Default)]
@@ -87,7 +72,7 @@ mod tests {
             run_id: "a-1-0".into(),
             rank: 0,
             attempt: 1,
-            machine: MachineKey::new("n", "m"),
+            machine: skyward_core::session::MachineKey::new("n", "m"),
         }
     }
 

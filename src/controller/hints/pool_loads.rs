@@ -11,10 +11,13 @@ use std::{
     time::Duration,
 };
 
-use super::pool_load::{PoolLoad, became_idle};
+use skyward_planner::{
+    base::key::Key,
+    pool::load::{PoolLoad, became_idle},
+};
 use tokio::{sync::watch, time::Instant};
 
-use crate::base::{broadcast::Broadcast, key::Key, queue::WorkQueue};
+use crate::base::{broadcast::Broadcast, queue::WorkQueue};
 
 /// How long a Pool's status may name numbers of Tasks that are no longer true.
 pub const NUMBERS: Duration = Duration::from_secs(5);

@@ -6,10 +6,9 @@ use std::sync::Arc;
 
 use kube::{ResourceExt as _, runtime::reflector::Store as Cache};
 use skyward_api::Pool;
+use skyward_planner::records::machine_name;
 use skyward_remote::{MachineKey, sessions::Sessions, transcript::Transcript};
 use skyward_store::{Error, Store};
-
-use crate::records::machine_name;
 
 /// Sessions and Pools. Implemented by [`Known`]; tests bring their own.
 pub(super) trait Bootstraps: Send + Sync {

@@ -9,6 +9,7 @@ use std::{
 };
 
 use async_trait::async_trait;
+use skyward_planner::{base::key::Key, task::message::LiveRun};
 use skyward_remote::{
     AgentError, MachineKey,
     agent::{AgentStream, RunReader},
@@ -24,7 +25,6 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::{base::key::Key, hints::live::LiveRun};
 
 const UID: &str = "6b1f9d5e-0000-4000-8000-000000000001";
 

@@ -10,24 +10,62 @@ use kube::{
     runtime::reflector::ObjectRef,
 };
 use skyward_api::{Machine, MachinePhase, MachineStatus, Provider as ProviderObject, labels, pool::Image};
-use skyward_core::{Deletion, ErrorKind, ProviderError};
+use skyward_core::{Deletion, ErrorKind, ProviderError, machine::Endpoint};
+use skyward_planner::{
+    accounts::unavailable::Unavailable,
+    base::time::elapsed,
+    machine::{
+        facts::{MachineMemory, Observed, Outcomes},
+        plan::{
+            draft::{Action, Plan},
+            terms,
+        },
+    },
+};
+use skyward_remote::SessionSpec;
 use tokio::time::timeout;
 
 use super::{
-    facts::{MachineMemory, Observed, Outcomes, SessionInputs, Terms},
     materials,
+    observe::read_terms,
     order::{OrderParts, SessionParts, order, session},
-    plan::{
-        draft::{Action, Plan},
-        terms,
-    },
 };
 use crate::{
-    accounts::unavailable::Unavailable,
-    base::{broadcast::Change, time::elapsed},
+    base::broadcast::Change,
     context::Context,
     keys::{self, PoolKey},
 };
+
+/// What is kept of a Machine between two looks; losing it costs a look.
+#[derive(Clone, Debug, Default)]
+pub struct MachineCache {
+    /// What its plan remembers.
+    pub memory: MachineMemory,
+    /// The Pool's key, once read.
+    key: Option<PoolKey>,
+    /// The session as last asked for.
+    session: Option<(SessionInputs, SessionSpec)>,
+}
+
+impl From<MachineMemory> for MachineCache {
+    fn from(memory: MachineMemory) -> Self {
+        Self {
+            memory,
+            ..Self::default()
+        }
+    }
+}
+
+/// What a session was made from; the same again needs no look at Secrets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct SessionInputs {
+    /// How to reach the machine.
+    endpoint: Endpoint,
+    /// The host key it must show.
+    host_key: Option<String>,
+    /// Generation of the Pool it was made from.
+    generation: i64,
+}
 
 /// Why acting stopped. The next plan starts from what is then.
 #[derive(Debug, thiserror::Error)]
@@ -84,7 +122,7 @@ pub struct Acted {
 pub async fn act(
     context: &Context,
     machine: &Arc<Machine>,
-    memory: &mut MachineMemory,
+    cache: &mut MachineCache,
     seen: &Observed,
     plan: &Plan,
 ) -> Result<Acted, Error> {
@@ -100,7 +138,7 @@ pub async fn act(
         &seen.machine.name,
         proved.map(|claim| claim.epoch),
     );
-    memory.order_not_before = plan.order_not_before;
+    cache.memory.order_not_before = plan.order_not_before;
     if let Some((what, why)) = &plan.shortage {
         context
             .unavailable
@@ -115,7 +153,7 @@ pub async fn act(
     }
     if let Some(status) = &plan.status {
         let fresh = write_status(context, machine, status).await?;
-        memory.last_write = Some(Timestamp::now());
+        cache.memory.last_write = Some(Timestamp::now());
         tell_metrics(context, seen, status);
         acted.written = Some(Arc::new(fresh));
         publish(context, machine, seen, plan);
@@ -123,9 +161,9 @@ pub async fn act(
     for action in &plan.actions {
         match action {
             Action::Order => {
-                let answer = place_order(context, machine, memory, seen).await?;
+                let answer = place_order(context, machine, cache, seen).await?;
                 if let Some(answer) = &answer {
-                    memory.ordered(answer, Timestamp::now());
+                    cache.memory.ordered(answer, Timestamp::now());
                 }
                 acted.outcomes.order = answer;
             }
@@ -139,11 +177,11 @@ pub async fn act(
                         .and_then(|pool| pool.metadata.generation)
                         .unwrap_or(0),
                 };
-                connect(context, memory, seen, inputs).await?;
+                connect(context, cache, seen, inputs).await?;
             }
             Action::Disconnect => {
                 context.sessions.remove(&seen.machine.session_key());
-                memory.session = None;
+                cache.session = None;
             }
             Action::DoubtLeadership => context.step_down.doubt(format!(
                 "the agent of Machine \"{}/{}\"",
@@ -167,8 +205,8 @@ fn publish(context: &Context, machine: &Machine, seen: &Observed, plan: &Plan) {
     for event in &plan.events {
         // Trouble of a machine is what people look for at its Pool. How a bootstrap failed, the
         // Pool's condition says once for all of its machines.
-        if event.kind == crate::events::EventKind::Warning
-            && event.reason != crate::events::reason::BOOTSTRAP_FAILED
+        if event.kind == skyward_planner::events::EventKind::Warning
+            && event.reason != skyward_planner::events::reason::BOOTSTRAP_FAILED
             && let Some(pool) = &seen.pool
         {
             context
@@ -254,8 +292,8 @@ async fn write_status(
     .await
 }
 
-async fn pool_key(context: &Context, memory: &mut MachineMemory, seen: &Observed) -> Result<PoolKey, Error> {
-    if let Some(key) = &memory.key {
+async fn pool_key(context: &Context, cache: &mut MachineCache, seen: &Observed) -> Result<PoolKey, Error> {
+    if let Some(key) = &cache.key {
         return Ok(key.clone());
     }
     let spec = &seen.machine.spec;
@@ -266,20 +304,20 @@ async fn pool_key(context: &Context, memory: &mut MachineMemory, seen: &Observed
         &spec.pool,
     )
     .await?;
-    memory.key = Some(key.clone());
+    cache.key = Some(key.clone());
     Ok(key)
 }
 
 async fn place_order(
     context: &Context,
     machine: &Machine,
-    memory: &mut MachineMemory,
+    cache: &mut MachineCache,
     seen: &Observed,
 ) -> Result<Option<Result<String, ProviderError>>, Error> {
     let (Some(account), Some(pool)) = (context.providers.get(&seen.machine.spec.provider), &seen.pool) else {
         return Ok(None);
     };
-    let key = pool_key(context, memory, seen).await?;
+    let key = pool_key(context, cache, seen).await?;
     let spec = &seen.machine.spec;
     let parts = OrderParts {
         cluster: &context.cluster,
@@ -290,11 +328,11 @@ async fn place_order(
     };
     let order = order(&seen.machine, &pool.spec, parts);
     let Some(_turn) = account.turn().await else {
-        memory.waits_for_its_turn(None, Timestamp::now());
+        cache.memory.waits_for_its_turn(None, Timestamp::now());
         return Err(Error::NoTurn);
     };
     // The key and the turn took a while: the next plan says what became of its terms.
-    let terms = Terms::read(context, machine, Some(pool));
+    let terms = read_terms(context, machine, Some(pool));
     if !terms::hold(&terms, &seen.machine.namespace, spec) {
         return Ok(None);
     }
@@ -311,12 +349,12 @@ async fn place_order(
 
 async fn connect(
     context: &Context,
-    memory: &mut MachineMemory,
+    cache: &mut MachineCache,
     seen: &Observed,
     inputs: SessionInputs,
 ) -> Result<(), Error> {
     let Some(pool) = &seen.pool else { return Ok(()) };
-    if let Some((made_from, spec)) = &memory.session {
+    if let Some((made_from, spec)) = &cache.session {
         // A machine of an older spec keeps the session it has.
         let same_but_generation =
             made_from.endpoint == inputs.endpoint && made_from.host_key == inputs.host_key;
@@ -325,7 +363,7 @@ async fn connect(
             return Ok(());
         }
     }
-    let key = pool_key(context, memory, seen).await?;
+    let key = pool_key(context, cache, seen).await?;
     let namespace = pool.namespace().unwrap_or_default();
     let empty = Image::default();
     let image = pool.spec.image.as_ref().unwrap_or(&empty);
@@ -343,11 +381,11 @@ async fn connect(
         }
         // The next plan tells people; the log alone would let them pay for a machine that waits.
         Err(missing) => {
-            memory.missing = Some(missing.clone());
+            cache.memory.missing = Some(missing.clone());
             return Err(Error::Missing(missing));
         }
     };
-    memory.missing = None;
+    cache.memory.missing = None;
     let provider = context
         .caches
         .providers
@@ -377,7 +415,7 @@ async fn connect(
     };
     let spec = session(&seen.machine, pool, seen.waits, parts);
     context.sessions.ensure(spec.clone());
-    memory.session = Some((inputs, spec));
+    cache.session = Some((inputs, spec));
     Ok(())
 }
 

@@ -1,20 +1,15 @@
 //! One machine from order to Ready to gone.
 //!
-//! Begin reading at [`plan`]. [`observe`] gathers what it may know, [`act`] carries it
+//! Begin reading at [`skyward_planner::machine::plan`]. [`observe`] gathers what it may know, [`act`] carries it
 //! out, [`order`] makes orders and sessions from the record. This file says when a
 //! Machine is looked at: when it, its Pool or its session changes, when its provider
 //! tells of a change, and when a dispatcher says that it is idle.
 
 pub mod act;
 pub mod connector;
-pub mod facts;
 pub mod materials;
 pub mod observe;
 pub mod order;
-pub mod plan;
-
-#[cfg(test)]
-pub(crate) mod tests;
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -34,23 +29,28 @@ use kube::{
     },
 };
 use skyward_api::Machine;
+use skyward_planner::{
+    base::{
+        key::{Key, key_of},
+        requeue::Next,
+    },
+    machine::{
+        facts::{MachineMemory, Outcomes},
+        plan::plan,
+    },
+};
 use skyward_remote::MachineKey;
 use tokio::{
     task::JoinHandle,
     time::{Instant, sleep},
 };
 
-use self::{observe::observe, plan::plan};
+use self::observe::observe;
 use crate::{
     accounts::clients::Origin,
-    base::{
-        backoff::Backoff,
-        broadcast::Change,
-        key::{Key, key_of},
-        requeue::Next,
-    },
+    base::{backoff::Backoff, broadcast::Change},
     context::Context,
-    machine::facts::{MachineMemory, Outcomes},
+    machine::act::MachineCache,
     newest::Newest,
 };
 
@@ -67,7 +67,7 @@ const AFTER_OTHERS: Duration = Duration::from_millis(250);
 struct Shared {
     context: Context,
     newest: Newest<Machine>,
-    memory: Mutex<HashMap<Key, (String, MachineMemory)>>,
+    caches: Mutex<HashMap<Key, (String, MachineCache)>>,
     failures: Backoff<Key>,
     /// UIDs of the Machines that were there when this process began to lead.
     inherited: HashSet<String>,
@@ -79,7 +79,7 @@ pub async fn run(context: Context) {
     let shared = Arc::new(Shared {
         context: context.clone(),
         newest: Newest::default(),
-        memory: Mutex::default(),
+        caches: Mutex::default(),
         failures: Backoff::default(),
         inherited: context
             .caches
@@ -134,13 +134,13 @@ fn retry_after(error: &act::Error, failures: &Backoff<Key>, key: &Key) -> Durati
 
 /// Wakes the Machines that a change is about.
 async fn route(context: &Context) {
-    let feed = context.feed.subscribe();
+    let changes = context.feed.subscribe();
     let idle = context.loads.subscribe_idle();
-    let wakeups = &context.machine_wakeups;
+    let work_queue = &context.machine_wakeups;
     let of_pool = |pool: &Key, only_deleting: bool| {
         for machine in context.fleet.named(pool) {
             if !only_deleting || machine.metadata.deletion_timestamp.is_some() {
-                wakeups.enqueue(key_of(machine.as_ref()));
+                work_queue.enqueue(key_of(machine.as_ref()));
             }
         }
     };
@@ -150,18 +150,18 @@ async fn route(context: &Context) {
             .machines
             .state_filter(|machine| machine.spec.provider == name)
         {
-            wakeups.enqueue(key_of(machine.as_ref()));
+            work_queue.enqueue(key_of(machine.as_ref()));
         }
     };
     for machine in context.caches.machines.state() {
-        wakeups.enqueue(key_of(machine.as_ref()));
+        work_queue.enqueue(key_of(machine.as_ref()));
     }
     // The status of a Pool or Provider changes often and means nothing to its Machines.
     let mut generations: HashMap<Change, (Option<i64>, bool)> = HashMap::new();
     loop {
         tokio::select! {
-            change = feed.next() => match &change {
-                Change::Machine { machine, .. } => wakeups.enqueue(machine.clone()),
+            change = changes.next() => match &change {
+                Change::Machine { machine, .. } => work_queue.enqueue(machine.clone()),
                 Change::Pool(key) => {
                     let pool = context.caches.pools.get(&ObjectRef::new(&key.name).within(&key.namespace));
                     if is_news(&mut generations, &change, pool.as_deref()) {
@@ -228,10 +228,10 @@ async fn listen(context: &Context) {
                 context.machine_wakeups.enqueue(key_of(machine.as_ref()));
             }
             if let Some(mut changes) = account.provider.changes() {
-                let wakeups = context.machine_wakeups.clone();
+                let work_queue = context.machine_wakeups.clone();
                 let listener = tokio::spawn(async move {
                     while let Some((namespace, machine)) = changes.next().await {
-                        wakeups.enqueue(Key::new(namespace, machine));
+                        work_queue.enqueue(Key::new(namespace, machine));
                     }
                 });
                 listeners.insert(name, (account.origin, Listener(listener)));
@@ -268,9 +268,9 @@ impl Shared {
         let uid = cached.metadata.uid.clone().unwrap_or_default();
         let about = cached.object_ref(&());
         let turn = async {
-            let mut memory = self.recall(&key, &uid);
-            let result = self.rounds(&key, cached, &mut memory).await;
-            self.remember(&key, &uid, memory);
+            let mut cache = self.recall(&key, &uid);
+            let result = self.rounds(&key, cached, &mut cache).await;
+            self.remember(&key, &uid, cache);
             result
         };
         let result = match self.context.panics.turn("machine", &about, turn).await {
@@ -279,7 +279,7 @@ impl Shared {
                 if broken.panicked {
                     self.newest.forget(&key);
                     // Treated as a predecessor's: it is not known what was ordered last.
-                    self.remember(&key, &uid, MachineMemory::inherited(Timestamp::now()));
+                    self.remember(&key, &uid, MachineMemory::inherited(Timestamp::now()).into());
                 }
                 return Ok(Action::requeue(broken.rest));
             }
@@ -296,18 +296,24 @@ impl Shared {
         &self,
         key: &Key,
         cached: Arc<Machine>,
-        memory: &mut MachineMemory,
+        cache: &mut MachineCache,
     ) -> Result<Action, act::Error> {
         let mut machine = self.newest.of(cached);
         let mut outcomes = Outcomes::default();
         for _ in 0..ROUNDS {
-            let seen = observe(&self.context, &machine, memory, std::mem::take(&mut outcomes)).await;
+            let seen = observe(
+                &self.context,
+                &machine,
+                &mut cache.memory,
+                std::mem::take(&mut outcomes),
+            )
+            .await;
             let plan = plan(&seen, Timestamp::now());
             let actions = plan.actions.iter().map(|action| format!("{action:?}")).collect();
             self.context
                 .health
                 .planned(format!("Machine {key}"), plan.reasons.clone(), actions);
-            let acted = act::act(&self.context, &machine, memory, &seen, &plan).await?;
+            let acted = act::act(&self.context, &machine, cache, &seen, &plan).await?;
             if let Some(fresh) = acted.written {
                 self.newest.wrote(&machine, fresh.clone());
                 machine = fresh;
@@ -322,19 +328,19 @@ impl Shared {
         Ok(Action::requeue(AFTER_CONFLICT))
     }
 
-    fn remember(&self, key: &Key, uid: &str, memory: MachineMemory) {
-        self.memory
+    fn remember(&self, key: &Key, uid: &str, cache: MachineCache) {
+        self.caches
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .insert(key.clone(), (uid.to_owned(), memory));
+            .insert(key.clone(), (uid.to_owned(), cache));
     }
 
-    fn recall(&self, key: &Key, uid: &str) -> MachineMemory {
-        let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
-        match memory.remove(key) {
-            Some((known, memory)) if known == uid => memory,
-            _ if self.inherited.contains(uid) => MachineMemory::inherited(self.leads_since),
-            _ => MachineMemory::default(),
+    fn recall(&self, key: &Key, uid: &str) -> MachineCache {
+        let mut caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner);
+        match caches.remove(key) {
+            Some((known, cache)) if known == uid => cache,
+            _ if self.inherited.contains(uid) => MachineMemory::inherited(self.leads_since).into(),
+            _ => MachineCache::default(),
         }
     }
 
@@ -355,7 +361,7 @@ impl Shared {
 
     fn forget(&self, key: &Key) {
         self.newest.forget(key);
-        self.memory
+        self.caches
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .remove(key);

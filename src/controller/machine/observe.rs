@@ -5,20 +5,21 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kube::{ResourceExt, runtime::reflector::ObjectRef};
 use skyward_api::{Machine, Pool, Provider as ProviderObject};
+use skyward_planner::{
+    accounts::quota::beyond,
+    base::key::Key,
+    machine::facts::{
+        Looked, LookupOutcome, MachineFacts, MachineMemory, Observed, Outcomes, Terms, machine_facts,
+    },
+    pool::{choice::candidate::template_hashes, plan::cost::of_budget},
+};
 use tokio::time::timeout;
 
 use crate::{
-    accounts::fleet::beyond,
-    base::key::Key,
     context::Context,
-    pool::{
-        choice::candidate::template_hashes,
-        observe::{namespace_facts, provider_facts},
-        plan::cost::of_budget,
-    },
+    hints::pool_loads::PoolLoads,
+    pool::observe::{namespace_facts, provider_facts},
 };
-
-use super::facts::{Looked, LookupOutcome, MachineMemory, Observed, Outcomes, Terms, machine_facts, runs};
 
 /// Longest wait for a provider's answer.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -62,7 +63,7 @@ pub async fn observe(
     let looked = Looked {
         terms: facts
             .may_be_ordered()
-            .then(|| Terms::read(context, machine, pool.as_deref())),
+            .then(|| read_terms(context, machine, pool.as_deref())),
         kind: kind.and_then(|(kind, _)| (context.capabilities)(kind)),
         current: pool
             .as_ref()
@@ -82,21 +83,28 @@ pub async fn observe(
     looked.observed(memory, Timestamp::now())
 }
 
-impl Terms {
-    /// As they are now.
-    pub(crate) fn read(context: &Context, machine: &Machine, pool: Option<&Pool>) -> Self {
-        let (spec, namespace) = (&machine.spec, machine.namespace().unwrap_or_default());
-        let provider = context
-            .caches
-            .providers
-            .get(&ObjectRef::<ProviderObject>::new(&spec.provider));
-        let (machines, _) = context.fleet.of_pool(&spec.pool_uid);
-        Self {
-            namespace: namespace_facts(context, &namespace),
-            provider: provider_facts(context, &namespace, &spec.provider),
-            provider_goes: provider.is_some_and(|provider| provider.metadata.deletion_timestamp.is_some()),
-            beyond: beyond(machine),
-            budget: pool.and_then(|pool| of_budget(pool, &machines, Timestamp::now())),
-        }
+/// What an order must be admitted by, as it is now.
+pub(crate) fn read_terms(context: &Context, machine: &Machine, pool: Option<&Pool>) -> Terms {
+    let (spec, namespace) = (&machine.spec, machine.namespace().unwrap_or_default());
+    let provider = context
+        .caches
+        .providers
+        .get(&ObjectRef::<ProviderObject>::new(&spec.provider));
+    let (machines, _) = context.fleet.of_pool(&spec.pool_uid);
+    Terms {
+        namespace: namespace_facts(context, &namespace),
+        provider: provider_facts(context, &namespace, &spec.provider),
+        provider_goes: provider.is_some_and(|provider| provider.metadata.deletion_timestamp.is_some()),
+        beyond: beyond(machine),
+        budget: pool.and_then(|pool| of_budget(pool, &machines, Timestamp::now())),
+    }
+}
+
+/// Runs that hold a machine.
+pub(crate) fn runs(loads: &PoolLoads, pool: &Key, facts: &MachineFacts) -> Option<u32> {
+    if facts.deleting_since.is_some() {
+        loads.runs_left_on(pool, &facts.name)
+    } else {
+        loads.runs_on(pool, &facts.name)
     }
 }

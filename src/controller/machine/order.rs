@@ -14,16 +14,14 @@ use skyward_api::{
 use skyward_core::{
     Capabilities, Market, Order, boot, machine::Endpoint, order::PoolShape, provider::ReclaimNotice,
 };
+use skyward_planner::machine::facts::{MachineFacts, Waits};
 use skyward_remote::{
     SessionSpec,
     bootstrap::{PipIndex, Spec as Bootstrap},
     sessions::Lease,
 };
 
-use super::{
-    facts::{MachineFacts, Waits},
-    materials::Materials,
-};
+use super::materials::Materials;
 use crate::keys::PoolKey;
 
 /// Default of `shmSize`.
@@ -223,7 +221,38 @@ pub fn session(machine: &MachineFacts, pool: &Pool, waits: Waits, parts: Session
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+    use skyward_api::Machine;
+    use skyward_core::machine::Dial;
+    use skyward_planner::machine::facts::machine_facts;
+
     use super::*;
+
+    fn pool() -> Pool {
+        Pool::new(
+            "train",
+            serde_json::from_value(json!({ "provider": "local" })).unwrap(),
+        )
+    }
+
+    fn machine() -> MachineFacts {
+        let spec = json!({
+            "pool": "train", "poolUid": "pool-uid", "slot": 0, "attempt": 1, "provider": "local", "offer": "o",
+            "instanceType": "x", "market": "OnDemand", "hourlyPrice": "1", "token": "t", "templateHash": "h"
+        });
+        machine_facts(&Machine::new("m-0-1", serde_json::from_value(spec).unwrap()))
+    }
+
+    fn waits() -> Waits {
+        Waits::of(None, Duration::from_mins(5))
+    }
+
+    fn endpoint() -> Endpoint {
+        Endpoint {
+            dial: Dial::Address("10.0.0.7:2222".parse().unwrap()),
+            user: "root".into(),
+        }
+    }
 
     #[test]
     fn shared_memory_is_at_most_half_of_a_small_machine() {
@@ -238,10 +267,10 @@ mod tests {
     #[test]
     fn a_machine_that_was_ready_is_connected_as_it_is_when_what_it_was_prepared_with_is_gone() {
         let image = serde_json::json!({ "pip": ["torch"], "caBundleRef": { "name": "ca" } });
-        let mut pool = (*crate::machine::tests::pool()).clone();
+        let mut pool = pool();
         pool.spec.image = serde_json::from_value(image).unwrap();
         let bootstrap = |ready: bool, materials: Option<Materials>, current: bool| {
-            let mut machine = crate::machine::tests::world().machine;
+            let mut machine = machine();
             machine.status.ready_at = ready.then(|| {
                 k8s_openapi::apimachinery::pkg::apis::meta::v1::Time("2026-01-02T03:04:05Z".parse().unwrap())
             });
@@ -250,7 +279,7 @@ mod tests {
                 current,
                 ..parts(None)
             };
-            session(&machine, &pool, crate::machine::tests::waits(), parts).bootstrap
+            session(&machine, &pool, waits(), parts).bootstrap
         };
         let whole = || {
             Some(Materials {
@@ -273,12 +302,7 @@ mod tests {
     }
 
     fn session_of(machine: &MachineFacts, capabilities: Option<&Capabilities>) -> SessionSpec {
-        session(
-            machine,
-            &crate::machine::tests::pool(),
-            crate::machine::tests::waits(),
-            parts(capabilities),
-        )
+        session(machine, &pool(), waits(), parts(capabilities))
     }
 
     fn parts(capabilities: Option<&Capabilities>) -> SessionParts<'_> {
@@ -287,7 +311,7 @@ mod tests {
             public: "public".into(),
         });
         SessionParts {
-            endpoint: crate::machine::tests::endpoint(),
+            endpoint: endpoint(),
             host_key: None,
             key: &KEY,
             materials: Some(Materials::default()),
@@ -303,7 +327,7 @@ mod tests {
     #[test]
     fn the_session_of_a_new_controller_knows_that_its_machine_was_ready() {
         let at: jiff::Timestamp = "2026-01-02T03:04:05Z".parse().unwrap();
-        let mut machine = crate::machine::tests::world().machine;
+        let mut machine = machine();
         machine.status.ready_at = None;
         assert_eq!(session_of(&machine, None).ready_at, None);
         machine.status.ready_at = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at));
@@ -318,7 +342,7 @@ mod tests {
             ..Capabilities::of("x")
         };
         let bootstrap = |market| {
-            let mut machine = crate::machine::tests::world().machine;
+            let mut machine = machine();
             machine.spec.market = market;
             session_of(&machine, Some(&capabilities)).bootstrap
         };
@@ -332,7 +356,7 @@ mod tests {
 
     #[test]
     fn a_machine_counts_down_longer_than_we_would_wait_for_it() {
-        let waits = crate::machine::tests::waits();
+        let waits = waits();
         let mut capabilities = Capabilities::of("x");
         assert_eq!(boot_script(&capabilities, waits), "");
         capabilities.boot_script = true;

@@ -11,12 +11,12 @@ use prometheus_client::{
 };
 use rust_decimal::{Decimal, prelude::ToPrimitive};
 use skyward_api::{Machine, Pool, Provider, machine::Market};
-
-use super::{Labels, Sources};
-use crate::{
+use skyward_planner::{
     accounts::cost::{settled, spent_this_month},
     money::{self, Cost, Tariff},
 };
+
+use super::{Labels, Sources};
 
 type Amounts = Family<Labels, Gauge<f64, AtomicU64>>;
 

@@ -10,9 +10,9 @@ use prometheus_client::{
     registry::Registry,
 };
 use rust_decimal::{Decimal, prelude::ToPrimitive};
+use skyward_planner::restore::{evidence::Evidence, verdict::MOST_IDS};
 
 use super::Labels;
-use crate::restore::{evidence::Evidence, verdict::MOST_IDS};
 
 /// Machines of one Provider that are shown with their ids; all others are one sum.
 const SHOWN_IDS: usize = 100;
@@ -86,10 +86,8 @@ impl RestoreMetrics {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use crate::{
-        metrics::Metrics,
-        restore::evidence::{Evidence, Orphan, Standing},
-    };
+    use crate::metrics::Metrics;
+    use skyward_planner::restore::evidence::{Evidence, Orphan, Standing};
 
     /// Machines that wait for a decision, each for 2.5 $/h.
     pub(in super::super) fn waiting(ids: &[&str]) -> Evidence {

@@ -28,6 +28,7 @@ use skyward_core::{
     Accepted, Capabilities, Deletion, MachineRef, Offer, Order, Provider, ProviderError, ProviderMachine,
     Scope,
 };
+use skyward_planner::base::key::Key;
 use skyward_remote::{AgentBinaries, Sessions};
 use tokio::{sync::mpsc, task::JoinHandle, time::timeout};
 use tower::service_fn;
@@ -37,7 +38,6 @@ use crate::{
     accounts::clients::{Account, Accounts, Origin},
     base::{
         broadcast::{Broadcast, Change},
-        key::Key,
         queue::WorkQueue,
     },
     caches::Caches,

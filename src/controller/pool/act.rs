@@ -14,19 +14,18 @@ use kube::{
 };
 use skyward_api::{Machine, Pool, labels, machine::MachineSpec, pool::PoolStatus};
 use skyward_core::{Deletion, ErrorKind, PoolScope, ProviderError};
+use skyward_planner::{
+    accounts::quota::Quota,
+    base::key::Key,
+    events::reason,
+    pool::{
+        facts::Observed,
+        plan::draft::{Action, Plan, Why},
+    },
+};
 use tokio::{sync::Semaphore, time::timeout};
 
-use super::{
-    facts::Observed,
-    plan::draft::{Action, Plan, Why},
-};
-use crate::{
-    accounts::{fleet::Reserved, quota::Quota},
-    base::key::Key,
-    context::Context,
-    events::reason,
-    keys,
-};
+use crate::{accounts::fleet::Reserved, context::Context, keys};
 
 /// Why acting stopped. The next plan starts from what is then.
 #[derive(Debug, thiserror::Error)]
@@ -228,7 +227,7 @@ async fn actions(
                 finish_runs,
             } => deletions.push((name, uid, *why, *finish_runs)),
             Action::Release { provider, scope } => release(context, provider, scope).await?,
-            Action::DeleteLeftover(provider, machine) => {
+            Action::DeleteUnrecorded(provider, machine) => {
                 if let Some(account) = context.providers.get(provider) {
                     tracing::warn!(
                         pool = seen.pool.name,
@@ -412,7 +411,11 @@ async fn delete_machine(
     };
     context.metrics.api_write("Machine");
     match call("delete a machine", api.delete(name, &params)).await {
-        Ok(_) => {
+        Ok(answer) => {
+            let is_deleting = |machine: &Machine| machine.metadata.deletion_timestamp.is_some();
+            if let Some(machine) = answer.left().filter(is_deleting) {
+                context.fleet.is_being_deleted(machine);
+            }
             tracing::info!(
                 namespace = seen.pool.namespace,
                 machine = name,

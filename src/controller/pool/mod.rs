@@ -1,20 +1,12 @@
 //! Which Machines a Pool should have.
 //!
-//! Begin reading at [`plan`]: what should happen next, as a pure function. [`observe`]
+//! Begin reading at [`skyward_planner::pool::plan`]: what should happen next, as a pure function. [`observe`]
 //! gathers what it may know, [`act`] carries it out. This file only says when a
 //! Pool is looked at, and runs the sweeps of [`crate::accounts::sweeps`].
 
 pub mod act;
-pub mod choice;
-pub mod facts;
 pub mod observe;
-pub mod plan;
 pub mod references;
-pub mod suspension;
-pub mod template;
-
-#[cfg(test)]
-pub(crate) mod tests;
 
 use std::{
     collections::HashMap,
@@ -40,28 +32,26 @@ use skyward_api::{
     Pool,
     condition::{RECONCILING, is_true},
 };
-use tokio::time::{Instant, MissedTickBehavior};
-
-use self::{
-    observe::observe,
-    plan::{audit::audit, draft, plan},
-    references::ReferenceCheck,
-};
-use crate::{
-    accounts::fleet::DOUBTFUL,
-    accounts::sweeps::{key_sweep, log_sweep, machine_sweep, resource_sweep},
+use skyward_planner::{
     base::{
-        backoff::Backoff,
-        broadcast::Change,
         key::{Key, key_of},
-        queue::WorkQueue,
         requeue::Next,
         time::after,
     },
+    pool::{
+        facts::{DOUBTFUL, Refusal},
+        plan::{audit::audit, draft, plan},
+    },
+};
+use tokio::time::{Instant, MissedTickBehavior};
+
+use self::{observe::observe, references::ReferenceCheck};
+use crate::{
+    accounts::sweeps::{key_sweep, log_sweep, machine_sweep, resource_sweep},
+    base::{backoff::Backoff, broadcast::Change, queue::WorkQueue},
     context::Context,
     hints::pool_loads::PoolLoads,
     newest::Newest,
-    pool::facts::Refusal,
 };
 
 /// A Pool that is deleted waits for its clouds, up to minutes where one does not answer: this many
@@ -125,9 +115,9 @@ impl Refused {
 
 /// Runs until shutdown.
 pub async fn run(context: Context, namespaces: Arc<Mutex<Writer<PartialObjectMeta<Namespace>>>>) {
-    let wakeups = WorkQueue::new();
+    let work_queue = WorkQueue::new();
     let watch_namespaces = {
-        let (wakeups, pools) = (wakeups.clone(), context.caches.pools.clone());
+        let (work_queue, pools) = (work_queue.clone(), context.caches.pools.clone());
         let api: Api<PartialObjectMeta<Namespace>> = Api::all(context.client.clone());
         async move {
             let events = watcher(api, watcher::Config::default()).default_backoff();
@@ -141,12 +131,12 @@ pub async fn run(context: Context, namespaces: Arc<Mutex<Writer<PartialObjectMet
                             .apply_watcher_event(&event);
                         if let watcher::Event::Apply(object) | watcher::Event::Delete(object) = &event {
                             let name = object.name_any();
-                            wake_where(&pools, &wakeups, |pool| {
+                            wake_where(&pools, &work_queue, |pool| {
                                 pool.namespace().as_deref() == Some(&name)
                             });
                         }
                         if matches!(event, watcher::Event::InitDone) {
-                            wake_where(&pools, &wakeups, |_| true);
+                            wake_where(&pools, &work_queue, |_| true);
                         }
                     }
                     Err(error) => tracing::warn!(%error, "the watch of namespaces broke; it begins again"),
@@ -162,7 +152,7 @@ pub async fn run(context: Context, namespaces: Arc<Mutex<Writer<PartialObjectMet
         memory: Mutex::default(),
         failures: Backoff::default(),
     });
-    let queue = wakeups
+    let queue = work_queue
         .clone()
         .stream()
         .map(|key| Ok::<_, Infallible>(ObjectRef::<Pool>::new(&key.name).within(&key.namespace)))
@@ -190,7 +180,7 @@ pub async fn run(context: Context, namespaces: Arc<Mutex<Writer<PartialObjectMet
     let background = async {
         tokio::join!(
             watch_namespaces,
-            route(&context, &wakeups),
+            route(&context, &work_queue),
             panics.keep("sweep", || machine_sweep::run(context.clone())),
             panics.keep("leftover_sweep", || resource_sweep::run(context.clone())),
             panics.keep("key_sweep", || key_sweep::run(context.clone())),
@@ -214,29 +204,29 @@ fn retry_after(error: &act::Error, failures: &Backoff<Key>, key: &Key) -> Durati
     }
 }
 
-fn wake_where(pools: &Cache<Pool>, wakeups: &WorkQueue<Key>, is_meant: impl Fn(&Pool) -> bool) {
+fn wake_where(pools: &Cache<Pool>, work_queue: &WorkQueue<Key>, is_meant: impl Fn(&Pool) -> bool) {
     for pool in pools.state() {
         if is_meant(&pool) {
-            wakeups.enqueue(key_of(pool.as_ref()));
+            work_queue.enqueue(key_of(pool.as_ref()));
         }
     }
 }
 
 /// Wakes the Pools that a change is about.
-async fn route(context: &Context, wakeups: &WorkQueue<Key>) {
-    let feed = context.feed.subscribe();
+async fn route(context: &Context, work_queue: &WorkQueue<Key>) {
+    let changes = context.feed.subscribe();
     let idle = context.loads.subscribe_idle();
     let mut accounts = context.providers.subscribe();
     let mut rest = tokio::time::interval(LOOK);
     rest.set_missed_tick_behavior(MissedTickBehavior::Delay);
     // The Pools that were there before we listened.
-    wake_where(&context.caches.pools, wakeups, |_| true);
+    wake_where(&context.caches.pools, work_queue, |_| true);
     loop {
         tokio::select! {
-            change = feed.next() => match change {
-                Change::Pool(pool) | Change::Machine { pool, .. } => wakeups.enqueue(pool),
+            change = changes.next() => match change {
+                Change::Pool(pool) | Change::Machine { pool, .. } => work_queue.enqueue(pool),
                 Change::Provider(name) | Change::Offers(name) => {
-                    wake_where(&context.caches.pools, wakeups, |pool| pool.spec.providers().contains(name.as_str()));
+                    wake_where(&context.caches.pools, work_queue, |pool| pool.spec.providers().contains(name.as_str()));
                 }
             },
             pool = idle.next() => {
@@ -244,17 +234,17 @@ async fn route(context: &Context, wakeups: &WorkQueue<Key>) {
                 // be waits for that.
                 let known = context.caches.pools.get(&ObjectRef::new(&pool.name).within(&pool.namespace));
                 if known.is_none_or(|pool| waits_for_idle(&pool)) {
-                    wakeups.enqueue(pool);
+                    work_queue.enqueue(pool);
                 }
             }
             _ = rest.tick() => {
-                wake_where(&context.caches.pools, wakeups, |pool| is_stale(pool, &context.loads));
+                wake_where(&context.caches.pools, work_queue, |pool| is_stale(pool, &context.loads));
             }
             changed = accounts.changed() => {
                 if changed.is_err() {
                     return;
                 }
-                wake_where(&context.caches.pools, wakeups, |_| true);
+                wake_where(&context.caches.pools, work_queue, |_| true);
             }
         }
     }
@@ -419,7 +409,8 @@ mod refusals {
 #[cfg(test)]
 mod rest {
     use super::*;
-    use crate::hints::{pool_load::PoolLoad, pool_loads::NUMBERS};
+    use crate::hints::pool_loads::NUMBERS;
+    use skyward_planner::pool::load::PoolLoad;
 
     #[tokio::test(start_paused = true)]
     async fn a_pool_that_says_outdated_numbers_of_tasks_is_looked_at_again() {

@@ -14,31 +14,58 @@ use kube::{
 };
 use rust_decimal::Decimal;
 use skyward_api::{
-    Machine, Pool, Provider as ProviderObject,
+    Machine, MachinePhase, Pool, Provider as ProviderObject,
     condition::{self, find},
     pool::PoolSpec,
 };
 use skyward_core::{Capabilities, MachineRef, Scope};
-use tokio::time::timeout;
-
-use super::{
-    choice::candidate::template_hashes,
-    plan,
-    references::{ReferenceCheck, Unusable, all_references, unusable_references},
-};
-use crate::{
+use skyward_planner::{
     accounts::{
-        cost::spent_this_month,
+        cost::{Pseudonyms, spent_this_month},
         facts::{AccountFacts, NamespaceFacts, ProviderFacts},
         limits::standing,
     },
     base::key::Key,
-    context::Context,
-    pool::facts::{
-        Leftovers, MachineFacts, Observed, PoolFacts, machine_facts, ordered_from, pool_facts, providers_of,
-        regions_at, reserved_facts,
+    pool::{
+        choice::candidate::template_hashes,
+        facts::{
+            MachineFacts, Observed, PoolFacts, RemainingMachines, machine_facts, ordered_from, pool_facts,
+            providers_of, regions_at,
+        },
+        plan,
     },
 };
+use tokio::time::timeout;
+
+use super::references::{ReferenceCheck, Unusable, all_references, unusable_references};
+use crate::{accounts::fleet::Reserved, context::Context};
+
+/// A Machine that the watch has not shown yet.
+pub(crate) fn reserved_facts(name: String, reserved: Reserved) -> MachineFacts {
+    MachineFacts {
+        name,
+        uid: None,
+        slot: reserved.slot,
+        attempt: reserved.attempt,
+        phase: MachinePhase::Ordered,
+        ready: false,
+        deleting: false,
+        current: true,
+        provisioned: false,
+        ready_at: None,
+        failure: None,
+        runs: None,
+        address: String::new(),
+        hourly_price: String::new(),
+        place: reserved.place,
+        reclaimed: false,
+        bill: None,
+        refused: false,
+        market: reserved.market,
+        accelerator: reserved.accelerator,
+        concern: None,
+    }
+}
 
 /// Longest wait for one answer.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -80,7 +107,7 @@ pub async fn observe(context: &Context, references: &mut Option<ReferenceCheck>,
     {
         leftovers(context, &facts).await
     } else {
-        Leftovers::NotAsked
+        RemainingMachines::NotAsked
     };
     let has_references = !all_references(&facts.spec).is_empty();
     // Where nothing may be read, a look would only be refused.
@@ -143,7 +170,7 @@ fn account_facts(context: &Context, name: &str, provider: Option<&ProviderObject
         return AccountFacts::NotFound(existing);
     };
     if provider.metadata.deletion_timestamp.is_some() {
-        return AccountFacts::NotReady(format!("Provider \"{name}\" is being deleted"));
+        return AccountFacts::Deleting;
     }
     if context.holds.is_held(name) {
         return AccountFacts::NotReady(format!(
@@ -219,7 +246,7 @@ pub(crate) fn provider_facts(context: &Context, namespace: &str, name: &str) -> 
 fn spent(context: &Context, provider: &ProviderObject, namespace: Option<&str>) -> Decimal {
     let cost = provider.status.as_ref().and_then(|status| status.cost.as_ref());
     let machines = context.fleet.of_provider(&provider.name_any());
-    let namespace = namespace.map(|namespace| (namespace, &context.seal));
+    let namespace = namespace.map(|namespace| (namespace, &context.seal as &dyn Pseudonyms));
     spent_this_month(cost, &machines, namespace, Timestamp::now())
 }
 
@@ -244,7 +271,7 @@ const ORDERED: Duration = Duration::from_secs(30);
 /// it, in each look.
 const NAMED: Duration = Duration::from_secs(5);
 
-async fn leftovers(context: &Context, pool: &PoolFacts) -> Leftovers {
+async fn leftovers(context: &Context, pool: &PoolFacts) -> RemainingMachines {
     let mut machines = Vec::new();
     let mut asked = false;
     for name in providers_of(pool) {
@@ -254,14 +281,14 @@ async fn leftovers(context: &Context, pool: &PoolFacts) -> Leftovers {
         asked = true;
         match listed(context, pool, &name).await {
             Ok(listed) => machines.extend(listed),
-            Err(why) if ordered_from(pool, &name) => return Leftovers::Unknown(why),
+            Err(why) if ordered_from(pool, &name) => return RemainingMachines::Unknown(why),
             Err(_) => {}
         }
     }
     if asked {
-        Leftovers::Known(machines)
+        RemainingMachines::Known(machines)
     } else {
-        Leftovers::NoProvider
+        RemainingMachines::NoProvider
     }
 }
 
@@ -306,5 +333,25 @@ pub async fn look_up(context: &Context, key: &Key) -> Option<Option<Arc<Machine>
     match timeout(DEADLINE, api.get_opt(&key.name)).await {
         Ok(Ok(found)) => Some(found.map(Arc::new)),
         Ok(Err(_)) | Err(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_that_the_watch_has_not_shown_is_named_with_its_place_and_its_accelerator() {
+        let spec = serde_json::from_value(serde_json::json!({
+            "pool": "train", "poolUid": "uid", "slot": 0, "attempt": 1, "provider": "local", "offer": "o",
+            "instanceType": "x", "market": "OnDemand", "hourlyPrice": "0", "token": "t", "templateHash": "h",
+            "grantedAccelerator": { "name": "H100", "count": 1 }
+        }))
+        .unwrap();
+        let facts = reserved_facts("m".into(), Reserved::of("uid", &spec));
+        assert_eq!(
+            (facts.place.provider.as_str(), facts.accelerator.as_str()),
+            ("local", "H100")
+        );
     }
 }

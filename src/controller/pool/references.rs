@@ -9,12 +9,11 @@ use std::{
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{Api, Client, Resource};
 use skyward_api::{condition::reason, pool::PoolSpec};
+use skyward_planner::pool::facts::{MISSING_EVERY, PoolFacts, REFERENCES_EVERY};
 use tokio::time::{Instant, timeout};
 
-use super::facts::PoolFacts;
 use crate::{
     context::Context,
-    pool::facts::{MISSING_EVERY, REFERENCES_EVERY},
     references::{CERTIFICATES, PASSWORD},
 };
 

@@ -1,15 +1,12 @@
 //! Providers: connects their accounts, proves the credentials by a real call, and keeps
 //! one Offer object for everything that can be rented.
 //!
-//! Observe, plan ([`plan`], pure), act. What the process remembers between two looks is
+//! Observe, plan ([`skyward_planner::provider::plan`]), act. What the process remembers between two looks is
 //! only when the next call is due; after a restart the same Offers and the same status
 //! come out of the account alone. At rest nothing is written but one status for each
 //! refresh.
 
-mod catalogue;
 mod credentials;
-pub(crate) mod deletion;
-pub(crate) mod plan;
 pub(crate) mod restored;
 mod rotation;
 
@@ -33,6 +30,13 @@ use kube::{
 use serde_json::json;
 use skyward_api::{Machine, Offer, Provider as ProviderObject, ProviderStatus, labels};
 use skyward_core::{ErrorKind, PoolScope, Provider, ProviderError, Scope};
+use skyward_planner::{
+    base::key::Key,
+    provider::{
+        deletion::{self, Left, Owners},
+        plan::{self, Observed, Plan, ProviderMemory, Refresh},
+    },
+};
 use tokio::{sync::Semaphore, time::timeout};
 
 use crate::{
@@ -40,13 +44,11 @@ use crate::{
         clients::{Account, Origin},
         sweeps::resource_sweep,
     },
-    base::{backoff::Backoff, broadcast::Change, key::Key},
+    base::{backoff::Backoff, broadcast::Change},
     context::Context,
     newest::Newest,
-    provider::deletion::{Left, Owners},
     restore::gate::Gated,
 };
-use plan::{Answer, Observed, Plan, ProviderMemory};
 use rotation::Rotated;
 
 /// Providers looked at at the same time. Each that answers takes some MB for its offers: with 64
@@ -242,11 +244,11 @@ impl Controller {
         let secret = self.rotated.take(&name);
         let answer = if plan::is_due(provider, &memory, secret.as_deref(), Timestamp::now()) {
             match self.ask(provider, &mut memory.secret).await {
-                Answer::Failed(problem) => Answer::Failed(self.explained(provider, problem)),
+                Refresh::Failed(problem) => Refresh::Failed(self.explained(provider, problem)),
                 answer => answer,
             }
         } else {
-            Answer::NotAsked
+            Refresh::NotAsked
         };
         let capabilities = self
             .context
@@ -282,7 +284,7 @@ impl Controller {
             left,
             barred: unavailable.now().barred(&name, now),
             shown: &self.context.fleet.of_provider(&name),
-            seal: &self.context.seal,
+            pseudonyms: &self.context.seal,
             offers: &offers,
             answer,
             capabilities,
@@ -354,21 +356,21 @@ impl Controller {
 
     /// Asks the account who it is and what it offers; notes the version of the Secret that
     /// this was done with.
-    async fn ask(&self, object: &ProviderObject, asked_with: &mut String) -> Answer {
+    async fn ask(&self, object: &ProviderObject, asked_with: &mut String) -> Refresh {
         let read = credentials::read(&self.context.client, &self.context.config.namespace, object).await;
         if let Ok(read) = &read {
             asked_with.clone_from(&read.version);
         }
         let (ungated, secret) = match read.and_then(|read| Ok((self.client(object, &read)?, read.version))) {
             Ok(connected) => connected,
-            Err(error) => return Answer::Failed(error),
+            Err(error) => return Refresh::Failed(error),
         };
         let gated = Gated::new(ungated.clone(), self.context.holds.clone(), &object.name_any());
         let provider: Arc<dyn Provider> = Arc::new(gated);
         let account = match timeout(CALL_DEADLINE, provider.account()).await {
             Ok(Ok(account)) => account,
-            Ok(Err(error)) => return Answer::Failed(error),
-            Err(_) => return Answer::Failed(late("check the account")),
+            Ok(Err(error)) => return Refresh::Failed(error),
+            Err(_) => return Refresh::Failed(late("check the account")),
         };
         let used = self.context.fleet.used(&object.name_any(), "").total;
         let (name, origin) = (object.name_any(), Origin::of(object, &secret));
@@ -386,7 +388,7 @@ impl Controller {
             {
                 self.context.providers.remove(&name);
             }
-            return Answer::Failed(problem);
+            return Refresh::Failed(problem);
         }
         // It answered: from now on Machines are ordered and deleted through it.
         let connected = Account {
@@ -410,9 +412,9 @@ impl Controller {
             self.begin(&name, connected);
         }
         match timeout(CALL_DEADLINE, provider.offers()).await {
-            Ok(Ok(offers)) => Answer::Complete { account, offers },
-            Ok(Err(error)) => Answer::Failed(error),
-            Err(_) => Answer::Failed(late("list what the account offers")),
+            Ok(Ok(offers)) => Refresh::Complete { account, offers },
+            Ok(Err(error)) => Refresh::Failed(error),
+            Err(_) => Refresh::Failed(late("list what the account offers")),
         }
     }
 
@@ -446,12 +448,12 @@ impl Controller {
     }
 
     /// What the account still has that is ours.
-    async fn left(&self, provider: &ProviderObject, answer: &Answer, memory: &ProviderMemory) -> Left {
+    async fn left(&self, provider: &ProviderObject, answer: &Refresh, memory: &ProviderMemory) -> Left {
         let name = provider.name_any();
         let Some(account) = self.context.providers.get(&name) else {
             let problem = match answer {
-                Answer::Failed(problem) => Some(problem),
-                Answer::NotAsked | Answer::Complete { .. } => memory.problem.as_ref(),
+                Refresh::Failed(problem) => Some(problem),
+                Refresh::NotAsked | Refresh::Complete { .. } => memory.problem.as_ref(),
             };
             return problem.map_or(Left::NotAsked, |problem| Left::Unknown(problem.to_string()));
         };

@@ -8,16 +8,14 @@ use std::{sync::Arc, time::Duration};
 use jiff::Timestamp;
 use kube::{Resource, ResourceExt};
 use skyward_api::{Machine, Provider as ProviderObject, condition};
+use skyward_planner::{
+    events::{self, EventSpec},
+    restore::{evidence::Evidence, verdict},
+};
 use skyward_remote::{MachineKey, sessions::Stage};
 
 use super::Controller;
-use crate::{
-    base::broadcast::Change,
-    context::Context,
-    events::{self, EventSpec},
-    provider::restored::act::carry_out,
-    restore::{HELLOS, evidence::Evidence, verdict},
-};
+use crate::{base::broadcast::Change, context::Context, provider::restored::act::carry_out, restore::HELLOS};
 
 /// How long a hold waits for a person at least; also the time that a Pool without `orphanTimeout`
 /// counts for.

@@ -126,7 +126,7 @@ mod tests {
     use skyward_core::Mark;
 
     use super::*;
-    use crate::restore::evidence::Evidence;
+    use skyward_planner::restore::evidence::Evidence;
 
     /// A cloud that counts what would change something there.
     struct Counting {

@@ -2,16 +2,14 @@
 //!
 //! Things that such a cluster does not remember look like garbage to it: machines without a record,
 //! runs that no Task claims, results of Tasks that are not there. So the operator looks for
-//! proof that its memory is old ([`evidence`]), and when it has proof it **holds** the Provider
-//! ([`verdict`]): nothing of that Provider is ordered, ended, started, stopped or forgotten, and
+//! proof that its memory is old ([`skyward_planner::restore::evidence`]), and when it has proof it **holds** the Provider
+//! ([`skyward_planner::restore::verdict`]): nothing of that Provider is ordered, ended, started, stopped or forgotten, and
 //! nothing is deleted from the store, until a person decides or the time is over. Meanwhile
 //! [`gate`] keeps every order and every end from the cloud. [`seal`] lets a machine prove the epoch
 //! that it names. docs/decisions/0011-restored-clusters.md has the reasons.
 
-pub mod evidence;
 pub mod gate;
 pub mod seal;
-pub mod verdict;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,10 +18,10 @@ use std::{
 };
 
 use skyward_api::{Pool, Provider as ProviderObject, condition};
+use skyward_planner::restore::evidence::Evidence;
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-use self::evidence::Evidence;
 use crate::base::queue::WorkQueue;
 
 /// How long at most a new leader waits for possible proof.
@@ -302,3 +300,6 @@ impl Holds {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests;

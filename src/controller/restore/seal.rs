@@ -13,6 +13,7 @@ use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use k8s_openapi::{ByteString, api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::{Api, Client, api::PostParams};
 use skyward_api::labels;
+use skyward_planner::accounts::cost::Pseudonyms;
 use tokio::time::timeout;
 
 /// Name of the Secret in the operator's namespace.
@@ -54,17 +55,16 @@ impl Seal {
             .is_ok_and(|tag| hmac::verify(&self.key, self.text(epoch).as_bytes(), &tag).is_ok())
     }
 
-    /// A name that stands for a namespace where others read: who lacks the key can neither tell the
-    /// namespace from it nor find the pseudonym of a namespace that they know. It begins with `#`,
-    /// as no namespace does.
-    pub fn pseudonym(&self, namespace: &str) -> String {
+    fn text(&self, epoch: u64) -> String {
+        format!("skyward epoch\n{}\n{epoch}", self.installation)
+    }
+}
+
+impl Pseudonyms for Seal {
+    fn pseudonym(&self, namespace: &str) -> String {
         let text = format!("skyward namespace\n{}\n{namespace}", self.installation);
         let tag = hmac::sign(&self.key, text.as_bytes());
         format!("#{}", URL_SAFE_NO_PAD.encode(&tag.as_ref()[..PSEUDONYM]))
-    }
-
-    fn text(&self, epoch: u64) -> String {
-        format!("skyward epoch\n{}\n{epoch}", self.installation)
     }
 }
 

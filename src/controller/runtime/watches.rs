@@ -16,6 +16,7 @@ use kube::{
 };
 use serde::de::DeserializeOwned;
 use skyward_api::{Machine, Offer, Pool, Provider as ProviderObject};
+use skyward_planner::base::key::{Key, key_of};
 use tokio::task::JoinSet;
 
 use crate::{
@@ -23,7 +24,6 @@ use crate::{
     base::{
         broadcast::{Broadcast, Change},
         caught::caught,
-        key::{Key, key_of},
     },
     caches::Caches,
     guard::{Guarded, Unreadable},
@@ -39,7 +39,7 @@ const PAGE_OF_OFFERS: u32 = 500;
 
 pub(super) fn watch_all(
     client: &Client,
-    feed: &Broadcast,
+    broadcast: &Broadcast,
     fleet: &Arc<Fleet>,
     shelves: &Arc<Offers>,
     namespaces: Cache<PartialObjectMeta<Namespace>>,
@@ -52,7 +52,7 @@ pub(super) fn watch_all(
     let (machines, machines_writer) = store::<Machine>();
     let (providers, providers_writer) = store::<ProviderObject>();
     let (offers, offers_writer) = store::<Offer>();
-    let told = feed.clone();
+    let told = broadcast.clone();
     let pools_watch = watch(
         client,
         pools_writer,
@@ -63,7 +63,7 @@ pub(super) fn watch_all(
             seen.each(|pool| told.publish(&Change::Pool(key_of(pool))));
         },
     );
-    let (told, known) = (feed.clone(), fleet.clone());
+    let (told, known) = (broadcast.clone(), fleet.clone());
     let machines_watch = watch(
         client,
         machines_writer,
@@ -86,7 +86,7 @@ pub(super) fn watch_all(
             });
         },
     );
-    let told = feed.clone();
+    let told = broadcast.clone();
     let providers_watch = watch(
         client,
         providers_writer,
@@ -97,7 +97,7 @@ pub(super) fn watch_all(
             seen.each(|provider| told.publish(&Change::Provider(provider.name_any())));
         },
     );
-    let (told, known) = (feed.clone(), shelves.clone());
+    let (told, known) = (broadcast.clone(), shelves.clone());
     let offers_watch = watch(
         client,
         offers_writer,

@@ -7,12 +7,11 @@ use jiff::Timestamp;
 use rust_decimal::Decimal;
 use skyward_core::{
     Leftover, Mark, Order, ProviderMachine, ProviderPhase,
-    machine::{Failure, FailureKind, Rental},
+    machine::{Dial, Endpoint, Failure, FailureKind, Rental},
     offer::Market,
 };
 
 use super::kinds::Kind;
-use crate::machine;
 
 /// Never.
 pub(super) const NEVER: i64 = i64::MAX;
@@ -109,7 +108,7 @@ impl Rented {
         Some(ProviderMachine {
             id: self.id.clone(),
             mark: self.mark.clone(),
-            endpoint: runs.then(machine::tests::endpoint),
+            endpoint: runs.then(endpoint),
             private_address: runs.then(|| "10.0.0.7".to_owned()),
             private_interface: None,
             host_key: None,
@@ -241,5 +240,13 @@ impl Cloud {
     /// Machines that exist or are being made.
     pub(super) fn alive(&self, now: i64) -> impl Iterator<Item = &Rented> {
         self.rented.iter().filter(move |machine| machine.will_exist(now))
+    }
+}
+
+/// Where each machine of a simulated cloud answers; nobody dials it.
+fn endpoint() -> Endpoint {
+    Endpoint {
+        dial: Dial::Address(std::net::SocketAddr::from(([10, 0, 0, 7], 22))),
+        user: "root".to_owned(),
     }
 }

@@ -4,6 +4,15 @@ use std::sync::Arc;
 
 use kube::{Resource, ResourceExt};
 use skyward_api::{Machine, Pool, labels};
+use skyward_planner::{
+    accounts::{facts::NamespaceFacts, quota::beyond, unavailable::REMEMBERED},
+    base::{key::Key, requeue::Next},
+    machine::{
+        facts::{Looked, LookupOutcome, MachineMemory, Observed, Outcomes, Terms, machine_facts},
+        plan::{draft::Action, plan},
+    },
+    pool::{plan::cost::of_budget, suspension::why_suspended},
+};
 use skyward_remote::sessions::SessionState;
 
 use super::{
@@ -11,15 +20,9 @@ use super::{
     server::Refused,
     world::{Crashed, World},
 };
-use crate::{
-    accounts::{facts::NamespaceFacts, fleet::beyond, unavailable::REMEMBERED},
-    base::{key::Key, requeue::Next},
-    machine::{
-        facts::{Looked, LookupOutcome, MachineMemory, Observed, Outcomes, Terms, machine_facts, runs},
-        order::{OrderParts, order},
-        plan::{draft::Action, plan},
-    },
-    pool::{plan::cost::of_budget, suspension::why_suspended},
+use crate::machine::{
+    observe::runs,
+    order::{OrderParts, order},
 };
 
 /// Most plans in a row, as in the real one.

@@ -16,16 +16,9 @@ use skyward_api::{
     machine::MachineSpec,
 };
 use skyward_core::{Deletion, MachineRef, Scope};
-
-use super::{
-    process::Work,
-    server::{Refused, Server},
-    world::{Crashed, World},
-};
-use crate::{
+use skyward_planner::{
     accounts::{
         facts::{AccountFacts, NamespaceFacts, ProviderFacts},
-        fleet::Reserved,
         limits::standing,
         quota::Quota,
     },
@@ -33,8 +26,8 @@ use crate::{
     pool::{
         choice::candidate::template_hashes,
         facts::{
-            Leftovers, Observed, PoolFacts, machine_facts, ordered_from, pool_facts, providers_of,
-            regions_at, reserved_facts,
+            Observed, PoolFacts, RemainingMachines, machine_facts, ordered_from, pool_facts, providers_of,
+            regions_at,
         },
         plan::{
             audit::audit,
@@ -43,6 +36,13 @@ use crate::{
         },
     },
 };
+
+use super::{
+    process::Work,
+    server::{Refused, Server},
+    world::{Crashed, World},
+};
+use crate::{accounts::fleet::Reserved, pool::observe::reserved_facts};
 
 /// Most plans in a row, as in the real one.
 const ROUNDS: usize = 6;
@@ -148,7 +148,7 @@ impl World {
             if facts.deleting_since.is_some() && machines.is_empty() && facts.status.last_attempt > 0 {
                 self.leftovers_of(&facts)
             } else {
-                Leftovers::NotAsked
+                RemainingMachines::NotAsked
             };
         Observed {
             cluster: "cluster".into(),
@@ -214,7 +214,7 @@ impl World {
         }
     }
 
-    fn leftovers_of(&mut self, pool: &PoolFacts) -> Leftovers {
+    fn leftovers_of(&mut self, pool: &PoolFacts) -> RemainingMachines {
         let mut found = Vec::new();
         let mut asked = false;
         for name in providers_of(pool) {
@@ -224,7 +224,7 @@ impl World {
             asked = true;
             if !self.process.clients.contains_key(&name) {
                 if ordered_from(pool, &name) {
-                    return Leftovers::Unknown(format!("Provider \"{name}\" is not ready"));
+                    return RemainingMachines::Unknown(format!("Provider \"{name}\" is not ready"));
                 }
                 continue;
             }
@@ -244,14 +244,16 @@ impl World {
                     };
                     (name.clone(), reference)
                 })),
-                Err(error) if ordered_from(pool, &name) => return Leftovers::Unknown(error.to_string()),
+                Err(error) if ordered_from(pool, &name) => {
+                    return RemainingMachines::Unknown(error.to_string());
+                }
                 Err(_) => {}
             }
         }
         if asked {
-            Leftovers::Known(found)
+            RemainingMachines::Known(found)
         } else {
-            Leftovers::NoProvider
+            RemainingMachines::NoProvider
         }
     }
 
@@ -353,7 +355,7 @@ impl World {
                         }
                     }
                 }
-                Action::DeleteLeftover(provider, machine) => {
+                Action::DeleteUnrecorded(provider, machine) => {
                     if self.process.clients.contains_key(provider) && self.delete(provider, machine)?.is_err()
                     {
                         return Ok(Err(3));

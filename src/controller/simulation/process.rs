@@ -9,6 +9,13 @@ use std::{
 use kube::{Resource, ResourceExt};
 use rand::{Rng, seq::SliceRandom};
 use skyward_api::{Machine, Pool, Provider};
+use skyward_planner::{
+    accounts::{orphans::Sightings, unavailable::UnavailableOfferings},
+    base::key::{Key, key_of},
+    machine::facts::MachineMemory,
+    pool::load::PoolLoad,
+    provider::plan::ProviderMemory,
+};
 use skyward_remote::sessions::{FailureKind, SessionFailure, SessionState, Stage};
 
 use super::{client::Client, world::World};
@@ -16,14 +23,10 @@ use crate::{
     accounts::{
         fleet::Fleet,
         offers::Offers,
-        sweeps::{key_sweep, machine_sweep, resource_sweep},
-        unavailable::UnavailableOfferings,
+        sweeps::{key_sweep, resource_sweep},
     },
-    base::key::{Key, key_of},
-    hints::{pool_load::PoolLoad, pool_loads::PoolLoads},
-    machine,
+    hints::pool_loads::PoolLoads,
     newest::Newest,
-    provider,
     restore::Holds,
 };
 
@@ -75,12 +78,12 @@ pub(super) struct Process {
     pub(super) clients: BTreeMap<String, Client>,
     pub(super) taking_over: BTreeMap<String, (String, Client)>,
     /// By UID of the Machine.
-    pub(super) memories: BTreeMap<String, machine::facts::MachineMemory>,
+    pub(super) memories: BTreeMap<String, MachineMemory>,
     pub(super) inherited: BTreeSet<String>,
-    pub(super) looks: BTreeMap<String, provider::plan::ProviderMemory>,
+    pub(super) looks: BTreeMap<String, ProviderMemory>,
     pub(super) sessions: BTreeMap<String, Session>,
     pub(super) unavailable: Arc<UnavailableOfferings>,
-    pub(super) orphans: BTreeMap<String, machine_sweep::Sightings>,
+    pub(super) orphans: BTreeMap<String, Sightings>,
     pub(super) left: BTreeMap<String, resource_sweep::Sightings>,
     pub(super) lost_keys: key_sweep::Sightings,
     /// Machines that the dispatchers know to be given up.

@@ -5,6 +5,10 @@ use std::sync::Arc;
 use kube::ResourceExt;
 use skyward_api::{Provider, ProviderStatus, labels};
 use skyward_core::{ErrorKind, ProviderError, Scope};
+use skyward_planner::provider::{
+    deletion::{self, Left, Owners},
+    plan::{self, Observed, Plan, ProviderMemory, Refresh},
+};
 
 use super::{
     client::Client,
@@ -12,13 +16,7 @@ use super::{
     server::Refused,
     world::{Crashed, World},
 };
-use crate::{
-    provider::{
-        deletion::{self, Left, Owners},
-        plan::{self, Answer, Observed, Plan, ProviderMemory},
-    },
-    restore::seal::Seal,
-};
+use crate::restore::seal::Seal;
 
 impl World {
     pub(super) fn reconcile_provider(&mut self, name: &str) -> Result<(), Crashed> {
@@ -40,7 +38,7 @@ impl World {
         let answer = if plan::due_in(&provider, &memory, self.time()).is_zero() {
             self.ask(&provider)
         } else {
-            Answer::NotAsked
+            Refresh::NotAsked
         };
         let compares = plan::compares_offers(&provider, &memory, &answer);
         let offers: Vec<_> = if compares {
@@ -64,7 +62,7 @@ impl World {
             left,
             shown: &shown,
             barred: self.process.unavailable.barred(name, self.time()),
-            seal: &Seal::new(&[0; 32], "simulated"),
+            pseudonyms: &Seal::new(&[0; 32], "simulated"),
             offers: &offers,
             answer,
             capabilities: capabilities.then(|| self.kind_of(name).capabilities.clone()),
@@ -108,7 +106,7 @@ impl World {
     }
 
     /// Asks the account who it is and what it offers.
-    fn ask(&mut self, object: &Provider) -> Answer {
+    fn ask(&mut self, object: &Provider) -> Refresh {
         let name = object.name_any();
         let secret = self.secrets[&name].clone();
         let kind = self.kind_of(&name);
@@ -121,15 +119,15 @@ impl World {
         let origin = (secret.version, object.metadata.generation.unwrap_or_default());
         let error = |kind| ProviderError::new(kind, "check the account", "no");
         if self.clouds[&secret.account].revoked {
-            return Answer::Failed(error(ErrorKind::Credentials));
+            return Refresh::Failed(error(ErrorKind::Credentials));
         }
         if self.chance(self.odds.calls) {
-            return Answer::Failed(error(ErrorKind::Transient));
+            return Refresh::Failed(error(ErrorKind::Transient));
         }
         let used = self.process.fleet.used(&name, "").total;
         let recorded = self.process.fleet.of_provider(&name);
         if let Some(problem) = plan::other_account(object, used, &recorded, &secret.account) {
-            return Answer::Failed(problem);
+            return Refresh::Failed(problem);
         }
         let client = Client::new(secret.account.clone(), origin, regions.clone());
         let now = self.now;
@@ -149,21 +147,21 @@ impl World {
             self.process.accounts_changed(now);
         }
         if self.chance(self.odds.calls) {
-            return Answer::Failed(error(ErrorKind::Transient));
+            return Refresh::Failed(error(ErrorKind::Transient));
         }
-        Answer::Complete {
+        Refresh::Complete {
             account: secret.account,
             offers: kind.offers(&regions),
         }
     }
 
     /// What the account still has that is ours.
-    fn left(&mut self, provider: &Provider, answer: &Answer, memory: &ProviderMemory) -> Left {
+    fn left(&mut self, provider: &Provider, answer: &Refresh, memory: &ProviderMemory) -> Left {
         let name = &provider.name_any();
         if !self.process.clients.contains_key(name) {
             let problem = match answer {
-                Answer::Failed(problem) => Some(problem),
-                Answer::NotAsked | Answer::Complete { .. } => memory.problem.as_ref(),
+                Refresh::Failed(problem) => Some(problem),
+                Refresh::NotAsked | Refresh::Complete { .. } => memory.problem.as_ref(),
             };
             return problem.map_or(Left::NotAsked, |problem| Left::Unknown(problem.to_string()));
         }

@@ -14,6 +14,10 @@ use skyward_api::{
     provider::{AfterRestore, RestoreDecision},
 };
 use skyward_core::{ErrorKind, ProviderError};
+use skyward_planner::restore::{
+    evidence::Evidence,
+    verdict::{self, Verdict},
+};
 
 use super::{
     cloud::Cloud,
@@ -22,13 +26,7 @@ use super::{
     server::Server,
     world::{Crashed, World},
 };
-use crate::{
-    provider::restored::act,
-    restore::{
-        evidence::Evidence,
-        verdict::{self, Verdict},
-    },
-};
+use crate::provider::restored::act;
 
 /// Histories of an ordinary run.
 const HISTORIES: u64 = 1_500;

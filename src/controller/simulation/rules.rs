@@ -10,9 +10,9 @@ use skyward_api::{
     machine::MachineSpec,
 };
 use skyward_core::MachineRef;
+use skyward_planner::money::{Tariff, billed_until};
 
 use super::{cloud::Rented, world::World};
-use crate::money::{Tariff, billed_until};
 
 /// What a machine cost by its record, when that was let go.
 #[derive(Clone, Debug)]

@@ -5,15 +5,16 @@ use std::collections::BTreeSet;
 use kube::ResourceExt;
 use skyward_api::provider::{AfterRestore, RestoreDecision};
 use skyward_core::{PoolScope, Scope};
+use skyward_planner::{
+    accounts::orphans::{Rules, is_news, plan},
+    restore::evidence::Remembered,
+};
 
 use super::{
     process::Work,
     world::{Crashed, World},
 };
-use crate::{
-    accounts::sweeps::{key_sweep, machine_sweep, resource_sweep},
-    restore::evidence::Remembered,
-};
+use crate::accounts::sweeps::{key_sweep, resource_sweep};
 
 impl World {
     pub(super) fn regions_of_pools(&self, provider: &str) -> BTreeSet<String> {
@@ -90,7 +91,7 @@ impl World {
                 .and_then(|provider| provider.status.as_ref()?.after_restore.clone());
             // Elsewhere it is as at a cloud where anybody writes marks: what the sweep ends is the
             // same for all.
-            let rules = machine_sweep::Rules {
+            let rules = Rules {
                 marks_prove: looks_for_proof,
                 strange_end: !looks_for_proof,
                 held: holds.is_held(&name),
@@ -98,14 +99,13 @@ impl World {
                 ended_lately: 0,
             };
             let now = self.now;
-            let is_news = |machine: &skyward_api::Machine| {
-                machine.spec.provider == name && machine_sweep::is_news(machine, &listed)
-            };
+            let is_news =
+                |machine: &skyward_api::Machine| machine.spec.provider == name && is_news(machine, &listed);
             self.process.wake_machines(is_news, now);
             let settle = self.kind_of(&name).settle().max(5);
             let wait = std::time::Duration::from_secs(settle.unsigned_abs());
             let seen = self.process.orphans.remove(&name).unwrap_or_default();
-            let plan = machine_sweep::plan("cluster", &listed, &remembered, &rules, &seen, wait, self.time());
+            let plan = plan("cluster", &listed, &remembered, &rules, &seen, wait, self.time());
             let mut seen = seen;
             seen.retain(|id, _| plan.watch.contains(id));
             for id in &plan.watch {

@@ -11,6 +11,14 @@ use std::{
 };
 
 use kube::runtime::reflector::ObjectRef;
+use skyward_planner::{
+    base::key::Key,
+    task::{
+        dispatcher::Dispatcher,
+        message::{ClusterMemory, Event},
+        model::{MachineView, PoolView},
+    },
+};
 use skyward_remote::MachineKey;
 use tokio::{
     sync::{Notify, mpsc, watch},
@@ -19,16 +27,10 @@ use tokio::{
 };
 
 use crate::{
-    base::{
-        caught::{Panicked, caught},
-        key::Key,
-    },
+    base::caught::{Panicked, caught},
     task::{
-        dispatcher::Dispatcher,
         effects::{EffectRunner, now},
         inbox,
-        message::{ClusterMemory, Event},
-        model::{MachineView, PoolView},
     },
 };
 

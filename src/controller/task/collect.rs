@@ -6,11 +6,23 @@ mod summary;
 use std::{sync::Arc, time::Duration};
 
 use bytes::{Bytes, BytesMut};
-use futures::StreamExt;
+use futures::{
+    StreamExt,
+    future::join,
+    stream::{BoxStream, Fuse},
+};
 use skyward_agent::log::{Encoder, Stream};
 use skyward_api::{condition::reason, task::RunResult};
+use skyward_planner::{
+    base::key::Key,
+    task::{
+        dispatcher::is_complete,
+        message::{CollectError, CollectOrder, Collected},
+        model::RunId,
+    },
+};
 use skyward_remote::{
-    RunReader,
+    AgentError, RunReader,
     protocol::{CHUNK_BYTES, Chunk},
     turns::Turns,
 };
@@ -19,23 +31,16 @@ use tokio::time::timeout;
 
 use self::summary::summary;
 use crate::{
-    base::key::Key,
     metrics::Metrics,
-    task::{
-        dispatcher::is_complete,
-        environment::RESULT_LIMIT,
-        message::{CollectError, CollectOrder, Collected},
-        model::RunId,
-        pace::Pace,
-    },
+    task::{environment::RESULT_LIMIT, pace::Pace},
 };
 
 pub(crate) use recall::{recall, recall_later};
 
 /// Once so many bytes of a log or value have come, they are stored.
 const PIECE: usize = 512 * 1024;
-/// Most bytes that one transfer holds.
-pub(crate) const HELD: usize = PIECE + CHUNK_BYTES;
+/// Most bytes that a piece comes to: the chunk that completes it is not divided.
+const HELD: usize = PIECE + CHUNK_BYTES;
 /// Most bytes that one copy of a running log takes, so that others have their turn.
 const TURN: u64 = 32 * 1024 * 1024;
 /// Most gaps that are kept of one log. A run that prints faster than it is copied has one for each
@@ -197,7 +202,7 @@ async fn in_time<T>(
     }
 }
 
-fn of_machine(error: skyward_remote::AgentError) -> CollectError {
+fn of_machine(error: AgentError) -> CollectError {
     CollectError::Machine(error.to_string())
 }
 
@@ -433,28 +438,16 @@ async fn bring_value(
         in_time(metrics, room).await?;
         let agent = agent.ok_or_else(unreachable)?;
         let stream = pace.open(agent.read_result(&id, end)).await.map_err(of_machine)?;
-        let mut stream = pace.limit(stream, size);
-        let mut held = BytesMut::new();
-        loop {
-            let chunk = stream.next().await.transpose().map_err(of_machine)?;
-            let is_last = chunk.is_none();
-            if let Some(chunk) = chunk {
-                if chunk.offset != end + held.len() as u64 {
-                    return Err(CollectError::Machine(format!(
-                        "the agent sent offset {} of the result, {end} was next",
-                        chunk.offset
-                    )));
-                }
-                hold(&mut held, &chunk.data);
-            }
-            if held.len() >= PIECE || (is_last && !held.is_empty()) {
-                let piece = held.split().freeze();
-                metrics.stored("result", piece.len() as u64);
-                end = in_time(metrics, store.put_result_piece(task, &id, end, piece, size)).await?;
-            }
-            if is_last {
-                break;
-            }
+        let mut stream = pace.limit(stream, size).fuse();
+        let mut next = end;
+        let mut piece = value_piece(&mut stream, &mut next).await?;
+        while !piece.is_empty() {
+            metrics.stored("result", piece.len() as u64);
+            let written = in_time(metrics, store.put_result_piece(task, &id, end, piece, size));
+            // While one is written the next one comes.
+            let (written, following) = join(written, value_piece(&mut stream, &mut next)).await;
+            end = written?;
+            piece = following?;
         }
     }
     if end == size {
@@ -466,6 +459,27 @@ async fn bring_value(
     Err(CollectError::Machine(format!(
         "the agent sent {end} of {size} bytes of the result"
     )))
+}
+
+/// The next piece of a value, which begins at `next`; empty at the end.
+async fn value_piece(
+    stream: &mut Fuse<BoxStream<'_, Result<Chunk, AgentError>>>,
+    next: &mut u64,
+) -> Result<Bytes, CollectError> {
+    let mut held = BytesMut::new();
+    while held.len() < PIECE
+        && let Some(chunk) = stream.next().await
+    {
+        let Chunk { offset, data } = chunk.map_err(of_machine)?;
+        if offset != *next {
+            return Err(CollectError::Machine(format!(
+                "the agent sent offset {offset} of the result, {next} was next"
+            )));
+        }
+        *next += data.len() as u64;
+        hold(&mut held, &data);
+    }
+    Ok(held.freeze())
 }
 
 /// The log says itself that it does not go on.

@@ -14,9 +14,19 @@ use kube::{
     api::{ListParams, Patch, PatchParams},
 };
 use skyward_api::{GROUP, Machine, Task, TaskStatus, VERSION, shared::EnvFrom};
+use skyward_planner::{
+    base::key::Key,
+    task::{
+        message::{CollectError, CollectOrder, Collected, Effect, Event, StartError, StartOrder, WriteError},
+        model::{RunId, SlotAttempt},
+        references::Resolved,
+        run::{RunState, Told},
+        status,
+    },
+};
 use skyward_remote::{
     Agent, AgentError, MachineKey,
-    protocol::{Fact, RunState, Started, fact},
+    protocol::{Fact, Started, fact},
     turns::Turns,
 };
 use tokio::{
@@ -25,20 +35,13 @@ use tokio::{
 };
 
 use crate::{
-    base::key::Key,
     context::Context,
     task::{
         collect::{self, AnyReader},
         environment,
         housekeeping::Expiry,
-        message::{
-            CollectError, CollectOrder, Collected, Effect, Event, Resolved, StartError, StartOrder,
-            WriteError,
-        },
-        model::{RunId, SlotAttempt},
         reclaim::Reclaim,
-        status,
-        told::{Told, answered, weighed},
+        told::{self, answered, weighed},
     },
 };
 
@@ -51,8 +54,8 @@ const COLLECTS: usize = 32;
 /// Running logs that are copied at once, over all Pools: apart, so that large results
 /// never keep live logs waiting.
 const COPIES: usize = 16;
-/// Most fetches, and most copies, of one namespace: a transfer holds a piece of `collect::HELD`
-/// bytes at most.
+/// Most fetches, and most copies, of one namespace: a transfer holds two pieces at most, of
+/// 768 KiB each.
 const EACH: usize = 6;
 
 /// The subject of the message that a Secret or ConfigMap is missing.
@@ -102,6 +105,7 @@ impl EffectRunner {
             Effect::Live(uid, runs) => self.context.live.set(&uid, runs),
             Effect::Entered(phase) => self.context.metrics.task_entered(phase),
             Effect::RunEnded(reason) => self.context.metrics.run(reason),
+            Effect::Warn(what) => tracing::warn!(pool = %pool, "{what}"),
             Effect::Publish { uid, name, event } => {
                 let task = ObjectReference {
                     api_version: Some(format!("{GROUP}/{VERSION}")),
@@ -176,7 +180,7 @@ impl EffectRunner {
                     Ok(agent) => agent
                         .stop(&run.to_string(), grace, why)
                         .await
-                        .map(|state| Box::new(answered(&agent.account(), state))),
+                        .map(|state| Box::new(told::state(answered(&agent.account(), state)))),
                     Err(error) => Err(error),
                 };
                 Event::Stopped {
@@ -245,6 +249,7 @@ impl EffectRunner {
             Effect::Live(..)
             | Effect::Entered(_)
             | Effect::RunEnded(_)
+            | Effect::Warn(_)
             | Effect::Publish { .. }
             | Effect::Expire { .. }
             | Effect::DoubtLeadership(_) => return,
@@ -339,7 +344,7 @@ impl EffectRunner {
                 self.context.sessions.reclaimed(&key, reclaim);
                 continue;
             }
-            for event in told(fact) {
+            for event in unrolled(fact) {
                 let event = match event {
                     // The stream is not read on until there is room for this fact.
                     Some(fact) => {
@@ -347,7 +352,10 @@ impl EffectRunner {
                             let full = "there is no room for what the machines of its namespace tell";
                             return Err(AgentError::Busy(full.to_owned()));
                         };
-                        Event::Fact(place, Box::new(told))
+                        match told::fact(told) {
+                            Some(told) => Event::Fact(place, Box::new(told)),
+                            None => continue,
+                        }
                     }
                     None => Event::Replayed { place, connection },
                 };
@@ -392,7 +400,7 @@ impl EffectRunner {
             .agent_on(pool, &order.machine, order.connection)
             .map_err(StartError::Agent)?;
         let state = agent.start(spec).await.map_err(StartError::Agent)?;
-        Ok(answered(&agent.account(), state))
+        Ok(told::state(answered(&agent.account(), state)))
     }
 
     async fn collect(&self, pool: &Key, order: &CollectOrder) -> Result<Box<Collected>, CollectError> {
@@ -438,7 +446,7 @@ impl EffectRunner {
 
 /// What an agent's fact is to a dispatcher; `None`: all recorded facts were told. The end of the
 /// recorded facts also names runs that the agent has promised to start and no fact tells of yet.
-fn told(fact: Fact) -> Vec<Option<Fact>> {
+fn unrolled(fact: Fact) -> Vec<Option<Fact>> {
     let Some(fact::Fact::Replayed(replayed)) = fact.fact else {
         return vec![Some(fact)];
     };
@@ -471,7 +479,7 @@ mod tests {
             })),
             ..Fact::default()
         };
-        let events = told(mark);
+        let events = unrolled(mark);
         assert_eq!(
             events[0].as_ref().map(|fact| fact.run_id.as_str()),
             Some("uid-1-0")

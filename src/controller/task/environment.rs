@@ -5,13 +5,10 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 use skyward_api::{Task, duration::Duration, shared::Size, task::Interpreter};
+use skyward_planner::task::{message::StartOrder, model::GRACE, references::Resolved};
 use skyward_remote::protocol::{Command, Function, RunSpec, Script, run_spec::Work};
 
-use crate::task::{
-    arguments,
-    message::{Resolved, StartOrder},
-    model::GRACE,
-};
+use crate::task::arguments;
 
 /// Largest return value that is kept, in bytes; the Task fails with ResultTooLarge above it.
 pub(crate) const RESULT_LIMIT: u64 = 256 * 1024 * 1024;
@@ -209,7 +206,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::task::model::{Peer, PoolView, RunId};
+    use skyward_planner::task::model::{Peer, PoolView, RunId};
 
     fn order(rank: u32, attempt: u32) -> StartOrder {
         let pool: skyward_api::Pool = serde_json::from_value(json!({

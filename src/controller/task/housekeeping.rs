@@ -13,6 +13,10 @@ use kube::{
     api::{DeleteParams, ListParams, Preconditions},
 };
 use skyward_api::{Task, TaskPhase};
+use skyward_planner::{
+    base::time::after,
+    task::{model::Uid, status},
+};
 use skyward_store::Store;
 use tokio::{
     sync::Notify,
@@ -20,11 +24,10 @@ use tokio::{
 };
 
 use crate::{
-    base::time::after,
     context::Context,
     guard::Guarded,
     metrics::Metrics,
-    task::{model::Uid, reclaim, router::PAGE, status},
+    task::{reclaim, router::PAGE},
 };
 
 const DEADLINE: Duration = Duration::from_mins(1);

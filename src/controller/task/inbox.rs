@@ -9,12 +9,11 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use tokio::sync::Notify;
-
-use crate::task::{
+use skyward_planner::task::{
     message::Event,
     model::{Entry, Uid},
 };
+use tokio::sync::Notify;
 
 #[derive(Default)]
 struct Inbox {

@@ -6,31 +6,23 @@
 //! connections, facts ────┘             (pure)     └─ logs and results (store)
 //! ```
 //!
-//! Begin reading at `dispatcher/mod.rs`: a state machine without I/O, whose tests drop it
-//! at any moment and build it anew. `placement.rs` decides which Task gets which machine,
-//! `status.rs` what users see. `actor.rs` feeds a dispatcher and `effects.rs` carries its
+//! Begin reading at `planner/task/dispatcher/mod.rs`: a state machine without I/O. `actor.rs` feeds a dispatcher and `effects.rs` carries its
 //! effects out; `router.rs` watches Tasks, knows all dispatchers and waits for
 //! none of them (`inbox.rs`); `collect.rs` copies logs and results, in turns (`remote/turns.rs`) of some
 //! length (`pace.rs`), `inline.rs` decides which values a status shows; `housekeeping.rs` deletes
 //! what has had its time.
 
-pub(crate) mod model;
-
 mod actor;
 mod arguments;
 mod collect;
-mod dispatcher;
 mod effects;
 mod environment;
 mod housekeeping;
 mod inbox;
 mod inline;
-mod message;
 mod pace;
-mod placement;
 mod reclaim;
 mod router;
-mod status;
 mod tail;
 mod told;
 

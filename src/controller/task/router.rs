@@ -16,19 +16,19 @@ use kube::{
     runtime::{WatchStreamExt, reflector::ObjectRef, watcher},
 };
 use skyward_api::Task;
+use skyward_planner::{
+    base::key::Key,
+    task::model::{Entry, Uid},
+};
 use tokio::{
     sync::Notify,
     time::{Instant, MissedTickBehavior, sleep_until},
 };
 
 use crate::{
-    base::{broadcast::Change, key::Key, queue::WorkQueue},
+    base::{broadcast::Change, queue::WorkQueue},
     guard::Guarded,
-    task::{
-        actor::Handle,
-        effects::EffectRunner,
-        model::{Entry, Uid},
-    },
+    task::{actor::Handle, effects::EffectRunner},
 };
 
 /// Whole Tasks of one page of a list. Any user may make a Task of more than a MiB, and a page is

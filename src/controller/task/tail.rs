@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use skyward_planner::task::status::end_of;
 use skyward_remote::places::{SHORTEST, hidden_places};
 
 /// Longest tail, in bytes.
@@ -124,15 +125,6 @@ pub(crate) fn harmless(text: &str) -> String {
             other => other,
         })
         .collect()
-}
-
-/// The last bytes of a text, from a character's boundary.
-pub(crate) fn end_of(text: &str, max: usize) -> &str {
-    let mut start = text.len().saturating_sub(max);
-    while !text.is_char_boundary(start) {
-        start += 1;
-    }
-    &text[start..]
 }
 
 #[cfg(test)]

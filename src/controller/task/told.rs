@@ -5,36 +5,85 @@
 //! namespace and the installation (`remote/budget.rs`) before the dispatcher gets it, and a
 //! stream of facts is not read on while there is no room.
 
+use skyward_planner::task::{
+    model::RunId,
+    run::{Ending, Fact, Finished, Permit, RunState, Told},
+};
 use skyward_remote::{
-    budget::{Account, Charge},
-    protocol::{Fact, Finished, RunState, fact},
+    budget::Account,
+    protocol::{self as wire, fact, finished, run_state},
 };
 
 /// Bytes that a dispatcher keeps beside a fact.
 const BESIDE: usize = 1024;
 
-/// A fact of an agent, with the room that it takes of its namespace's budget (`remote/budget.rs`).
-/// The room is given back when nobody needs the fact any more.
-#[derive(Debug)]
-pub(crate) struct Told<T> {
-    pub(crate) what: T,
-    pub(crate) room: Option<Charge>,
+/// A fact as a dispatcher knows it; `None` where it is of no run that one can have.
+pub(crate) fn fact(Told { what, room }: Told<wire::Fact>) -> Option<Told<Fact>> {
+    let finished = match what.fact? {
+        fact::Fact::Finished(end) => Some(ended(end)),
+        fact::Fact::Started(_) => None,
+        fact::Fact::Replayed(_) | fact::Fact::Reclaim(_) => return None,
+    };
+    let run = RunId::parse(&what.run_id)?;
+    Some(Told {
+        what: Fact { run, finished },
+        room,
+    })
 }
 
-/// Told by ourselves, or too little to matter.
-impl<T> From<T> for Told<T> {
-    fn from(what: T) -> Self {
-        Self { what, room: None }
+/// An answer about a run as a dispatcher knows it.
+pub(crate) fn state(Told { what, room }: Told<wire::RunState>) -> Told<RunState> {
+    let what = match (what.phase(), what.finished) {
+        (run_state::Phase::Finished, Some(end)) => RunState::Finished(ended(end)),
+        (run_state::Phase::Unknown, _) => RunState::Unknown,
+        (run_state::Phase::Starting | run_state::Phase::Running | run_state::Phase::Finished, _) => {
+            RunState::Running
+        }
+    };
+    Told { what, room }
+}
+
+fn ended(end: wire::Finished) -> Finished {
+    Finished {
+        ending: match end.ending() {
+            finished::Ending::None => Ending::Unknown,
+            finished::Ending::Exited => Ending::Exited,
+            finished::Ending::Signaled => Ending::Signaled,
+            finished::Ending::TimedOut => Ending::TimedOut,
+            finished::Ending::Stopped => Ending::Stopped,
+            finished::Ending::StartFailed => Ending::StartFailed,
+            finished::Ending::ShimLost => Ending::ShimLost,
+            finished::Ending::DiskFull => Ending::DiskFull,
+            finished::Ending::FunctionRaised => Ending::FunctionRaised,
+            finished::Ending::BadSource => Ending::BadSource,
+            finished::Ending::ResultNotJson => Ending::ResultNotJson,
+            finished::Ending::ResultTooLarge => Ending::ResultTooLarge,
+            finished::Ending::MachineRestarted => Ending::MachineRestarted,
+            finished::Ending::OutOfMemory => Ending::OutOfMemory,
+            finished::Ending::Interrupted => Ending::Interrupted,
+        },
+        exit_code: end.exit_code,
+        signal: end.signal,
+        message: end.message,
+        started_ms: end.started_ms,
+        finished_ms: end.finished_ms,
+        log_bytes: end.log_bytes,
+        log_dropped_bytes: end.log_dropped_bytes,
+        log: end.log,
+        log_tail: end.log_tail,
+        result_bytes: end.result_bytes,
+        result: end.result,
+        has_result: end.has_result,
     }
 }
 
 /// A fact with the room that it takes. Where there is none for a log and a result inside it, they
 /// are left to be fetched, and room for the rest is waited for. `None`: there is none for long; the
 /// stream is followed again later, from its beginning.
-pub(crate) async fn weighed(account: &Account, fact: Fact) -> Option<Told<Fact>> {
+pub(crate) async fn weighed(account: &Account, fact: wire::Fact) -> Option<Told<wire::Fact>> {
     let mut told = answered(account, fact);
     if told.room.is_none() {
-        told.room = Some(account.take(told.what.bytes()).await?);
+        told.room = Some(Box::new(account.take(told.what.bytes()).await?));
     }
     Some(told)
 }
@@ -47,13 +96,16 @@ pub(crate) fn answered<T: Weight>(account: &Account, mut what: T) -> Told<T> {
     if room.is_none() {
         what.leave_output();
     }
-    Told { what, room }
+    Told {
+        what,
+        room: room.map(|charge| Box::new(charge) as Permit),
+    }
 }
 
 /// A value that takes room as long as a dispatcher holds it.
 pub(crate) trait Weight {
-    fn end(&self) -> Option<&Finished>;
-    fn end_mut(&mut self) -> Option<&mut Finished>;
+    fn end(&self) -> Option<&wire::Finished>;
+    fn end_mut(&mut self) -> Option<&mut wire::Finished>;
 
     /// Itself, and what a dispatcher keeps beside it.
     fn bytes(&self) -> usize {
@@ -71,14 +123,14 @@ pub(crate) trait Weight {
     }
 }
 
-impl Weight for Fact {
-    fn end(&self) -> Option<&Finished> {
+impl Weight for wire::Fact {
+    fn end(&self) -> Option<&wire::Finished> {
         match &self.fact {
             Some(fact::Fact::Finished(end)) => Some(end),
             _ => None,
         }
     }
-    fn end_mut(&mut self) -> Option<&mut Finished> {
+    fn end_mut(&mut self) -> Option<&mut wire::Finished> {
         match &mut self.fact {
             Some(fact::Fact::Finished(end)) => Some(end),
             _ => None,
@@ -86,11 +138,11 @@ impl Weight for Fact {
     }
 }
 
-impl Weight for RunState {
-    fn end(&self) -> Option<&Finished> {
+impl Weight for wire::RunState {
+    fn end(&self) -> Option<&wire::Finished> {
         self.finished.as_ref()
     }
-    fn end_mut(&mut self) -> Option<&mut Finished> {
+    fn end_mut(&mut self) -> Option<&mut wire::Finished> {
         self.finished.as_mut()
     }
 }
@@ -102,17 +154,17 @@ mod tests {
 
     use super::*;
 
-    fn end(output: usize) -> Fact {
-        Fact {
-            fact: Some(fact::Fact::Finished(Finished {
+    fn end(output: usize) -> wire::Fact {
+        wire::Fact {
+            fact: Some(fact::Fact::Finished(wire::Finished {
                 log: vec![0; output],
                 log_bytes: output as u64,
                 result: vec![0; output],
                 result_bytes: output as u64,
                 has_result: true,
-                ..Finished::default()
+                ..wire::Finished::default()
             })),
-            ..Fact::default()
+            ..wire::Fact::default()
         }
     }
 

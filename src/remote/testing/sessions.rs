@@ -344,7 +344,7 @@ fn what_no_leader_can_have_sent_is_not_kept() {
             epoch_proof,
             ..Default::default()
         };
-        crate::sessions::EpochClaim::of(&hello, 7)
+        crate::sessions::epoch_claim(&hello, 7)
     };
     assert_eq!(claim(7, "p".into()), None);
     assert_eq!(claim(8, "p".into()).unwrap().proof, "p");

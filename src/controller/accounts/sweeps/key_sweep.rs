@@ -19,9 +19,10 @@ use kube::{
     api::{DeleteParams, ListParams, Preconditions},
 };
 use skyward_api::{Machine, Pool, labels};
+use skyward_planner::base::time::elapsed;
 use tokio::time::{sleep, timeout};
 
-use crate::{base::time::elapsed, context::Context, keys};
+use crate::{context::Context, keys};
 
 /// Time between two looks.
 const EVERY: Duration = Duration::from_mins(10);

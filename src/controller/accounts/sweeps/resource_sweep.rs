@@ -15,10 +15,11 @@ use std::{
 use jiff::Timestamp;
 use kube::ResourceExt;
 use skyward_core::{Leftover, PoolScope, Scope};
+use skyward_planner::base::time::elapsed;
 use tokio::time::timeout;
 
 use super::{each_until_shutdown, pause};
-use crate::{accounts::clients::Account, base::time::elapsed, context::Context, keys};
+use crate::{accounts::clients::Account, context::Context, keys};
 
 /// Time between two looks; an account's lists of keys and groups change rarely.
 const EVERY: Duration = Duration::from_mins(10);

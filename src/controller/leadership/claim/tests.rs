@@ -222,7 +222,10 @@ impl Process {
     fn with(server: &Server, config: Config) -> Self {
         // A second call finds it installed.
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-        let (health, fence) = (Arc::new(Health::default()), Fence::default());
+        let (health, fence) = (
+            Arc::new(Health::default()),
+            Fence::with_clock(|| Instant::now().into_std()),
+        );
         let (client, config) = (server.client(), Arc::new(config));
         let (of_health, of_fence) = (health.clone(), fence.clone());
         let election = tokio::spawn(async move {

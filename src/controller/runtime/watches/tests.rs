@@ -88,8 +88,8 @@ async fn a_session_that_changes_wakes_its_machine_and_the_dispatcher_of_its_pool
         session_wakeups.clone(),
     )
     .await;
-    let woken = |wakeups: &WorkQueue<Key>| -> Vec<String> {
-        std::iter::from_fn(|| wakeups.try_next())
+    let woken = |work_queue: &WorkQueue<Key>| -> Vec<String> {
+        std::iter::from_fn(|| work_queue.try_next())
             .map(|key| key.to_string())
             .collect()
     };

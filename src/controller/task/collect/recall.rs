@@ -4,17 +4,14 @@ use std::{cmp::Reverse, sync::Arc};
 
 use futures::StreamExt;
 use skyward_api::{condition::reason, task::RunResult};
+use skyward_planner::task::{
+    message::{CollectError, Collected, Remembered},
+    model::{RunId, Uid},
+};
 use skyward_store::Store;
 
 use super::{in_time, of_store, summary::ENDINGS};
-use crate::{
-    metrics::Metrics,
-    task::{
-        inline::inline,
-        message::{CollectError, Collected, Remembered},
-        model::{RunId, Uid},
-    },
-};
+use crate::{metrics::Metrics, task::inline::inline};
 
 /// Most bytes of a value that are read: no status shows more.
 const LARGEST_INLINE: usize = 4096;

@@ -3,9 +3,12 @@
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use skyward_api::{condition::reason, task::RunResult};
-use skyward_remote::protocol::{Finished, finished::Ending};
+use skyward_planner::task::{
+    message::Collected,
+    run::{Ending, Finished},
+};
 
-use crate::task::{environment::RESULT_LIMIT, inline::inline, message::Collected, tail};
+use crate::task::{environment::RESULT_LIMIT, inline::inline, tail};
 
 /// Shown instead of words of the work's that may hold values of a Secret that cannot be read.
 pub(super) const WITHHELD: &str =
@@ -37,7 +40,7 @@ pub(super) fn summary(finished: &Finished, too_large: bool, secrets: Option<&[St
     } else {
         reason_of(finished)
     };
-    let exited = matches!(finished.ending(), Ending::Exited);
+    let exited = matches!(finished.ending, Ending::Exited);
     let message = if too_large {
         format!(
             "the return value has {} bytes; at most {RESULT_LIMIT} are kept",
@@ -47,7 +50,7 @@ pub(super) fn summary(finished: &Finished, too_large: bool, secrets: Option<&[St
         let text = tail::harmless(&finished.message);
         match secrets {
             Some(secrets) => tail::masked(&text, secrets),
-            None if text.is_empty() || is_in_our_words(finished.ending()) => text,
+            None if text.is_empty() || is_in_our_words(finished.ending) => text,
             None => WITHHELD.to_owned(),
         }
     };
@@ -95,14 +98,14 @@ const fn is_in_our_words(ending: Ending) -> bool {
 }
 
 fn reason_of(finished: &Finished) -> &'static str {
-    match finished.ending() {
+    match finished.ending {
         Ending::Exited if finished.exit_code == 0 => reason::SUCCEEDED,
         Ending::Exited => reason::NON_ZERO_EXIT,
         Ending::Signaled => reason::KILLED_BY_SIGNAL,
         Ending::TimedOut => reason::TIMED_OUT,
         Ending::Stopped => reason::STOPPED,
         Ending::StartFailed => reason::START_FAILED,
-        Ending::ShimLost | Ending::None => reason::WATCHER_KILLED,
+        Ending::ShimLost | Ending::Unknown => reason::WATCHER_KILLED,
         Ending::DiskFull => reason::DISK_FULL,
         Ending::FunctionRaised => reason::FUNCTION_RAISED,
         Ending::BadSource => reason::BAD_SOURCE,

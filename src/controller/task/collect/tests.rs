@@ -2,11 +2,8 @@ use std::{collections::BTreeMap, sync::Mutex};
 
 use async_trait::async_trait;
 use futures::stream;
-use skyward_remote::{
-    AgentError,
-    agent::AgentStream,
-    protocol::{Chunk, Finished, finished::Ending},
-};
+use skyward_planner::task::run::{Ending, Finished};
+use skyward_remote::{AgentError, agent::AgentStream, protocol::Chunk};
 
 use skyward_store::Piece;
 
@@ -284,7 +281,7 @@ async fn offsets_that_go_back_are_refused_and_what_lies_beyond_what_was_announce
 
 fn exited(code: i32) -> Finished {
     Finished {
-        ending: Ending::Exited.into(),
+        ending: Ending::Exited,
         exit_code: code,
         ..Finished::default()
     }
@@ -399,7 +396,7 @@ async fn what_a_run_came_to_is_found_again_however_it_ended() {
     let metrics = Metrics::default();
     assert_eq!(recall(&store, &run(), &metrics).await, Ok(None));
     let endings = [
-        Ending::None,
+        Ending::Unknown,
         Ending::Exited,
         Ending::Signaled,
         Ending::TimedOut,
@@ -421,7 +418,7 @@ async fn what_a_run_came_to_is_found_again_however_it_ended() {
         .chain([(Ending::Exited, 3)])
     {
         let finished = Finished {
-            ending: ending.into(),
+            ending,
             exit_code: code,
             ..Finished::default()
         };
@@ -487,7 +484,7 @@ fn every_ending_has_its_reason() {
         (Ending::OutOfMemory, 0, reason::OUT_OF_MEMORY),
     ] {
         let finished = Finished {
-            ending: ending.into(),
+            ending,
             exit_code: code,
             signal: 9,
             ..Finished::default()
@@ -509,7 +506,7 @@ fn every_ending_has_its_reason() {
 fn what_the_work_said_is_withheld_in_messages_too_when_secrets_cannot_be_read() {
     let of = |ending: Ending, message: &str, secrets: Option<&[String]>| {
         let finished = Finished {
-            ending: ending.into(),
+            ending,
             message: message.into(),
             ..exited(1)
         };
@@ -521,7 +518,7 @@ fn what_the_work_said_is_withheld_in_messages_too_when_secrets_cannot_be_read() 
         Ending::BadSource,
         Ending::ResultNotJson,
         Ending::DiskFull,
-        Ending::None,
+        Ending::Unknown,
     ] {
         let secrets = ["hunter22".to_owned()];
         assert_eq!(of(ending, said, Some(&secrets)), "ValueError: *** is refused");

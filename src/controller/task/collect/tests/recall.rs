@@ -1,13 +1,13 @@
 //! What is found again of runs that only the store remembers.
 
 use bytes::Bytes;
+use skyward_planner::task::message::Remembered;
 
 use super::*;
-use crate::task::message::Remembered;
 
 async fn end(store: &Store, attempt: u32, ending: Ending) {
     let finished = Finished {
-        ending: ending.into(),
+        ending,
         ..Finished::default()
     };
     let order = CollectOrder {

@@ -1,0 +1,63 @@
+//! What plans may know of a Provider, its account and a namespace.
+
+use std::collections::BTreeSet;
+
+use rust_decimal::Decimal;
+
+use super::quota::{Quota, Used};
+
+/// One Provider that machines may come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProviderFacts {
+    /// Its account.
+    pub account: AccountFacts,
+    /// Which that is, as its cloud names it.
+    pub account_id: String,
+    /// Whether it admits the Pool's namespace; if not, the labels it asks for.
+    pub admits: Result<(), String>,
+    /// Its machines stand on nodes of a cluster, which have the architecture they have.
+    pub own_nodes: bool,
+    /// Settings that a Pool may override.
+    pub overridable: BTreeSet<String>,
+    /// Its limits.
+    pub limits: Quota,
+    /// How much of them is used, by all Pools.
+    pub used: Used,
+    /// Most that it may cost in a month, and what was spent in this one, in USD; `None`
+    /// without such a limit.
+    pub month: Option<(Decimal, Decimal)>,
+    /// The same of the Pool's namespace.
+    pub month_in_namespace: Option<(Decimal, Decimal)>,
+    /// Smallest unit of time that it bills, in seconds.
+    pub billing_step_seconds: u32,
+    /// Least time that it bills, in seconds.
+    pub billing_minimum_seconds: u32,
+    /// Whether each of its machines on demand has a price of its own.
+    pub marketplace: bool,
+}
+
+/// The account that machines come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AccountFacts {
+    /// It is being deleted: nothing is ordered there any more.
+    Deleting,
+    /// No Provider of that name exists; the names of all Providers that exist.
+    NotFound(Vec<String>),
+    /// It cannot be used now; why.
+    NotReady(String),
+    /// It can.
+    Ready,
+}
+
+/// The Pool's namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NamespaceFacts {
+    /// It exists.
+    Active,
+    /// It is being deleted: nothing can be created in it.
+    Terminating,
+    /// The operator was installed for other namespaces.
+    NotServed,
+    /// Not seen yet.
+    Unknown,
+}

@@ -1,0 +1,15 @@
+//! What decisions know of the accounts of Providers.
+//!
+//! - [`facts`]: a Provider, its account and a namespace, as plans know them.
+//! - [`offers`]: what can be rented there; [`unavailable`]: what was refused lately.
+//! - [`quota`], [`limits`]: how many Machines there may be, and which limit binds; [`cost`]: what
+//!   was spent.
+//! - [`orphans`]: which machines of a list belong to nothing.
+
+pub mod cost;
+pub mod facts;
+pub mod limits;
+pub mod offers;
+pub mod orphans;
+pub mod quota;
+pub mod unavailable;

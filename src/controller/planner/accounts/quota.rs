@@ -1,0 +1,120 @@
+//! How many Machines a Provider may have and what they may cost per hour, and how much of that is
+//! used.
+
+use rust_decimal::Decimal;
+use skyward_api::{
+    Machine, MachinePhase,
+    machine::{MachineSpec, MachineStatus},
+};
+
+use crate::{money, records::is_refused};
+
+/// Most Machines at once, and most that they may cost per hour.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Quota {
+    /// Of a Provider.
+    pub total: Option<u32>,
+    /// Of a Provider in one namespace.
+    pub in_namespace: Option<u32>,
+    /// USD per hour of a Provider.
+    pub hourly: Option<Decimal>,
+    /// USD per hour of a Provider in one namespace.
+    pub hourly_in_namespace: Option<Decimal>,
+    /// The entry of `limits.namespaces` that decides for the namespace.
+    pub entry: Option<QuotaEntry>,
+}
+
+impl Quota {
+    /// Whether one more Machine of that price, or several, would pass a limit.
+    pub fn passed_by(&self, used: Used, machines: u32, hourly: Decimal) -> bool {
+        let many =
+            |limit: Option<u32>, used: u32| limit.is_some_and(|limit| used.saturating_add(machines) > limit);
+        let dear = |limit: Option<Decimal>, used: Decimal| limit.is_some_and(|limit| used + hourly > limit);
+        many(self.total, used.total)
+            || many(self.in_namespace, used.in_namespace)
+            || dear(self.hourly, used.hourly)
+            || dear(self.hourly_in_namespace, used.hourly_in_namespace)
+    }
+}
+
+/// Machines of a Provider.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Used {
+    /// In all namespaces.
+    pub total: u32,
+    /// In the namespace asked for.
+    pub in_namespace: u32,
+    /// USD per hour in all namespaces.
+    pub hourly: Decimal,
+    /// USD per hour in the namespace asked for.
+    pub hourly_in_namespace: Decimal,
+}
+
+impl Used {
+    /// With one more Machine, which counts with that amount per hour; `here`: in the namespace asked for.
+    pub fn add(&mut self, hourly: Decimal, here: bool) {
+        self.total += 1;
+        self.hourly += hourly;
+        if here {
+            self.in_namespace += 1;
+            self.hourly_in_namespace += hourly;
+        }
+    }
+
+    /// With machines that a plan in the making takes.
+    #[must_use]
+    pub fn with(mut self, machines: u32, hourly: Decimal) -> Self {
+        self.total += machines;
+        self.in_namespace += machines;
+        self.hourly += hourly;
+        self.hourly_in_namespace += hourly;
+        self
+    }
+}
+
+/// The entry of `limits.namespaces` that decides for a namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QuotaEntry {
+    /// Its place in the list.
+    pub at: usize,
+    /// Its selector can be read. One that cannot may be meant for any namespace, so it admits no
+    /// machine in any.
+    pub readable: bool,
+    pub(super) machines: bool,
+    pub(super) hourly: bool,
+    pub(super) monthly: bool,
+}
+
+/// Most that a Machine may come to cost per hour before its provider tells the price: if its
+/// recorded price alone counted, a dearer machine would pass a limit unnoticed.
+pub fn most_hourly(spec: &MachineSpec) -> Decimal {
+    let usd = |text: &str| money::usd(text).unwrap_or_default();
+    let ceiling = spec.max_hourly_cost.as_deref().map(usd).unwrap_or_default();
+    ceiling.max(usd(&spec.hourly_price))
+}
+
+/// How much a Machine may come to cost per hour beyond the amount that counts in [`Used`].
+pub fn beyond(machine: &Machine) -> Decimal {
+    (most_hourly(&machine.spec) - counted(machine)).max(Decimal::ZERO)
+}
+
+/// The amount per hour that counts for a Machine.
+pub fn counted(machine: &Machine) -> Decimal {
+    if is_open(machine) {
+        most_hourly(&machine.spec)
+    } else {
+        money::usd(money::hourly_price(machine)).unwrap_or_default()
+    }
+}
+
+/// Whether its order may still be accepted, at a price that nobody knows yet. A Machine that was
+/// refused, or is given up, holds no more room than its price: its place is needed at once.
+fn is_open(machine: &Machine) -> bool {
+    let waits = |status: &MachineStatus| {
+        status.accepted_at.is_none()
+            && status.hourly_price.is_none()
+            && status.phase != Some(MachinePhase::Failed)
+            && !is_refused(status)
+    };
+    machine.metadata.deletion_timestamp.is_none() && machine.status.as_ref().is_none_or(waits)
+}

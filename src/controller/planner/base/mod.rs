@@ -1,0 +1,9 @@
+//! What every room may use. Nothing here knows a room above.
+//!
+//! - [`key`]: namespace and name of an object; [`digest`]: short digests for names.
+//! - [`time`]: arithmetic with times; [`requeue`]: when an object is looked at again.
+
+pub mod digest;
+pub mod key;
+pub mod requeue;
+pub mod time;

@@ -1,0 +1,484 @@
+//! What a Machine's plan may know. Gathering it makes no decision.
+
+use std::{sync::Arc, time::Duration};
+
+use crate::{
+    accounts::facts::{NamespaceFacts, ProviderFacts},
+    base::{key::key_of, time::after},
+    money,
+    pool::suspension::why_suspended,
+};
+use jiff::Timestamp;
+use kube::{Resource, ResourceExt};
+use rust_decimal::Decimal;
+use skyward_api::{
+    Duration as Lasting, Machine, MachineStatus, Pool, Provider as ProviderObject, machine::MachineSpec,
+    provider::HostKeyPolicy,
+};
+use skyward_core::{
+    Deletion, ErrorKind, MachineRef, Mark, ProviderError, ProviderMachine, ProviderPhase,
+    provider::{BilledTime, Capabilities, Idempotency},
+    session::{MachineKey, SessionState, Stage},
+};
+
+/// Everything a Machine's plan may know.
+#[derive(Clone, Debug)]
+pub struct Observed {
+    /// What it has cost until now, in USD.
+    pub billed_so_far: Decimal,
+    /// Whether its Provider has counted what it cost, or does not exist any more.
+    pub counted_by_provider: bool,
+    /// The Machine.
+    pub machine: MachineFacts,
+    /// Its Pool; `None` = it does not exist any more.
+    pub pool: Option<Arc<Pool>>,
+    /// Whether the Pool's spec is still the one this machine was ordered by.
+    pub current: bool,
+    /// The account it was ordered from.
+    pub account: AccountState,
+    /// What the provider says of it.
+    pub provider: LookupOutcome,
+    /// What the order met, when it was just tried.
+    pub order: Option<Result<String, ProviderError>>,
+    /// Not to be ordered again before.
+    pub order_not_before: Option<Timestamp>,
+    /// Its order waits for its turn, or did.
+    pub queued: Option<Queued>,
+    /// What the deletion met, when it was just tried.
+    pub deletion: Option<Result<Deletion, ProviderError>>,
+    /// Its session.
+    pub session: Option<SessionState>,
+    /// What its preparation needs and was not there when it was last to be connected.
+    pub missing: Option<String>,
+    /// Since when it is tried to connect to a machine that took runs before.
+    pub disconnected_since: Option<Timestamp>,
+    /// Since when its Pool is off: suspended, without machines by its spec, or with its
+    /// budget spent.
+    pub off_since: Option<Timestamp>,
+    /// Runs on it; `None` = not known.
+    pub runs: Option<u32>,
+    /// When its status was last written by this process.
+    pub last_write: Option<Timestamp>,
+    /// Whether the account's machines tell of changes, so that none need be polled.
+    pub tells_changes: bool,
+    /// How often to look at a machine on its way, where they do not.
+    pub poll_interval: Duration,
+    /// How long the provider's answers may lag.
+    pub settle_time: Duration,
+    /// Which part of its life is billed.
+    pub billed_time: BilledTime,
+    /// When this process last saw that it did not run yet.
+    pub starting_at: Option<Timestamp>,
+    /// Until then an order whose answer nobody has may still show up at the provider.
+    pub unseen_until: Option<Timestamp>,
+    /// Whether ordering it twice is one order whatever lists show.
+    pub knows_token: bool,
+    /// Waits of the Pool.
+    pub waits: Waits,
+    /// What an order of it must be admitted by, read for this look; `None` where none is thought
+    /// of.
+    pub terms: Option<Terms>,
+}
+
+/// What a machine must be admitted by before it is ordered, as it is now.
+#[derive(Clone, Debug)]
+pub struct Terms {
+    /// Its namespace.
+    pub namespace: NamespaceFacts,
+    /// Its Provider: what that admits, and how much of it is used, with this machine.
+    pub provider: ProviderFacts,
+    /// Whether its Provider is being deleted.
+    pub provider_goes: bool,
+    /// What it may come to cost per hour beyond what it counts with there.
+    pub beyond: Decimal,
+    /// The budget of its Pool and what is spent of it.
+    pub budget: Option<(Decimal, Decimal)>,
+}
+
+/// The Machine itself.
+#[derive(Clone, Debug)]
+pub struct MachineFacts {
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// UID.
+    pub uid: String,
+    /// The record.
+    pub spec: MachineSpec,
+    /// What was last written.
+    pub status: MachineStatus,
+    /// When it was recorded.
+    pub created_at: Timestamp,
+    /// When its deletion was asked for.
+    pub deleting_since: Option<Timestamp>,
+    /// Whether its runs may finish however long they take.
+    pub finish_runs: bool,
+    /// Whether our finalizer is on it.
+    pub finalizer: bool,
+}
+
+/// The account a machine was ordered from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AccountState {
+    /// Its client is there.
+    Ready {
+        /// What to do with a host key that nobody vouches for.
+        policy: HostKeyPolicy,
+    },
+    /// Its Provider exists and was not checked yet, or cannot be used now.
+    Waiting,
+    /// There is no such Provider any more, and its client is at hand still: what it has can
+    /// be looked at and deleted, nothing is ordered.
+    Departed,
+    /// There is no such Provider any more.
+    Gone,
+}
+
+/// What the provider says of a machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LookupOutcome {
+    /// Nobody asked, or nobody answered: nothing is known.
+    Unknown(Option<String>),
+    /// It does not exist.
+    Absent,
+    /// It does.
+    There(Box<ProviderMachine>),
+}
+
+/// Waits of the Pool, with defaults.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Waits {
+    /// From the acceptance of its order to an address.
+    pub provision: Duration,
+    /// From the address to SSH.
+    pub ssh: Duration,
+    /// From SSH to Ready.
+    pub bootstrap: Duration,
+    /// Between SIGTERM and SIGKILL of runs when the Pool goes.
+    pub shutdown: Duration,
+    /// How long a machine whose connection is lost may keep its runs.
+    pub orphan: Duration,
+}
+
+impl Waits {
+    /// The timeouts of a Pool; defaults where the Pool is gone. `bootstrap` is the default of that
+    /// timeout for the kind of Provider.
+    pub fn of(pool: Option<&Pool>, bootstrap: Duration) -> Self {
+        let timeouts = pool.and_then(|pool| pool.spec.timeouts.as_ref());
+        let or = |value: Option<&Lasting>, seconds| Lasting::or(value, Duration::from_secs(seconds));
+        let given = timeouts.and_then(|t| t.bootstrap.as_ref());
+        Self {
+            provision: or(timeouts.and_then(|t| t.provision.as_ref()), 300),
+            ssh: or(timeouts.and_then(|t| t.ssh.as_ref()), 300),
+            bootstrap: Lasting::or(given, bootstrap),
+            shutdown: or(timeouts.and_then(|t| t.shutdown.as_ref()), 120),
+            orphan: or(pool.and_then(|pool| pool.spec.orphan_timeout.as_ref()), 24 * 3600),
+        }
+    }
+}
+
+impl MachineFacts {
+    /// Whose the machine is, for its provider.
+    pub fn mark(&self, cluster: &str) -> Mark {
+        Mark {
+            cluster: cluster.to_owned(),
+            namespace: self.namespace.clone(),
+            pool: self.spec.pool.clone(),
+            pool_uid: self.spec.pool_uid.clone(),
+            machine: self.name.clone(),
+            machine_uid: self.uid.clone(),
+            slot: self.spec.slot,
+            attempt: self.spec.attempt,
+        }
+    }
+
+    /// How its provider finds it.
+    pub fn reference(&self, cluster: &str) -> MachineRef {
+        MachineRef {
+            id: Some(self.status.id.clone()).filter(|id| !id.is_empty()),
+            mark: self.mark(cluster),
+            region: self.spec.region.clone(),
+            started: self.status.ready_at.is_some(),
+        }
+    }
+
+    /// Its key in the table of sessions.
+    pub fn session_key(&self) -> MachineKey {
+        MachineKey::new(&self.namespace, &self.name)
+    }
+}
+
+/// What is remembered of a Machine between two looks; losing it costs a look.
+#[derive(Clone, Debug, Default)]
+pub struct MachineMemory {
+    /// When its status was last written.
+    pub last_write: Option<Timestamp>,
+    /// Since when it is tried to connect to a machine that took runs before.
+    pub disconnected_since: Option<Timestamp>,
+    /// Since when its Pool is off.
+    pub off_since: Option<Timestamp>,
+    /// Not to be ordered again before.
+    pub order_not_before: Option<Timestamp>,
+    /// Its order waits for its turn, or did.
+    pub queued: Option<Queued>,
+    /// When it was last seen that it did not run yet.
+    pub starting_at: Option<Timestamp>,
+    /// When an order was last sent that may have been accepted.
+    pub sent_at: Option<Timestamp>,
+    /// What its preparation needs and was not there when it was last to be connected.
+    pub missing: Option<String>,
+}
+
+impl MachineMemory {
+    /// Of a record that was there when this process began to lead: the leader before may
+    /// have ordered it in its last moment, or have been told to wait.
+    pub fn inherited(leads_since: Timestamp) -> Self {
+        Self {
+            sent_at: Some(leads_since),
+            queued: Some(Queued {
+                since: leads_since,
+                until: leads_since,
+            }),
+            ..Self::default()
+        }
+    }
+
+    /// Remembers that others come first, for so long if somebody said that.
+    pub fn waits_for_its_turn(&mut self, wait: Option<Duration>, now: Timestamp) {
+        self.queued = Some(Queued {
+            since: self.queued.map_or(now, |queued| queued.since),
+            until: wait.map_or(now, |wait| after(now, wait)),
+        });
+    }
+
+    /// Remembers what an order, or a look before it, met if that is that others come first.
+    pub fn heard(&mut self, error: &ProviderError, now: Timestamp) {
+        if let ErrorKind::RateLimited(wait) = &error.kind {
+            self.waits_for_its_turn(*wait, now);
+        }
+    }
+
+    /// Remembers what an order met. Only a plain refusal is certain to have had no effect.
+    pub fn ordered(&mut self, answer: &Result<String, ProviderError>, now: Timestamp) {
+        if let Err(error) = answer {
+            self.heard(error, now);
+        }
+        let refused = |error: &ProviderError| error.kind != ErrorKind::Indeterminate;
+        if !answer.as_ref().is_err_and(refused) {
+            self.sent_at = Some(now);
+        }
+    }
+}
+
+/// An order that waits for its turn, because its cloud takes only so many calls in a minute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Queued {
+    /// Since when.
+    pub since: Timestamp,
+    /// Until when it was last told to wait; when it was told, where nobody said how long.
+    pub until: Timestamp,
+}
+
+/// What effects met in this round, for the next plan to judge.
+#[derive(Clone, Debug, Default)]
+pub struct Outcomes {
+    /// Of the order.
+    pub order: Option<Result<String, ProviderError>>,
+    /// Of the deletion.
+    pub deletion: Option<Result<Deletion, ProviderError>>,
+}
+
+/// What was read for a Machine, as it came.
+pub struct Looked<'a> {
+    /// The Machine.
+    pub machine: &'a Machine,
+    /// The same, as its plan knows it.
+    pub facts: MachineFacts,
+    /// Its Pool.
+    pub pool: Option<Arc<Pool>>,
+    /// Its Pool still asks for this kind of machine.
+    pub current: bool,
+    /// The Provider that it was ordered from.
+    pub provider: Option<&'a ProviderObject>,
+    /// Of its provider; `None` = no account is connected.
+    pub capabilities: Option<&'a Capabilities>,
+    /// Of the kind of its Provider, which is known before an account is connected.
+    pub kind: Option<&'a Capabilities>,
+    /// What an order of it must be admitted by.
+    pub terms: Option<Terms>,
+    /// Whether the account's machines tell of changes.
+    pub tells_changes: bool,
+    /// What its provider answered.
+    pub answer: LookupOutcome,
+    /// When that was asked for.
+    pub asked_at: Timestamp,
+    /// Its session.
+    pub session: Option<SessionState>,
+    /// Runs that hold it; `None` = not known.
+    pub runs: Option<u32>,
+    /// What effects met in this round.
+    pub outcomes: Outcomes,
+}
+
+impl Looked<'_> {
+    /// What a plan sees of it.
+    pub fn observed(self, memory: &mut MachineMemory, now: Timestamp) -> Observed {
+        let Self {
+            facts,
+            capabilities,
+            session,
+            outcomes,
+            ..
+        } = self;
+        let provider = self.answer.about(&outcomes);
+        if let LookupOutcome::There(found) = &provider
+            && matches!(found.phase, ProviderPhase::Starting(_))
+        {
+            memory.starting_at = Some(self.asked_at);
+        }
+        let connected = session.as_ref().is_some_and(|state| state.stage == Stage::Ready);
+        if connected || facts.status.ready_at.is_none() {
+            memory.disconnected_since = None;
+        } else {
+            memory.disconnected_since.get_or_insert(now);
+        }
+        if self
+            .pool
+            .as_deref()
+            .is_some_and(|pool| why_suspended(pool).is_some())
+        {
+            memory.off_since.get_or_insert(now);
+        } else {
+            memory.off_since = None;
+        }
+        let account = match (self.provider, capabilities) {
+            (Some(object), Some(_)) => AccountState::Ready {
+                policy: object
+                    .spec
+                    .host_key_policy
+                    .unwrap_or(HostKeyPolicy::TrustOnFirstUse),
+            },
+            (Some(_), None) => AccountState::Waiting,
+            (None, Some(_)) => AccountState::Departed,
+            (None, None) => AccountState::Gone,
+        };
+        let settle_time = capabilities.map_or(Duration::ZERO, |c| c.settle_time);
+        Observed {
+            counted_by_provider: self.provider.is_none_or(|provider| {
+                let status = provider.status.as_ref();
+                let cost = status.and_then(|status| status.cost.as_ref());
+                cost.is_some_and(|cost| cost.counted.contains(&facts.uid))
+            }),
+            billed_so_far: money::so_far(self.machine, now).total(),
+            unseen_until: facts.unseen_until(memory, settle_time),
+            waits: Waits::of(
+                self.pool.as_deref(),
+                bootstrap_default(capabilities.or(self.kind), &facts.status),
+            ),
+            terms: self.terms,
+            runs: self.runs,
+            machine: facts,
+            pool: self.pool,
+            current: self.current,
+            account,
+            provider,
+            order: outcomes.order,
+            order_not_before: memory.order_not_before,
+            queued: memory.queued,
+            deletion: outcomes.deletion,
+            session,
+            missing: memory.missing.clone(),
+            disconnected_since: memory.disconnected_since,
+            off_since: memory.off_since,
+            last_write: memory.last_write,
+            tells_changes: self.tells_changes,
+            poll_interval: capabilities.map_or(Duration::from_secs(5), |c| c.poll_interval),
+            settle_time,
+            knows_token: capabilities.is_some_and(|c| c.idempotency == Idempotency::Token),
+            billed_time: capabilities.map_or(BilledTime::Existing, |c| c.billed_time),
+            starting_at: memory.starting_at,
+        }
+    }
+}
+
+/// The default of `timeouts.bootstrap` of a machine; where nobody can say which kind it is of,
+/// what it had until now.
+fn bootstrap_default(capabilities: Option<&Capabilities>, status: &MachineStatus) -> Duration {
+    let recorded = status.bootstrap_timeout.as_ref();
+    match capabilities {
+        Some(capabilities) => capabilities.bootstrap_timeout,
+        None => Lasting::or(recorded, Capabilities::of("").bootstrap_timeout),
+    }
+}
+
+impl LookupOutcome {
+    /// What a look-up came to.
+    pub fn of(answer: Result<Option<ProviderMachine>, ProviderError>) -> Self {
+        match answer {
+            Ok(Some(found)) => Self::There(Box::new(found)),
+            Ok(None) => Self::Absent,
+            Err(error) => Self::Unknown(Some(error.to_string())),
+        }
+    }
+
+    /// An order that was just accepted made this very machine. Another one with its mark is
+    /// an earlier one, on a copy that lags, and says nothing of it.
+    fn about(self, outcomes: &Outcomes) -> Self {
+        match (self, &outcomes.order) {
+            (Self::There(found), Some(Ok(id))) if found.id != *id => Self::Absent,
+            (answer, _) => answer,
+        }
+    }
+}
+
+/// The Machine as the plan sees it.
+pub fn machine_facts(machine: &Machine) -> MachineFacts {
+    let key = key_of(machine);
+    let meta = machine.meta();
+    MachineFacts {
+        namespace: key.namespace,
+        name: key.name,
+        uid: machine.uid().unwrap_or_default(),
+        spec: machine.spec.clone(),
+        status: machine.status.clone().unwrap_or_default(),
+        created_at: meta
+            .creation_timestamp
+            .as_ref()
+            .map_or(Timestamp::UNIX_EPOCH, |time| time.0),
+        deleting_since: meta.deletion_timestamp.as_ref().map(|time| time.0),
+        finish_runs: machine
+            .annotations()
+            .contains_key(skyward_api::labels::FINISH_RUNS),
+        finalizer: machine
+            .finalizers()
+            .iter()
+            .any(|name| name == skyward_api::labels::FINALIZER),
+    }
+}
+
+impl MachineFacts {
+    /// Whether it was given up as failed.
+    pub fn has_failed(&self) -> bool {
+        self.status.phase == Some(skyward_api::MachinePhase::Failed)
+    }
+
+    /// Whether its provider is asked about it. A failed machine is not, unless it goes and
+    /// nobody knows whether it was ever accepted; one that is gone has nothing to tell.
+    pub fn is_asked_about(&self) -> bool {
+        let is_unknown = self.deleting_since.is_some() && self.status.id.is_empty();
+        self.finalizer && self.status.gone_at.is_none() && (!self.has_failed() || is_unknown)
+    }
+
+    /// Whether an order of it may be thought of.
+    pub fn may_be_ordered(&self) -> bool {
+        let is_new = self.status.id.is_empty() && self.status.gone_at.is_none();
+        is_new && self.deleting_since.is_none() && !self.has_failed()
+    }
+
+    /// Until when an order of it may show up that its provider does not show yet.
+    pub fn unseen_until(&self, memory: &MachineMemory, settle_time: Duration) -> Option<Timestamp> {
+        let accepted = self.status.accepted_at.as_ref().map(|time| time.0);
+        accepted.or(memory.sent_at).map(|at| after(at, settle_time))
+    }
+}

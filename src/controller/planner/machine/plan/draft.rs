@@ -1,0 +1,93 @@
+//! A plan of a Machine, and what its steps found.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use skyward_api::{MachineStatus, machine::BootstrapFailure};
+use skyward_core::machine::{Endpoint, Rental};
+
+pub use crate::base::requeue::Next;
+use crate::{accounts::unavailable::Unavailable, base::time::elapsed, events::EventSpec};
+
+/// What a Machine should do next.
+#[derive(Clone, Debug, Default)]
+pub struct Plan {
+    /// The status to write, if it is worth a write now.
+    pub status: Option<Box<MachineStatus>>,
+    /// What to do, in this order, after the write.
+    pub actions: Vec<Action>,
+    /// What to tell people afterwards.
+    pub events: Vec<EventSpec>,
+    /// When to look again, if nothing changes before.
+    pub next: Next,
+    /// Not to be ordered again before.
+    pub order_not_before: Option<Timestamp>,
+    /// An Offer or Provider that has no capacity now, and what the provider said; remembered before
+    /// the status is written, so that the Pool's next plan knows it.
+    pub shortage: Option<(Unavailable, String)>,
+    /// What its bootstrap printed is to be kept, before the status is written: it is given up.
+    pub keep_log: bool,
+    /// Why.
+    pub reasons: Vec<String>,
+}
+
+/// One effect, fully decided.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Orders the machine; the order is made from its record and its Pool.
+    Order,
+    /// Keeps it connected.
+    Connect {
+        /// How to reach it.
+        endpoint: Endpoint,
+        /// The host key it must show; `None` = learn it.
+        host_key: Option<String>,
+    },
+    /// Closes the connection.
+    Disconnect,
+    /// Asks the provider to delete it.
+    Delete,
+    /// Lets the record go.
+    RemoveFinalizer,
+    /// Its agent refuses our epoch: whether we lead still is to be asked.
+    DoubtLeadership,
+}
+
+/// What the steps found: the facts that a status is made of.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Found {
+    /// The provider's id.
+    pub(crate) id: Option<String>,
+    /// What it waits for, in words.
+    pub(crate) waits_for: Option<(&'static str, String)>,
+    /// Its endpoint and addresses.
+    pub(crate) endpoint: Option<Endpoint>,
+    pub(crate) private_address: Option<String>,
+    pub(crate) private_interface: Option<&'static str>,
+    /// What the provider says of its time and price.
+    pub(crate) rental: Rental,
+    /// It is beyond repair.
+    pub(crate) failure: Option<(&'static str, String)>,
+    /// Which step of its bootstrap failed.
+    pub(crate) bootstrap: Option<BootstrapFailure>,
+    /// It cannot be reached although it took runs.
+    pub(crate) lost_connection: Option<String>,
+    /// Its agent answers and refuses our epoch.
+    pub(crate) epoch_ahead: bool,
+}
+
+impl Plan {
+    /// Looks again after that long at the latest.
+    pub(crate) fn requeue_after(&mut self, after: Duration) {
+        self.next = match self.next {
+            Next::Again => Next::Again,
+            Next::Wait => Next::After(after),
+            Next::After(sooner) => Next::After(sooner.min(after)),
+        };
+    }
+
+    /// Looks again at that time at the latest.
+    pub(crate) fn requeue_at(&mut self, now: Timestamp, at: Timestamp) {
+        self.requeue_after(elapsed(now, at).max(Duration::from_millis(20)));
+    }
+}

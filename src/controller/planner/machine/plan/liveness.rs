@@ -1,0 +1,235 @@
+//! The only place that gives up a machine: by time, or because its session says that it
+//! will not become ready by itself.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use skyward_api::condition::reason;
+use skyward_core::session::{FailureKind, SessionFailure, Stage};
+
+use super::{
+    bootstrap,
+    draft::{Found, Plan},
+    progress,
+};
+use crate::{
+    base::time::{after, elapsed},
+    machine::facts::{AccountState, LookupOutcome, Observed},
+};
+
+/// What is said of an agent that takes no command of ours.
+const EPOCH_REFUSED: &str = "its agent refuses the epoch of this controller";
+
+/// A connection that is lost for less is nobody's concern.
+pub(super) const BLINK: Duration = Duration::from_secs(10);
+
+/// What a session has to report its own timeout before this one.
+const SESSION_FIRST: Duration = Duration::from_secs(5);
+
+/// Longest time that an order may wait for its turn: the last of 500 machines at a cloud that
+/// takes an order every 12.5 seconds waits for 104 minutes. What a cloud turns away for longer,
+/// it would turn away for ever.
+const QUEUE: Duration = Duration::from_hours(2);
+
+pub(super) fn judge(seen: &Observed, now: Timestamp, found: &mut Found, plan: &mut Plan) {
+    if found.failure.is_some() {
+        return;
+    }
+    let status = &seen.machine.status;
+    if let Some(verdict) = broke_a_limit(seen) {
+        found.failure = Some(verdict);
+        return;
+    }
+    if status.ready_at.is_some() {
+        judge_connection(seen, now, found, plan);
+        return;
+    }
+    let stage = seen.session.as_ref().map(|session| &session.stage);
+    if let Some(Stage::Failed(failure)) = stage
+        && let Some(verdict) = session_failed(failure)
+    {
+        found.failure = Some(verdict);
+        found.bootstrap = bootstrap::record(failure);
+        return;
+    }
+    let reachable = seen
+        .session
+        .as_ref()
+        .and_then(|s| s.reachable_at)
+        .or(status.reachable_at.as_ref().map(|t| t.0));
+    let running = status.running_at.as_ref().map(|time| time.0);
+    let missing = progress::missing(seen);
+    let (since, wait, name, why) = match (stage, reachable, found.endpoint.is_some() || running.is_some()) {
+        (Some(Stage::Ready), _, _) => return,
+        (_, Some(reachable), _) => {
+            let step = match stage {
+                Some(Stage::Bootstrapping { step, index, total }) => {
+                    format!("step {index} of {total}, \"{step}\", is not done")
+                }
+                Some(Stage::EpochAhead) => EPOCH_REFUSED.to_owned(),
+                _ => "the agent does not answer".to_owned(),
+            };
+            let why = match missing {
+                Some(missing) => (reason::REFERENCE_NOT_FOUND, missing.to_owned()),
+                None => (reason::BOOTSTRAP_TIMEOUT, step),
+            };
+            // The session gives up its step first, and knows what the step printed last.
+            (
+                reachable,
+                // While it waits for other machines nothing is asked of it.
+                seen.waits.bootstrap
+                    + SESSION_FIRST
+                    + seen
+                        .session
+                        .as_ref()
+                        .map_or(std::time::Duration::ZERO, |session| session.waited_until(now)),
+                "bootstrap",
+                why,
+            )
+        }
+        (_, None, true) => {
+            let why = match (missing, stage) {
+                (Some(missing), _) => (reason::REFERENCE_NOT_FOUND, missing.to_owned()),
+                (
+                    None,
+                    Some(Stage::Dialing {
+                        last_error: Some(error),
+                    }),
+                ) => (reason::SSH_TIMEOUT, format!("SSH does not answer: {error}")),
+                (None, _) => (reason::SSH_TIMEOUT, "SSH does not answer".to_owned()),
+            };
+            (running.unwrap_or(now), seen.waits.ssh, "ssh", why)
+        }
+        (_, None, false) => {
+            let what = found
+                .waits_for
+                .as_ref()
+                .map_or("it has no address", |(_, what)| what.as_str());
+            let reason = match found.waits_for {
+                Some((reason::ORDER_REFUSED, _)) => reason::ORDER_REFUSED,
+                _ => reason::PROVISION_TIMEOUT,
+            };
+            (
+                ordered_since(seen, now, found),
+                seen.waits.provision,
+                "provision",
+                (reason, what.to_owned()),
+            )
+        }
+    };
+    let (reason, what) = why;
+    if elapsed(since, now) >= wait {
+        found.failure = Some((
+            reason,
+            format!("After {} s (timeouts.{name}): {what}", wait.as_secs()),
+        ));
+    } else {
+        plan.requeue_at(now, after(since, wait));
+    }
+}
+
+/// Since when a machine without an address could have one. Orders wait for their turn at a
+/// cloud, and that is no time of the machine: the last of many would be rented only to be
+/// returned before it has booted, and count as a failed try.
+fn ordered_since(seen: &Observed, now: Timestamp, found: &Found) -> Timestamp {
+    let accepted = seen.machine.status.accepted_at.as_ref().map(|time| time.0);
+    if let Some(at) = accepted.or_else(|| found.id.is_some().then_some(now)) {
+        return at;
+    }
+    let created = seen.machine.created_at;
+    seen.queued.map_or(created, |queued| {
+        queued.until.max(created).min(after(queued.since, QUEUE))
+    })
+}
+
+/// Whether its turn never came in all the time that there is for that.
+pub(super) fn has_waited_in_vain(seen: &Observed, now: Timestamp) -> bool {
+    seen.queued
+        .is_some_and(|queued| elapsed(queued.since, now) >= QUEUE + seen.waits.provision)
+}
+
+/// A machine that took runs and is not connected: the provider says that it runs, so
+/// its runs may go on. An idle one is given up after `timeouts.ssh`; one with runs, or
+/// of which it is not known, only when the agent has given up waiting for us too.
+fn judge_connection(seen: &Observed, now: Timestamp, found: &mut Found, plan: &mut Plan) {
+    let Some(since) = seen.disconnected_since else {
+        return;
+    };
+    let error = match seen.session.as_ref().map(|session| &session.stage) {
+        Some(Stage::Ready) => return,
+        Some(
+            Stage::Dialing {
+                last_error: Some(error),
+            }
+            | Stage::Reconnecting {
+                last_error: error, ..
+            },
+        ) => error.clone(),
+        Some(Stage::EpochAhead) => EPOCH_REFUSED.to_owned(),
+        Some(Stage::Failed(failure)) => {
+            if failure.kind == FailureKind::HostKeyChanged {
+                found.failure = Some((reason::SSH_REFUSED, failure.message.clone()));
+                return;
+            }
+            failure.message.clone()
+        }
+        Some(Stage::Dialing { last_error: None } | Stage::Bootstrapping { .. }) | None => {
+            "it is being dialled".to_owned()
+        }
+    };
+    let lost = elapsed(since, now);
+    // What runs where no command goes is not known, whatever is known of the others.
+    let patience = if seen.runs == Some(0) && !found.epoch_ahead {
+        seen.waits.ssh
+    } else {
+        seen.waits.orphan
+    };
+    // What its provider does not say is no verdict: the machine may be all right and on the
+    // bill, and another one would be ordered beside it. One that was removed may never say.
+    let removed = matches!(seen.account, AccountState::Departed | AccountState::Gone);
+    let unknown = matches!(seen.provider, LookupOutcome::Unknown(_)) && !removed;
+    if lost >= patience && !unknown {
+        let message = format!(
+            "The connection is lost since {} s: {error}. It is replaced.",
+            lost.as_secs()
+        );
+        found.failure = Some((reason::MACHINE_LOST, message));
+    } else if lost >= BLINK {
+        found.lost_connection = Some(error);
+        if !unknown {
+            plan.requeue_at(now, after(since, patience));
+        }
+    } else {
+        plan.requeue_at(now, after(since, BLINK));
+    }
+}
+
+/// A machine that sends what no agent of ours sends is not ours any more, whatever runs on it.
+fn broke_a_limit(seen: &Observed) -> Option<(&'static str, String)> {
+    match seen.session.as_ref().map(|session| &session.stage) {
+        Some(Stage::Failed(failure)) if failure.kind == FailureKind::ProtocolViolation => {
+            session_failed(failure)
+        }
+        _ => None,
+    }
+}
+
+/// Whether its agent answers and takes no command of ours.
+pub(super) fn is_epoch_ahead(seen: &Observed) -> bool {
+    matches!(
+        seen.session.as_ref().map(|session| &session.stage),
+        Some(Stage::EpochAhead)
+    )
+}
+
+fn session_failed(failure: &SessionFailure) -> Option<(&'static str, String)> {
+    let reason = match failure.kind {
+        FailureKind::HostKeyChanged | FailureKind::AuthRefused => reason::SSH_REFUSED,
+        FailureKind::StepFailed | FailureKind::Unsupported => reason::BOOTSTRAP_FAILED,
+        FailureKind::StepTimedOut => reason::BOOTSTRAP_TIMEOUT,
+        FailureKind::ProtocolViolation => reason::PROTOCOL_VIOLATION,
+        // Another machine's agent, or a protocol that is too old: time tells.
+        FailureKind::AgentRefused => return None,
+    };
+    Some((reason, bootstrap::message(failure)))
+}

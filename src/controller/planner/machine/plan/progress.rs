@@ -1,0 +1,396 @@
+//! How far a machine is: what its provider and its session say, and which step is next.
+
+use std::{net::SocketAddr, time::Duration};
+
+use jiff::Timestamp;
+use skyward_api::{condition::reason, provider::HostKeyPolicy};
+use skyward_core::{
+    ErrorKind, ProviderError, ProviderMachine, ProviderPhase,
+    error::ErrorClass,
+    machine::{Dial, Endpoint, Failure, FailureKind},
+};
+
+use super::{
+    draft::{Action, Found, Plan},
+    liveness, terms,
+};
+use crate::{
+    accounts::{facts::NamespaceFacts, unavailable::Unavailable},
+    base::{
+        requeue::Next,
+        time::{after, elapsed},
+    },
+    machine::facts::{AccountState, LookupOutcome, Observed},
+    money,
+};
+
+/// Between two tries of an order that is refused as it is: somebody may mend the cause.
+const REFUSED_AGAIN: Duration = Duration::from_secs(5);
+/// Between two tries of an order that met a passing failure.
+const ORDER_AGAIN: Duration = Duration::from_secs(2);
+/// Between two tries of an order whose answer was lost, where its token makes both one.
+const TOKEN_AGAIN: Duration = Duration::from_secs(5);
+/// A machine on its way is looked at this often even where its provider tells of changes.
+const SAFETY_NET: Duration = Duration::from_secs(20);
+
+pub(super) fn find(seen: &Observed, now: Timestamp, plan: &mut Plan) -> Found {
+    let mut found = Found::default();
+    let on_its_way = seen.machine.status.ready_at.is_none();
+    match &seen.provider {
+        LookupOutcome::Unknown(why) => {
+            plan.reasons.push(match (why, &seen.account) {
+                (Some(why), _) => format!("the provider does not say: {why}"),
+                (None, AccountState::Departed | AccountState::Gone) => {
+                    "its Provider does not exist any more".to_owned()
+                }
+                (None, _) => "its Provider was not checked yet".to_owned(),
+            });
+            accept(seen, &mut found);
+            if let Some(why) = why
+                && on_its_way
+                && !seen.machine.status.id.is_empty()
+            {
+                let what = format!("its provider does not say how far it is: {why}");
+                found.waits_for = Some((reason::BOOTING, what));
+            }
+            plan.actions.extend(reconnect(seen));
+            plan.requeue_after(seen.poll_interval.max(Duration::from_secs(1)));
+        }
+        LookupOutcome::Absent => absent(seen, now, &mut found, plan),
+        LookupOutcome::There(machine) => there(seen, machine, &mut found, plan),
+    }
+    // Why one that ran is not connected, its provider may show only later.
+    let is_unreached = seen.disconnected_since.is_some();
+    if (on_its_way || is_unreached) && found.failure.is_none() {
+        plan.requeue_after(if seen.tells_changes {
+            SAFETY_NET
+        } else {
+            seen.poll_interval
+        });
+    }
+    found
+}
+
+/// An order that was just accepted.
+fn accept(seen: &Observed, found: &mut Found) {
+    if let Some(Ok(id)) = &seen.order {
+        found.id = Some(id.clone());
+    }
+}
+
+fn absent(seen: &Observed, now: Timestamp, found: &mut Found, plan: &mut Plan) {
+    accept(seen, found);
+    let status = &seen.machine.status;
+    if found.id.is_some() {
+        plan.reasons.push("accepted, not listed yet".to_owned());
+        return;
+    }
+    if !status.id.is_empty() {
+        let accepted = status
+            .accepted_at
+            .as_ref()
+            .map_or(seen.machine.created_at, |time| time.0);
+        if elapsed(accepted, now) < seen.settle_time {
+            plan.reasons.push("accepted, not listed yet".to_owned());
+            plan.requeue_at(now, after(accepted, seen.settle_time));
+        } else {
+            let message = format!(
+                "Provider \"{}\" has no such machine any more; it is replaced.",
+                seen.machine.spec.provider
+            );
+            found.failure = Some((reason::MACHINE_LOST, message));
+        }
+        return;
+    }
+    match &seen.order {
+        Some(Err(error)) => refused(seen, now, error, found, plan),
+        Some(Ok(_)) | None => order(seen, now, found, plan),
+    }
+}
+
+/// Why a machine is not ordered now.
+enum Hold {
+    /// Something else wakes it.
+    Until(&'static str),
+    /// It is looked at again then; people read this meanwhile.
+    Waits(&'static str, Timestamp, Option<(&'static str, String)>),
+    /// Its turn did not come in all the time that there is.
+    Vain(&'static str),
+    /// It never is: what it was recorded under holds no longer.
+    Withdrawn(String),
+}
+
+fn order(seen: &Observed, now: Timestamp, found: &mut Found, plan: &mut Plan) {
+    match hold(seen, now) {
+        None => {
+            plan.reasons.push("not ordered yet".to_owned());
+            plan.actions.push(Action::Order);
+            plan.next = Next::Again;
+        }
+        Some(Hold::Until(why)) => plan.reasons.push(why.to_owned()),
+        Some(Hold::Waits(why, until, waits_for)) => {
+            plan.reasons.push(why.to_owned());
+            plan.requeue_at(now, until);
+            plan.order_not_before = seen.order_not_before.filter(|at| now < *at);
+            found.waits_for = waits_for;
+        }
+        Some(Hold::Vain(why)) => {
+            plan.reasons.push(why.to_owned());
+            found.waits_for = Some((reason::ORDERED, why.to_owned()));
+        }
+        Some(Hold::Withdrawn(why)) => {
+            plan.reasons.push(format!("it is not ordered: {why}"));
+            let message = format!("It is not ordered, and its Pool gives it up. {why}");
+            found.failure = Some((reason::ORDER_WITHDRAWN, message));
+        }
+    }
+}
+
+/// The gates before an order, in this order; another one goes here.
+fn hold(seen: &Observed, now: Timestamp) -> Option<Hold> {
+    absence(seen)
+        .or_else(|| withdrawal(seen, now))
+        .or_else(|| too_early(seen, now))
+        .or_else(|| doubt(seen, now))
+        .or_else(|| {
+            let is_vain = liveness::has_waited_in_vain(seen, now);
+            is_vain.then_some(Hold::Vain("its turn at its provider did not come"))
+        })
+}
+
+/// What an order is made from is not there.
+fn absence(seen: &Observed) -> Option<Hold> {
+    if seen.account == AccountState::Departed {
+        return Some(Hold::Until("its Provider does not exist any more"));
+    }
+    if seen.pool.is_none() {
+        return Some(Hold::Until("its Pool does not exist any more"));
+    }
+    (!seen.current).then_some(Hold::Until(
+        "its Pool asks for another kind of machine now and gives it up",
+    ))
+}
+
+/// What it was recorded under is read again before each order.
+fn withdrawal(seen: &Observed, now: Timestamp) -> Option<Hold> {
+    let known = seen.terms.as_ref();
+    let Some(terms) = known.filter(|terms| terms.namespace != NamespaceFacts::Unknown) else {
+        let why = "it is not known yet whether it may be ordered";
+        return Some(Hold::Waits(why, after(now, ORDER_AGAIN), None));
+    };
+    let why = terms::broken(terms, &seen.machine.namespace, &seen.machine.spec)?;
+    // If it was ordered, it is on the bill: its slot is no other machine's before that is known.
+    match seen.unseen_until.filter(|until| now < *until) {
+        Some(until) => Some(Hold::Waits(
+            "its terms hold no longer; it may have been ordered and not be listed yet",
+            until,
+            Some((reason::ORDERED, why)),
+        )),
+        None => Some(Hold::Withdrawn(why)),
+    }
+}
+
+/// The last try was a moment ago. What it met stays in the status.
+fn too_early(seen: &Observed, now: Timestamp) -> Option<Hold> {
+    let at = seen.order_not_before.filter(|at| now < *at)?;
+    let mut conditions = seen.machine.status.conditions.iter();
+    let refused = conditions
+        .find(|c| c.type_ == skyward_api::condition::READY && c.reason == reason::ORDER_REFUSED)
+        .map(|c| (reason::ORDER_REFUSED, c.message.clone()));
+    Some(Hold::Waits("it is too early to order it again", at, refused))
+}
+
+/// Its provider would be asked for another one: it is found in a list, and lists lag.
+fn doubt(seen: &Observed, now: Timestamp) -> Option<Hold> {
+    let may_show_up = |until: &Timestamp| now < *until && !seen.knows_token;
+    let until = seen.unseen_until.filter(may_show_up)?;
+    let what = "It may have been ordered already; whether it was, its provider tells after a while.";
+    Some(Hold::Waits(
+        "it may have been ordered and not be listed yet",
+        until,
+        Some((reason::ORDERED, what.to_owned())),
+    ))
+}
+
+fn refused(seen: &Observed, now: Timestamp, error: &ProviderError, found: &mut Found, plan: &mut Plan) {
+    plan.reasons.push(format!("the order met: {error}"));
+    let again = match error.kind.class() {
+        ErrorClass::Retryable | ErrorClass::Signal => {
+            found.waits_for = Some((reason::ORDERED, format!("{error}; it is tried again.")));
+            match error.kind {
+                ErrorKind::RateLimited(Some(wait)) => wait,
+                // With its token it is the same order whatever lists show.
+                ErrorKind::Indeterminate if seen.knows_token => TOKEN_AGAIN,
+                ErrorKind::Indeterminate => seen.settle_time.max(ORDER_AGAIN),
+                _ => ORDER_AGAIN,
+            }
+        }
+        ErrorClass::Config => {
+            // Its Pool gives it up where something else fits. Where nothing does, it waits
+            // here for somebody to mend the cause.
+            plan.shortage =
+                Unavailable::of(&seen.machine.spec, &error.kind).map(|scarce| (scarce, error.to_string()));
+            found.waits_for = Some((reason::ORDER_REFUSED, error.to_string()));
+            REFUSED_AGAIN
+        }
+        ErrorClass::Capacity => {
+            plan.shortage =
+                Unavailable::of(&seen.machine.spec, &error.kind).map(|scarce| (scarce, error.to_string()));
+            found.failure = Some((reason::NO_CAPACITY, error.to_string()));
+            return;
+        }
+        ErrorClass::Terminal => {
+            found.failure = Some((reason::MACHINE_FAILED, error.to_string()));
+            return;
+        }
+    };
+    let at = after(now, again);
+    plan.order_not_before = Some(at);
+    plan.requeue_at(now, at);
+}
+
+fn there(seen: &Observed, machine: &ProviderMachine, found: &mut Found, plan: &mut Plan) {
+    found.id = Some(machine.id.clone());
+    found.private_address.clone_from(&machine.private_address);
+    found.private_interface = machine.private_interface;
+    found.rental.clone_from(&machine.rental);
+    if let Some(message) = too_dear(seen, machine) {
+        plan.reasons.push(message.clone());
+        plan.shortage = Some((Unavailable::dear(&seen.machine.spec), message.clone()));
+        found.failure = Some((reason::PRICE_TOO_HIGH, message));
+        return;
+    }
+    match &machine.phase {
+        ProviderPhase::Starting(what) => {
+            let what = what.clone().unwrap_or_else(|| "it boots".to_owned());
+            plan.reasons.push(format!("starting: {what}"));
+            found.waits_for = Some((reason::BOOTING, what));
+        }
+        ProviderPhase::Running => match &machine.endpoint {
+            Some(endpoint) => {
+                found.endpoint = Some(endpoint.clone());
+                connect(seen, machine, found, plan);
+            }
+            None => found.waits_for = Some((reason::BOOTING, "it has no address yet".to_owned())),
+        },
+        ProviderPhase::Failed(failure) => {
+            if matches!(failure.kind, FailureKind::NoRoom | FailureKind::NoCapacity) {
+                plan.shortage = Some((Unavailable::offer(&seen.machine.spec), failure.message.clone()));
+            }
+            found.failure = Some(failed(failure));
+        }
+        ProviderPhase::Stopping => {
+            found.failure = Some((
+                reason::MACHINE_LOST,
+                "Its end was ordered from outside: by hand, by a drained node, or by the end of its namespace.".to_owned(),
+            ));
+        }
+        ProviderPhase::Stopped(why) => {
+            found.failure = Some((reason::MACHINE_LOST, format!("It halted: {why}. It is replaced.")));
+        }
+    }
+}
+
+/// Decimal places of USD per hour that are compared: clouds count with floating points.
+const PLACES: u32 = 6;
+
+/// What is to be said of a machine whose provider names a price above the most that was
+/// recorded. The first price counts, which then is on record: a machine is ended for it once.
+fn too_dear(seen: &Observed, machine: &ProviderMachine) -> Option<String> {
+    let spec = &seen.machine.spec;
+    let is_there = matches!(machine.phase, ProviderPhase::Starting(_) | ProviderPhase::Running);
+    if seen.machine.status.hourly_price.is_some() || !is_there {
+        return None;
+    }
+    let most = money::usd(spec.max_hourly_cost.as_ref().unwrap_or(&spec.hourly_price))?;
+    let price = machine.rental.hourly_price?;
+    (price.round_dp(PLACES) > most.round_dp(PLACES)).then(|| {
+        format!(
+            "Provider \"{}\" bills {} USD per hour for it, and at most {} were recorded when it was ordered. It is ended, and Offer \"{}\" is not ordered for an hour. Wait, add candidates to the Pool, or ask the cloud why it is dearer than it says.",
+            spec.provider,
+            price.normalize(),
+            most.normalize(),
+            spec.offer
+        )
+    })
+}
+
+fn failed(failure: &Failure) -> (&'static str, String) {
+    let reason = match failure.kind {
+        FailureKind::ImagePull => reason::IMAGE_PULL_FAILED,
+        FailureKind::UnusableImage | FailureKind::Other => reason::MACHINE_FAILED,
+        FailureKind::Lost => reason::MACHINE_LOST,
+        FailureKind::Reclaimed => reason::PREEMPTED,
+        FailureKind::OutOfMemory => reason::OUT_OF_MEMORY,
+        FailureKind::NoRoom | FailureKind::NoCapacity => reason::NO_CAPACITY,
+    };
+    (reason, failure.message.clone())
+}
+
+/// Dials a machine that works where it was reached last: it can be used, and its results
+/// collected, while its provider cannot be asked. Only the host key on record counts, since
+/// its address may be somebody else's by now.
+pub(super) fn reconnect(seen: &Observed) -> Option<Action> {
+    let status = &seen.machine.status;
+    let ready = status.ready_at.is_some() && !status.host_key.is_empty();
+    if seen.session.is_some() || seen.pool.is_none() || !ready {
+        return None;
+    }
+    let port = status.ssh_port?;
+    let dial = match status.address.split_once('/') {
+        Some((namespace, pod)) => Dial::PodPort {
+            namespace: namespace.to_owned(),
+            pod: pod.to_owned(),
+            port,
+        },
+        None => match status.address.parse() {
+            Ok(ip) => Dial::Address(SocketAddr::new(ip, port)),
+            Err(_) => Dial::Host(status.address.clone(), port),
+        },
+    };
+    let user = status.ssh_user.clone();
+    Some(Action::Connect {
+        endpoint: Endpoint { dial, user },
+        host_key: Some(status.host_key.clone()),
+    })
+}
+
+fn connect(seen: &Observed, machine: &ProviderMachine, found: &mut Found, plan: &mut Plan) {
+    let Some(endpoint) = &machine.endpoint else { return };
+    let recorded = Some(seen.machine.status.host_key.clone()).filter(|key| !key.is_empty());
+    let host_key = recorded.or_else(|| machine.host_key.clone());
+    let policy = match seen.account {
+        AccountState::Ready { policy } => policy,
+        AccountState::Waiting | AccountState::Departed | AccountState::Gone => HostKeyPolicy::TrustOnFirstUse,
+    };
+    if policy == HostKeyPolicy::Verified && host_key.is_none() {
+        found.failure = Some((
+            reason::SSH_REFUSED,
+            format!(
+                "Provider \"{}\" demands verified host keys (hostKeyPolicy: Verified), and nobody vouches for this machine's. Set hostKeyPolicy: TrustOnFirstUse, or use an image whose key can be read.",
+                seen.machine.spec.provider
+            ),
+        ));
+        return;
+    }
+    if seen.pool.is_none() {
+        plan.reasons.push("its Pool does not exist any more".to_owned());
+        return;
+    }
+    // It is tried again with each look, and the machine waits for that alone.
+    if let Some(missing) = missing(seen) {
+        plan.reasons.push(missing.to_owned());
+        found.waits_for = Some((reason::REFERENCE_NOT_FOUND, missing.to_owned()));
+    }
+    plan.actions.push(Action::Connect {
+        endpoint: endpoint.clone(),
+        host_key,
+    });
+}
+
+/// What keeps a machine from being prepared, in words for its user. One that was ready is connected
+/// as it is.
+pub(super) fn missing(seen: &Observed) -> Option<&str> {
+    let waits = seen.session.is_none() && seen.machine.status.ready_at.is_none();
+    seen.missing.as_deref().filter(|_| waits)
+}

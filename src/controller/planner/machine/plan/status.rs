@@ -1,0 +1,300 @@
+//! The status of a Machine, from what the steps found. It is written at once when its
+//! phase, a condition or its reason changes; steps and messages wait for [`QUIET`], so
+//! that a machine from order to Ready costs about three writes.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use skyward_api::{
+    Duration as Lasting, MachinePhase, MachineStatus,
+    condition::{self, ACCEPTED, BOOTSTRAPPED, Draft, REACHABLE, READY, STALLED, cut, find, reason},
+};
+use skyward_core::machine::{Dial, Endpoint};
+use skyward_core::session::Stage;
+
+use super::{
+    draft::{Found, Plan},
+    rental,
+};
+use crate::{
+    base::time::{after, elapsed},
+    events::{self, EventSpec},
+    machine::facts::Observed,
+    records::without_output,
+};
+
+/// What is said of a machine whose agent takes no command of ours.
+const EPOCH_AHEAD: &str = "Its agent refuses the epoch of this controller although this controller holds the Lease: it gets no command, and what runs there goes on. It is asked again, later each time. Were etcd or the Lease restored from a backup, see docs/disaster-recovery.md; else do not trust this machine: delete the Machine.";
+
+/// Between two writes that only concern steps and messages.
+const QUIET: Duration = Duration::from_secs(2);
+
+pub(super) fn write(seen: &Observed, now: Timestamp, found: &Found, plan: &mut Plan) {
+    let old = &seen.machine.status;
+    let mut new = old.clone();
+    new.observed_generation = Some(1);
+    facts(seen, now, found, &mut new);
+    let drafts = conditions(seen, found, &mut new);
+    new.conditions = condition::apply(&old.conditions, &drafts, Some(1), now);
+    commit(seen, now, new, plan);
+}
+
+/// Writes at once, later or not at all.
+pub(super) fn commit(seen: &Observed, now: Timestamp, new: MachineStatus, plan: &mut Plan) {
+    let old = &seen.machine.status;
+    if new == *old {
+        return;
+    }
+    let due = seen.last_write.map_or(now, |last| after(last, QUIET));
+    if is_major(old, &new) || now >= due {
+        let has_failed = |status: &MachineStatus| status.phase == Some(MachinePhase::Failed);
+        plan.keep_log = has_failed(&new) && !has_failed(old) && new.ready_at.is_none();
+        plan.events.extend(announce(seen, &new));
+        plan.status = Some(Box::new(new));
+    } else {
+        plan.requeue_at(now, due);
+    }
+}
+
+fn is_major(old: &MachineStatus, new: &MachineStatus) -> bool {
+    let outline = |status: &MachineStatus| -> Vec<(String, String, String)> {
+        status
+            .conditions
+            .iter()
+            .map(|c| (c.type_.clone(), c.status.clone(), c.reason.clone()))
+            .collect()
+    };
+    old.phase != new.phase
+        || old.id != new.id
+        || old.reclaim_at != new.reclaim_at
+        || old.billed_until != new.billed_until
+        || outline(old) != outline(new)
+}
+
+/// Everything but phase, step and conditions.
+fn facts(seen: &Observed, now: Timestamp, found: &Found, new: &mut MachineStatus) {
+    if let Some(id) = &found.id {
+        new.id = cut(id, 256);
+        new.accepted_at.get_or_insert(Time(now));
+    }
+    if let Some(endpoint) = &found.endpoint {
+        let (address, port) = address(endpoint);
+        new.address = cut(&address, 256);
+        new.ssh_port = Some(port);
+        new.ssh_user = cut(&endpoint.user, 64);
+        new.running_at.get_or_insert(Time(now));
+    }
+    if new.ready_at.is_none() {
+        let seconds = seen.waits.bootstrap.as_secs();
+        new.bootstrap_timeout = Some(Lasting(format!("{seconds}s")));
+    }
+    rental::record(seen, now, new);
+    if let Some(at) = reclaim_at(seen, found.rental.reclaim_at) {
+        new.reclaim_at = Some(Time(at));
+    }
+    if let Some(private) = &found.private_address {
+        new.private_address = cut(private, 256);
+    }
+    if found.bootstrap.is_some() {
+        new.bootstrap_failure.clone_from(&found.bootstrap);
+    }
+    let Some(session) = &seen.session else { return };
+    if let (true, Some(key)) = (new.host_key.is_empty(), &session.host_key) {
+        new.host_key.clone_from(key);
+    }
+    if let Some(at) = session.reachable_at {
+        new.reachable_at.get_or_insert(Time(at));
+    }
+    if session.stage == Stage::Ready {
+        new.ready_at.get_or_insert(Time(session.ready_at.unwrap_or(now)));
+    }
+    if let Some(agent) = &session.agent {
+        let own = found.private_interface.and_then(|name| agent.addresses.get(name));
+        if let Some(private) = own {
+            new.private_address = cut(private, 256);
+        }
+        new.agent_version = cut(&agent.version, 64);
+        new.python_version = cut(&agent.python, 32);
+    }
+}
+
+/// When the cloud takes it back: as its provider says, or the machine itself.
+pub(super) fn reclaim_at(seen: &Observed, reported: Option<Timestamp>) -> Option<Timestamp> {
+    let learnt = seen.session.as_ref().and_then(|session| session.reclaim_at);
+    reported.or(learnt)
+}
+
+fn address(endpoint: &Endpoint) -> (String, u16) {
+    match &endpoint.dial {
+        Dial::Address(address) => (address.ip().to_string(), address.port()),
+        Dial::Host(host, port) => (host.clone(), *port),
+        Dial::PodPort { namespace, pod, port } => (format!("{namespace}/{pod}"), *port),
+    }
+}
+
+fn conditions(seen: &Observed, found: &Found, new: &mut MachineStatus) -> Vec<Draft> {
+    let accepted = !new.id.is_empty();
+    let reachable = new.reachable_at.is_some();
+    let was_ready = new.ready_at.is_some();
+    let stage = seen.session.as_ref().map(|session| &session.stage);
+    let bootstrapped = was_ready
+        || seen
+            .session
+            .as_ref()
+            .is_some_and(|session| session.bootstrapped_at.is_some());
+    let bootstrapping = !was_ready && matches!(stage, Some(Stage::Bootstrapping { .. }));
+
+    new.step = match stage {
+        Some(Stage::Bootstrapping { step, index, total }) if !was_ready => {
+            cut(&format!("{index}/{total} {step}"), 64)
+        }
+        _ => String::new(),
+    };
+    new.phase = Some(match () {
+        () if found.failure.is_some() => MachinePhase::Failed,
+        () if was_ready => MachinePhase::Ready,
+        () if bootstrapping || (reachable && bootstrapped) => MachinePhase::Bootstrapping,
+        () if reachable => MachinePhase::Reachable,
+        () if accepted => MachinePhase::Accepted,
+        () => MachinePhase::Ordered,
+    });
+
+    let waits = |fallback: &'static str, text: &str| match &found.waits_for {
+        Some((reason, what)) => (*reason, what.clone()),
+        None => (fallback, text.to_owned()),
+    };
+    let mut drafts = Vec::with_capacity(5);
+    if accepted {
+        drafts.push(Draft::new(
+            ACCEPTED,
+            true,
+            reason::ACCEPTED,
+            "The provider accepted the order.",
+        ));
+    } else {
+        let (why, what) = waits(reason::ORDERED, "It is being ordered.");
+        drafts.push(Draft::new(ACCEPTED, false, why, what));
+    }
+    if reachable {
+        drafts.push(Draft::new(
+            REACHABLE,
+            true,
+            reason::SSH_ANSWERS,
+            "SSH answers with the expected host key.",
+        ));
+    } else if accepted {
+        let dialing = match stage {
+            Some(Stage::Dialing {
+                last_error: Some(error),
+            }) => format!("SSH does not answer yet: {error}"),
+            _ => "SSH does not answer yet.".to_owned(),
+        };
+        let (why, what) = waits(reason::BOOTING, &dialing);
+        drafts.push(Draft::new(REACHABLE, false, why, what));
+    }
+    if bootstrapped {
+        drafts.push(Draft::new(
+            BOOTSTRAPPED,
+            true,
+            reason::BOOTSTRAPPED,
+            "Every bootstrap step is done.",
+        ));
+    } else if reachable {
+        let what = if new.step.is_empty() {
+            "Bootstrap begins.".to_owned()
+        } else {
+            format!("Step {}.", new.step)
+        };
+        let (why, what) = match &found.waits_for {
+            Some((reason::REFERENCE_NOT_FOUND, missing)) => (reason::REFERENCE_NOT_FOUND, missing.clone()),
+            Some(_) | None => (reason::BOOTSTRAPPING, what),
+        };
+        drafts.push(Draft::new(BOOTSTRAPPED, false, why, what));
+    }
+    if let Some((why, message)) = &found.failure {
+        // Which condition failed is the last one; Ready and Stalled say why.
+        if let Some(last) = drafts.last_mut().filter(|draft| draft.status == Some(false)) {
+            last.reason = why;
+            last.message.clone_from(message);
+        }
+        drafts.push(Draft::new(READY, false, why, message.clone()));
+        drafts.push(Draft::new(STALLED, true, why, message.clone()));
+    } else if let Some(Time(at)) = &new.reclaim_at {
+        let message = format!("The cloud takes it back at {at}; it is given up and replaced.");
+        drafts.push(Draft::new(READY, false, reason::PREEMPTED, message));
+    } else if found.epoch_ahead {
+        drafts.push(Draft::new(READY, false, reason::EPOCH_AHEAD, EPOCH_AHEAD));
+    } else if let Some(error) = &found.lost_connection {
+        let message = format!("The connection is lost and dialled again: {error}");
+        drafts.push(Draft::new(READY, false, reason::CONNECTION_LOST, message));
+    } else if was_ready {
+        drafts.push(Draft::new(
+            READY,
+            true,
+            reason::AGENT_READY,
+            "The agent answers; it takes runs.",
+        ));
+    } else {
+        let first = drafts.iter().find(|draft| draft.status == Some(false));
+        let (why, what) = first.map_or_else(
+            || (reason::BOOTSTRAPPED, "The agent is being started.".to_owned()),
+            |draft| (draft.reason, draft.message.clone()),
+        );
+        drafts.push(Draft::new(READY, false, why, what));
+    }
+    drafts
+}
+
+/// Events from comparing what is written with what was.
+fn announce(seen: &Observed, new: &MachineStatus) -> Vec<EventSpec> {
+    let old = &seen.machine.status;
+    let name = &seen.machine.name;
+    let mut events = Vec::new();
+    if old.address.is_empty() && !new.address.is_empty() {
+        let note = format!("Machine \"{name}\" has the address {}", new.address);
+        events.push(EventSpec::normal(
+            events::reason::MACHINE_PROVISIONED,
+            "Provision",
+            note,
+        ));
+    }
+    if old.step != new.step && !new.step.is_empty() {
+        let note = format!("Machine \"{name}\": step {}", new.step);
+        events.push(EventSpec::normal(
+            events::reason::BOOTSTRAP_PROGRESS,
+            "Bootstrap",
+            note,
+        ));
+    }
+    if let (None, Some(ready)) = (&old.ready_at, &new.ready_at) {
+        let took = elapsed(seen.machine.created_at, ready.0).as_secs();
+        let note = format!("Machine \"{name}\" takes runs, {took} s after it was ordered");
+        events.push(EventSpec::normal(events::reason::MACHINE_READY, "Ready", note));
+    }
+    if let (None, Some(Time(at))) = (&old.reclaim_at, &new.reclaim_at) {
+        let note = format!("Machine \"{name}\" is taken back by the cloud at {at}");
+        events.push(EventSpec::warning(events::reason::PREEMPTED, "Reclaim", note));
+    }
+    if old.phase != Some(MachinePhase::Failed) && new.phase == Some(MachinePhase::Failed) {
+        let stalled = find(&new.conditions, STALLED);
+        let message = stalled.map(|c| c.message.clone()).unwrap_or_default();
+        let (why, what) = match stalled.map(|c| c.reason.as_str()) {
+            Some(reason::MACHINE_LOST) => (events::reason::MACHINE_LOST, "was lost"),
+            Some(reason::PREEMPTED) => (events::reason::PREEMPTED, "was taken back"),
+            Some(reason::OUT_OF_MEMORY) => (events::reason::MACHINE_LOST, "ran out of memory"),
+            Some(reason::ORDER_WITHDRAWN) => (events::reason::ORDER_WITHDRAWN, "was withdrawn"),
+            Some(reason::PRICE_TOO_HIGH) => (events::reason::PRICE_TOO_HIGH, "is too dear"),
+            _ if new.bootstrap_failure.is_some() => {
+                (events::reason::BOOTSTRAP_FAILED, "could not be prepared")
+            }
+            Some(_) | None => (events::reason::MACHINE_FAILED, "failed"),
+        };
+        events.push(EventSpec::warning(
+            why,
+            "Fail",
+            format!("Machine \"{name}\" {what}: {}", without_output(&message)),
+        ));
+    }
+    events
+}

@@ -1,0 +1,360 @@
+//! What a Pool's plan may know, and how it reads objects. Pure: `observe` gathers it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use jiff::Timestamp;
+use kube::{Resource, ResourceExt, core::ObjectMeta};
+use skyward_api::{
+    Machine, MachinePhase, Pool,
+    condition::{self, cut, find, is_true},
+    labels,
+    machine::{BootstrapFailure, MachineStatus, Market},
+    offer::Architecture,
+    pool::{Place, PoolSpec, PoolStatus},
+};
+use skyward_core::MachineRef;
+
+use super::choice::Offerings;
+use crate::{
+    accelerators::of_record,
+    accounts::{
+        facts::{NamespaceFacts, ProviderFacts},
+        unavailable::UnavailableOfferings,
+    },
+    base::key::key_of,
+    money::{self, Cost, Tariff},
+    pool::load::PoolLoad,
+    records::is_refused,
+};
+
+/// How long a look at references that were all there is good for.
+pub const REFERENCES_EVERY: Duration = Duration::from_secs(30);
+
+/// How long a look that found something missing is good for.
+pub const MISSING_EVERY: Duration = Duration::from_secs(3);
+
+/// A record of a Machine that no watch confirmed for this long is looked up by name.
+pub const DOUBTFUL: Duration = Duration::from_secs(15);
+
+/// Everything a Pool's plan may know.
+#[derive(Clone, Debug)]
+pub struct Observed {
+    /// The installation.
+    pub cluster: String,
+    /// The Pool.
+    pub pool: PoolFacts,
+    /// Its Machines, by slot and attempt, including Machines created just now.
+    pub machines: Vec<MachineFacts>,
+    /// What its dispatcher knows; `None` = nothing yet.
+    pub load: Option<PoolLoad>,
+    /// The Providers that its machines may come from, by name.
+    pub providers: BTreeMap<String, ProviderFacts>,
+    /// Its namespace.
+    pub namespace: NamespaceFacts,
+    /// Secrets and ConfigMaps that it names and that do not exist; `Err` = not known.
+    pub missing_references: Result<Vec<String>, String>,
+    /// Set when the existing Secrets and ConfigMaps that it names for its steps are too large: why.
+    pub too_large_references: Option<String>,
+    /// Digest of what its machines are prepared with; `None` = not known now.
+    pub tried_with: Option<String>,
+    /// Whether it names any Secret or ConfigMap.
+    pub has_references: bool,
+    /// Offers of these Providers.
+    pub offers: Offerings,
+    /// Offers and Providers that had no capacity lately.
+    pub unavailable: Arc<UnavailableOfferings>,
+    /// Architectures for whose machines there is an agent.
+    pub architectures: Arc<[Architecture]>,
+    /// While it is deleted and has no Machines: what the provider still lists.
+    pub leftovers: RemainingMachines,
+    /// The API server refused the record of a machine of this Pool, as it is now.
+    pub refusal: Option<Refusal>,
+    /// Machines of this Pool whose records cannot be read, and which none above stands for.
+    pub unread: Vec<Unread>,
+    /// A number that no other look has: makes tokens that are never given twice.
+    pub nonce: u64,
+}
+
+/// What the API server refused: a quota of the namespace, a policy, or what it is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// What it said.
+    pub why: String,
+    /// Not tried again before.
+    pub until: Timestamp,
+}
+
+/// A Machine whose record cannot be understood, as far as its metadata says whose it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unread {
+    /// Its name.
+    pub name: String,
+    /// UID of its Pool.
+    pub pool_uid: String,
+    /// Its slot, if that can be told.
+    pub slot: Option<u32>,
+    /// Why it cannot be understood.
+    pub error: String,
+}
+
+impl Unread {
+    /// Of a record with that metadata, which cannot be understood for that reason.
+    pub fn of(meta: &ObjectMeta, error: &str) -> Self {
+        let label = |name: &str| meta.labels.as_ref().and_then(|labels| labels.get(name));
+        let name = meta.name.clone().unwrap_or_default();
+        // Whose it is stands in its owner, which nobody edits by chance; and in its name.
+        let owner = meta.owner_references.iter().flatten();
+        let owner = owner
+            .filter(|owner| owner.kind == Pool::kind(&()))
+            .map(|owner| &owner.uid);
+        let slot = label(labels::SLOT)
+            .map(String::as_str)
+            .or(name.rsplit('-').nth(1));
+        Self {
+            pool_uid: owner
+                .chain(label(labels::POOL_UID))
+                .next()
+                .cloned()
+                .unwrap_or_default(),
+            slot: slot.and_then(|slot| slot.parse().ok()),
+            error: cut(error, 256),
+            name,
+        }
+    }
+}
+
+/// The Pool itself.
+#[derive(Clone, Debug)]
+pub struct PoolFacts {
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// UID.
+    pub uid: String,
+    /// Generation of its spec.
+    pub generation: i64,
+    /// When it was created.
+    pub created_at: Timestamp,
+    /// When its deletion was asked for.
+    pub deleting_since: Option<Timestamp>,
+    /// Whether our finalizer is on it.
+    pub finalizer: bool,
+    /// What is wanted.
+    pub spec: PoolSpec,
+    /// What was last written.
+    pub status: PoolStatus,
+}
+
+/// One Machine of the Pool.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MachineFacts {
+    /// Name.
+    pub name: String,
+    /// UID; `None` = just created, the watch has not shown it.
+    pub uid: Option<String>,
+    /// Slot.
+    pub slot: u32,
+    /// Attempt.
+    pub attempt: u32,
+    /// Phase.
+    pub phase: MachinePhase,
+    /// Whether it takes runs now.
+    pub ready: bool,
+    /// Whether its deletion was asked for.
+    pub deleting: bool,
+    /// Whether it is what the Pool's spec asks for now.
+    pub current: bool,
+    /// Whether it has an address.
+    pub provisioned: bool,
+    /// When it first took runs.
+    pub ready_at: Option<Timestamp>,
+    /// Why it failed.
+    pub failure: Option<Failure>,
+    /// Runs on it; `None` = not known.
+    pub runs: Option<u32>,
+    /// Address by which others of the Pool reach it.
+    pub address: String,
+    /// Price in USD per hour.
+    pub hourly_price: String,
+    /// Where it was ordered.
+    pub place: Place,
+    /// The cloud said that it will take it back.
+    pub reclaimed: bool,
+    /// How it is billed; `None` while it is not known to exist.
+    pub bill: Option<Bill>,
+    /// Its order was refused as it is: nothing of it exists, and it is tried again.
+    pub refused: bool,
+    /// On which market.
+    pub market: Market,
+    /// Name of its accelerator; `""` without one.
+    pub accelerator: String,
+    /// Reason and message of its condition Ready, when that is not True.
+    pub concern: Option<(String, String)>,
+}
+
+/// Why a machine failed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Failure {
+    /// When.
+    pub at: Timestamp,
+    /// Reason, as in its conditions.
+    pub reason: String,
+    /// Message.
+    pub message: String,
+    /// Which step of its bootstrap failed, if one did.
+    pub bootstrap: Option<BootstrapFailure>,
+}
+
+/// How a machine is billed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bill {
+    /// Price and steps.
+    pub tariff: Tariff,
+    /// Since when.
+    pub since: Timestamp,
+    /// Until when, once it is gone; where ending costs nothing that is before it was.
+    pub gone_at: Option<Timestamp>,
+}
+
+impl Bill {
+    /// What it has cost until now.
+    pub fn cost(&self, now: Timestamp) -> Cost {
+        self.tariff.cost(self.since, self.gone_at.unwrap_or(now))
+    }
+}
+
+impl MachineFacts {
+    /// Neither failed nor on its way out.
+    pub fn is_live(&self) -> bool {
+        !self.deleting && self.failure.is_none()
+    }
+
+    /// Whether it takes its slot: a failed machine does not, nor a machine that the cloud takes
+    /// back, nor one that was given up before anything of it existed; a draining machine does
+    /// until it is gone.
+    pub fn occupies(&self) -> bool {
+        self.failure.is_none() && !self.reclaimed && !(self.refused && self.deleting)
+    }
+
+    /// Certain to run nothing: it never took runs, or its dispatcher says so.
+    pub fn is_idle(&self) -> bool {
+        self.ready_at.is_none() || self.runs == Some(0)
+    }
+}
+
+/// What the provider still lists of a Pool that is deleted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RemainingMachines {
+    /// Nobody asked.
+    NotAsked,
+    /// There is no Provider to ask: the Machines' own finalizers have decided.
+    NoProvider,
+    /// The list failed; why.
+    Unknown(String),
+    /// The complete lists, with the Provider of each machine.
+    Known(Vec<(String, MachineRef)>),
+}
+
+/// The Pool as its plan sees it.
+pub fn pool_facts(pool: &Pool) -> PoolFacts {
+    let key = key_of(pool);
+    PoolFacts {
+        namespace: key.namespace,
+        name: key.name,
+        uid: pool.uid().unwrap_or_default(),
+        generation: pool.metadata.generation.unwrap_or(0),
+        created_at: pool
+            .metadata
+            .creation_timestamp
+            .as_ref()
+            .map_or(Timestamp::UNIX_EPOCH, |time| time.0),
+        deleting_since: pool.metadata.deletion_timestamp.as_ref().map(|time| time.0),
+        finalizer: pool.finalizers().iter().any(|name| name == labels::FINALIZER),
+        spec: pool.spec.clone(),
+        status: pool.status.clone().unwrap_or_default(),
+    }
+}
+
+/// A Machine as the plan sees it.
+pub fn machine_facts(machine: &Machine, hashes: &[String], load: Option<&PoolLoad>) -> MachineFacts {
+    let name = machine.name_any();
+    let empty = MachineStatus::default();
+    let status = machine.status.as_ref().unwrap_or(&empty);
+    let phase = status.phase.unwrap_or_default();
+    let ready_condition = find(&status.conditions, condition::READY);
+    let failure = (phase == MachinePhase::Failed).then(|| {
+        let stalled = find(&status.conditions, condition::STALLED).or(ready_condition);
+        Failure {
+            at: stalled.map_or(Timestamp::UNIX_EPOCH, |c| c.last_transition_time.0),
+            reason: stalled.map_or_else(
+                || condition::reason::MACHINE_FAILED.to_owned(),
+                |c| c.reason.clone(),
+            ),
+            message: stalled.map(|c| c.message.clone()).unwrap_or_default(),
+            bootstrap: status.bootstrap_failure.clone(),
+        }
+    });
+    MachineFacts {
+        runs: load.map(|load| load.runs.get(&name).copied().unwrap_or(0)),
+        name,
+        uid: machine.uid(),
+        slot: machine.spec.slot,
+        attempt: machine.spec.attempt,
+        phase,
+        ready: phase == MachinePhase::Ready && is_true(&status.conditions, condition::READY),
+        deleting: machine.meta().deletion_timestamp.is_some(),
+        current: hashes.contains(&machine.spec.template_hash),
+        provisioned: !status.address.is_empty(),
+        ready_at: status.ready_at.as_ref().map(|time| time.0),
+        failure,
+        address: status.private_address.clone(),
+        hourly_price: money::hourly_price(machine).to_owned(),
+        reclaimed: status.reclaim_at.is_some(),
+        bill: money::billed_since(machine).map(|since| Bill {
+            tariff: Tariff::of(machine),
+            since,
+            gone_at: status.gone_at.as_ref().and_then(|_| money::billed_until(machine)),
+        }),
+        place: Place {
+            provider: machine.spec.provider.clone(),
+            region: machine.spec.region.clone(),
+        },
+        refused: is_refused(status),
+        market: machine.spec.market,
+        accelerator: of_record(&machine.spec).map(|some| some.name).unwrap_or_default(),
+        concern: ready_condition
+            .filter(|c| c.status != "True")
+            .map(|c| (c.reason.clone(), c.message.clone())),
+    }
+}
+
+/// Providers that the Pool may have machines at: Providers it names, and Providers it ordered from.
+pub fn providers_of(pool: &PoolFacts) -> BTreeSet<String> {
+    let named = pool.spec.providers().into_iter().map(str::to_owned);
+    let used = pool.status.places.iter().map(|place| place.provider.clone());
+    named.chain(used).collect()
+}
+
+/// Providers it ordered from: that is on record before an order is made. A Provider that is only
+/// named is asked as well, for a status can be edited, but it may not hold a Pool that goes.
+pub fn ordered_from(pool: &PoolFacts, provider: &str) -> bool {
+    let mut places = pool.status.places.iter();
+    places.any(|place| place.provider == provider)
+}
+
+/// Regions of a Provider in which the Pool ordered.
+pub fn regions_at(pool: &PoolFacts, provider: &str) -> Vec<String> {
+    let regions: BTreeSet<String> = pool
+        .status
+        .places
+        .iter()
+        .filter(|place| place.provider == provider && !place.region.is_empty())
+        .map(|place| place.region.clone())
+        .collect();
+    regions.into_iter().collect()
+}

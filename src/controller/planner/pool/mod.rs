@@ -1,0 +1,15 @@
+//! Which Machines a Pool should have.
+//!
+//! - [`plan`]: the decision, begin reading there; [`facts`]: what it may know.
+//! - [`choice`]: the cheapest offers that fit; [`template`]: the record of a Machine to create.
+//! - [`load`]: what a Pool's dispatcher knows; [`suspension`]: why a Pool has no machines by intention.
+
+pub mod choice;
+pub mod facts;
+pub mod load;
+pub mod plan;
+pub mod suspension;
+pub mod template;
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,207 @@
+//! Bootstraps that fail in the same way: the second machine that does stops the Pool, for a third
+//! would do so too, and each is paid for.
+//!
+//! The ways are on record in the Pool's status before their machines go, so that another leader
+//! knows them, with the names of the machines, so that none counts twice. They are forgotten when
+//! the spec changes or what it names does (Secrets, ConfigMaps, Providers), when the Pool is off or
+//! suspended, when a machine becomes ready afterwards, and after an hour where a server was not
+//! reached, which may pass by itself. From then on only machines of later attempts count: those
+//! that were under way were prepared as it was before.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use skyward_api::{
+    condition::{STALLED, cut, find, reason},
+    machine::{BootstrapCause, BootstrapFailure},
+    pool::{BootstrapRecord, PoolSpec, RepeatedFailure},
+};
+
+use super::{
+    draft::{Block, Draft},
+    failures::FORGIVEN_AFTER,
+};
+use crate::{
+    base::{
+        digest::short_digest,
+        time::{after, elapsed},
+    },
+    pool::facts::MachineFacts,
+};
+
+/// So many machines that fail in the same way are enough.
+const ENOUGH: usize = 2;
+/// Most ways that are remembered.
+const WAYS: usize = 6;
+/// Most machines named of one way.
+const NAMED: usize = 4;
+
+/// Digest of what machines are prepared with: the spec, but for how many are wanted, and the
+/// versions of what it names. `None`: one of them is not known now.
+pub fn tried_with(
+    spec: &PoolSpec,
+    references: Option<&str>,
+    providers: &BTreeMap<String, Option<i64>>,
+) -> Option<String> {
+    let mut spec = serde_json::to_value(spec).ok()?;
+    let fields = spec.as_object_mut()?;
+    for how_many in ["nodes", "suspend"] {
+        fields.remove(how_many);
+    }
+    let all = serde_json::json!({ "spec": spec, "references": references?, "providers": providers });
+    Some(short_digest(all.to_string().as_bytes()))
+}
+
+/// Forgets what holds no longer, and answers whether the Pool is stopped by what is left.
+pub(crate) fn forget(draft: &mut Draft<'_>) -> bool {
+    let seen = draft.seen;
+    let Some(record) = draft.status.bootstrap.as_mut() else {
+        return false;
+    };
+    let known = seen.tried_with.as_deref();
+    if record.tried_with.is_empty() {
+        known.unwrap_or_default().clone_into(&mut record.tried_with);
+    }
+    let last = record.failures.iter().map(|way| way.last_at.0).max();
+    let is_off = seen.pool.spec.nodes.desired == 0 || seen.pool.spec.suspend.unwrap_or(false);
+    let has_changed = known.is_some_and(|known| known != record.tried_with);
+    let is_refuted = |machine: &MachineFacts| machine.is_live() && machine.ready && machine.ready_at > last;
+    let why = if has_changed {
+        "the spec changed, or what it names"
+    } else if is_off {
+        "no machine is wanted"
+    } else if last.is_some() && seen.machines.iter().any(is_refuted) {
+        "a machine became ready"
+    } else if last.is_some_and(|last| elapsed(last, draft.now) >= FORGIVEN_AFTER)
+        && record.failures.iter().all(may_pass)
+    {
+        "an hour passed"
+    } else {
+        return record.failures.iter().any(is_enough);
+    };
+    if has_changed || !record.failures.is_empty() {
+        let known = known.unwrap_or(&record.tried_with).to_owned();
+        let had_some = !record.failures.is_empty();
+        *record = BootstrapRecord {
+            tried_with: known,
+            after_attempt: draft.status.last_attempt,
+            failures: Vec::new(),
+        };
+        if had_some {
+            draft.because(format!("how bootstraps failed is forgotten: {why}"));
+        }
+    }
+    false
+}
+
+/// Puts on record how bootstraps failed, and stops the Pool where two did in the same way.
+pub(crate) fn note(draft: &mut Draft<'_>) {
+    let seen = draft.seen;
+    let mut record = draft.status.bootstrap.clone().unwrap_or_default();
+    let mut news: Vec<_> = seen
+        .machines
+        .iter()
+        .filter(|machine| machine.ready_at.is_none() && machine.current)
+        .filter(|machine| machine.attempt > record.after_attempt)
+        .filter_map(|machine| {
+            let failure = machine.failure.as_ref()?;
+            Some((failure.at, machine, failure.bootstrap.as_ref()?))
+        })
+        .collect();
+    news.sort_by_key(|(at, machine, _)| (*at, machine.attempt));
+    for (at, machine, failure) in news {
+        add(&mut record, at, &machine.name, failure);
+    }
+    if record.failures.is_empty() && draft.status.bootstrap.is_none() {
+        return;
+    }
+    if record.tried_with.is_empty() {
+        record.tried_with = seen.tried_with.clone().unwrap_or_default();
+    }
+    if let Some(way) = record.failures.iter().rev().find(|way| is_enough(way)) {
+        stop(draft, way);
+    }
+    draft.status.bootstrap = Some(record);
+}
+
+fn add(record: &mut BootstrapRecord, at: jiff::Timestamp, machine: &str, failure: &BootstrapFailure) {
+    let ways = &mut record.failures;
+    match ways.iter_mut().find(|way| way.failure.is_same(failure)) {
+        Some(way) if way.machines.iter().any(|known| known == machine) => {}
+        Some(way) => {
+            if way.machines.len() < NAMED {
+                way.machines.push(machine.to_owned());
+            }
+            way.failure = failure.clone();
+            way.last_at = Time(way.last_at.0.max(at));
+        }
+        None => {
+            // One that has stopped the Pool is never the one that makes room.
+            if ways.len() == WAYS {
+                let oldest = ways.iter().position(|way| !is_enough(way)).unwrap_or_default();
+                ways.remove(oldest);
+            }
+            ways.push(RepeatedFailure {
+                failure: failure.clone(),
+                machines: vec![machine.to_owned()],
+                last_at: Time(at),
+            });
+        }
+    }
+}
+
+fn is_enough(way: &RepeatedFailure) -> bool {
+    way.machines.len() >= ENOUGH
+}
+
+/// Whether it may be over without anybody's help.
+fn may_pass(way: &RepeatedFailure) -> bool {
+    way.failure.cause == Some(BootstrapCause::Unreachable)
+}
+
+fn stop(draft: &mut Draft<'_>, way: &RepeatedFailure) {
+    let names: Vec<String> = way.machines.iter().map(|name| format!("\"{name}\"")).collect();
+    let mut until = "the Pool, or a Secret, ConfigMap or Provider that it names, changes".to_owned();
+    if may_pass(way) {
+        until.push_str(", or an hour has passed");
+        draft.requeue_after(
+            elapsed(draft.now, after(way.last_at.0, FORGIVEN_AFTER)).max(Duration::from_secs(1)),
+        );
+    }
+    let last = way.machines.last().map_or("", String::as_str);
+    let what = cut(&in_words(draft, way), 1500);
+    draft.block(Block {
+        reason: reason::BOOTSTRAP_FAILED,
+        message: format!(
+            "The bootstraps of the Machines {} failed in the same way: no other machine is ordered until {until}. `kubectl skyward logs machine/{last}` shows all that it printed. {}{what}",
+            names.join(", "),
+            super::failures::MARKER
+        ),
+        stalled: true,
+    });
+}
+
+/// What the last machine of that way said; what an earlier plan wrote of it, when that is gone.
+fn in_words(draft: &Draft<'_>, way: &RepeatedFailure) -> String {
+    let failures = draft.seen.machines.iter().filter_map(|machine| {
+        let failure = machine.failure.as_ref()?;
+        let is_such = failure.bootstrap.as_ref()?.is_same(&way.failure);
+        is_such.then_some((failure.at, machine, failure))
+    });
+    if let Some((_, machine, failure)) = failures.max_by_key(|(at, ..)| *at) {
+        return format!(
+            "Machine \"{}\", {}: {}",
+            machine.name, failure.reason, failure.message
+        );
+    }
+    let written = find(&draft.seen.pool.status.conditions, STALLED)
+        .filter(|stalled| stalled.reason == reason::BOOTSTRAP_FAILED)
+        .and_then(|stalled| stalled.message.split_once(super::failures::MARKER));
+    if let Some((_, what)) = written {
+        return what.to_owned();
+    }
+    let BootstrapFailure {
+        step, ended, line, ..
+    } = &way.failure;
+    format!("Step \"{step}\": {ended}: {line}")
+}

@@ -1,0 +1,272 @@
+//! What the Pool's machines cost: machines that are gone are settled once, and a budget that
+//! is spent ends the others.
+//!
+//! A Machine's record stays until its cost is counted here, and its UID stays here until
+//! its record is gone: whatever crashes in between, it counts exactly once.
+
+use std::{sync::Arc, time::Duration};
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use rust_decimal::{Decimal, prelude::ToPrimitive};
+use skyward_api::{
+    Machine, Pool,
+    condition::reason,
+    pool::{Budget, PoolCost},
+};
+
+use super::draft::{Block, Draft, Why};
+use crate::{
+    base::time::{after, elapsed},
+    events::{self, EventSpec},
+    money::{self, Cost, shown},
+    pool::facts::{Bill, machine_facts, pool_facts},
+};
+
+/// Longest time between two looks at a budget.
+const LOOK: Duration = Duration::from_mins(1);
+
+/// Settles machines that are gone.
+pub(crate) fn settle(draft: &mut Draft<'_>) {
+    let seen = draft.seen;
+    let mut cost = draft.status.cost.clone().unwrap_or_default();
+    cost.counted.retain(|uid| {
+        seen.machines
+            .iter()
+            .any(|machine| machine.uid.as_deref() == Some(uid))
+    });
+    let mut settled = settled(&cost);
+    for machine in &seen.machines {
+        let (Some(uid), Some(bill)) = (&machine.uid, &machine.bill) else {
+            continue;
+        };
+        if bill.gone_at.is_some() && !cost.counted.contains(uid) {
+            settled = settled + bill.cost(draft.now);
+            cost.counted.push(uid.clone());
+            draft.because(format!("\"{}\" is gone and settled", machine.name));
+        }
+    }
+    let running: Cost = seen
+        .machines
+        .iter()
+        .filter_map(|machine| machine.bill.as_ref())
+        .filter(|bill| bill.gone_at.is_none())
+        .map(|bill| bill.cost(draft.now))
+        .sum();
+    let spent = settled.total() + running.total();
+    if spent.is_zero() && draft.status.cost.is_none() {
+        return;
+    }
+    cost.spent = shown(spent);
+    cost.settled = exact(settled.total());
+    cost.spot = exact(settled.spot);
+    cost.on_demand = exact(settled.on_demand);
+    cost.savings_vs_on_demand = exact(settled.savings);
+    cost.since.get_or_insert(Time(draft.now));
+    draft.status.cost = Some(cost);
+    draft.spent = spent;
+}
+
+fn exact(amount: Decimal) -> String {
+    amount.round_dp(12).normalize().to_string()
+}
+
+fn settled(cost: &PoolCost) -> Cost {
+    let decimal = |text: &str| money::usd(text).unwrap_or_default();
+    Cost {
+        spot: decimal(&cost.spot),
+        on_demand: decimal(&cost.on_demand),
+        savings: decimal(&cost.savings_vs_on_demand),
+    }
+}
+
+/// Says what the Pool cost, once no machine is left and none is wanted.
+pub(crate) fn announce(draft: &mut Draft<'_>) {
+    let pool = &draft.seen.pool;
+    let over = pool.deleting_since.is_some() || draft.wanted() == 0;
+    let last_is_gone = draft.seen.machines.is_empty() && pool.status.machines > 0;
+    if !over || !last_is_gone {
+        return;
+    }
+    // A Pool whose machines cost nothing has no record of a cost, and says so all the same.
+    let cost = draft.status.cost.clone().unwrap_or_default();
+    let all = settled(&cost);
+    let since = cost.since.as_ref().map_or(pool.created_at, |time| time.0);
+    let parts = format!(
+        ": {} on the spot market, {} on demand; {}",
+        shown(all.spot),
+        shown(all.on_demand),
+        match all.savings {
+            saved if saved.is_sign_negative() =>
+                format!("on demand it would have been {} USD less", shown(-saved)),
+            saved => format!("on demand it would have been {} USD more", shown(saved)),
+        }
+    );
+    let note = format!(
+        "Its machines cost {} USD in all since {since:.0}{}",
+        shown(all.total()),
+        if all.total().is_zero() { "" } else { &parts }
+    );
+    draft
+        .events
+        .push(EventSpec::normal(events::reason::COST_FINAL, "Settle", note));
+}
+
+/// Ends what a spent budget pays no more.
+pub(crate) fn budget(draft: &mut Draft<'_>) {
+    let Some(budget) = &draft.seen.pool.spec.budget else {
+        return;
+    };
+    let Some(most) = money::usd(&budget.max_total_cost) else {
+        return;
+    };
+    let end = begin_period(draft, budget);
+    let before = draft
+        .status
+        .cost
+        .as_ref()
+        .and_then(|cost| money::usd(&cost.spent_before_period))
+        .unwrap_or_default();
+    let spent = draft.spent - before;
+    if spent < most {
+        let hourly: Decimal = draft
+            .seen
+            .machines
+            .iter()
+            .filter_map(|machine| machine.bill.as_ref())
+            .filter(|bill| bill.gone_at.is_none())
+            .map(|bill| bill.tariff.hourly)
+            .sum();
+        draft.requeue_after(time_left(most - spent, hourly));
+        return;
+    }
+    draft.over_budget = true;
+    let live: Vec<_> = draft.live().collect();
+    for machine in live {
+        draft.give_up(machine, Why::BudgetSpent, false);
+    }
+    let then = match end {
+        Some(end) => {
+            draft.requeue_after(elapsed(draft.now, end));
+            format!("It goes on with the next period, at {end:.0}.")
+        }
+        None => "Raise budget.maxTotalCost to go on.".to_owned(),
+    };
+    draft.block(Block {
+        reason: reason::BUDGET_SPENT,
+        message: format!(
+            "The budget of {} USD is spent ({} USD); machines are returned and Tasks wait. {then}",
+            shown(most),
+            shown(spent)
+        ),
+        stalled: true,
+    });
+}
+
+/// When what is left will be spent, at the latest after [`LOOK`].
+fn time_left(left: Decimal, hourly: Decimal) -> Duration {
+    // What lasts longer than can be told is looked at again all the same.
+    let seconds = (left * Decimal::from(3600))
+        .checked_div(hourly)
+        .and_then(|seconds| Duration::try_from_secs_f64(seconds.to_f64()?).ok());
+    seconds.unwrap_or(LOOK).clamp(Duration::from_secs(1), LOOK)
+}
+
+/// The part of a bill that came after a time.
+fn spent_since(bill: &Bill, start: Timestamp, now: Timestamp) -> Decimal {
+    let whole = bill.cost(now).total();
+    if bill.since >= start {
+        whole
+    } else if bill.gone_at.is_some_and(|gone| gone <= start) {
+        Decimal::ZERO
+    } else {
+        whole - bill.tariff.cost(bill.since, start).total()
+    }
+}
+
+/// A period of a budget.
+struct Period {
+    /// How many there were before.
+    passed: i64,
+    start: Timestamp,
+    length: Duration,
+}
+
+impl Period {
+    /// That which it is now, of a Pool that was created then; `None` where there are none.
+    fn of(budget: &Budget, created: Timestamp, now: Timestamp) -> Option<Self> {
+        let period = budget.period.as_ref()?.parse()?;
+        let length = i64::try_from(period.as_secs())
+            .ok()
+            .filter(|seconds| *seconds > 0)?;
+        let passed = now.duration_since(created).as_secs().max(0).div_euclid(length);
+        let start = created
+            .checked_add(SignedDuration::from_secs(passed.saturating_mul(length)))
+            .unwrap_or(created);
+        Some(Self {
+            passed,
+            start,
+            length: period,
+        })
+    }
+}
+
+/// The budget of a Pool and what is spent of it, in USD, from what is on record: the count of
+/// its own plan, for callers that must know before that plan is made. `None` without a budget.
+pub fn of_budget(pool: &Pool, machines: &[Arc<Machine>], now: Timestamp) -> Option<(Decimal, Decimal)> {
+    let budget = pool.spec.budget.as_ref()?;
+    let most = money::usd(&budget.max_total_cost)?;
+    let cost = pool.status.as_ref().and_then(|status| status.cost.clone());
+    let cost = cost.unwrap_or_default();
+    let bills: Vec<(bool, Bill)> = machines
+        .iter()
+        .filter_map(|machine| {
+            let facts = machine_facts(machine, &[], None);
+            let counted = facts.uid.is_some_and(|uid| cost.counted.contains(&uid));
+            Some((counted, facts.bill?))
+        })
+        .collect();
+    let running = bills.iter().filter(|(counted, _)| !counted);
+    let total = settled(&cost).total() + running.map(|(_, bill)| bill.cost(now).total()).sum::<Decimal>();
+    let facts = pool_facts(pool);
+    let before = match Period::of(budget, facts.created_at, now) {
+        Some(period) if cost.period_start.as_ref().map(|time| time.0) != Some(period.start) => {
+            // It began, and that is not on record yet.
+            let since = |(_, bill): &(bool, Bill)| spent_since(bill, period.start, now);
+            if period.passed == 0 {
+                Decimal::ZERO
+            } else {
+                total - bills.iter().map(since).sum::<Decimal>()
+            }
+        }
+        Some(_) | None => money::usd(&cost.spent_before_period).unwrap_or_default(),
+    };
+    Some((most, total - before))
+}
+
+/// Begins the period that it is now; answers with its end.
+fn begin_period(draft: &mut Draft<'_>, budget: &Budget) -> Option<Timestamp> {
+    let Period {
+        passed,
+        start,
+        length,
+    } = Period::of(budget, draft.seen.pool.created_at, draft.now)?;
+    if let Some(cost) = &mut draft.status.cost
+        && cost.period_start.as_ref().map(|time| time.0) != Some(start)
+    {
+        // The first period has everything; another may have begun while nobody looked.
+        cost.spent_before_period = if passed == 0 {
+            String::new()
+        } else {
+            let bills = draft
+                .seen
+                .machines
+                .iter()
+                .filter_map(|machine| machine.bill.as_ref());
+            let since: Decimal = bills.map(|bill| spent_since(bill, start, draft.now)).sum();
+            exact(draft.spent - since)
+        };
+        cost.period_start = Some(Time(start));
+    }
+    Some(after(start, length))
+}

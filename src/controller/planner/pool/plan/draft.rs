@@ -1,0 +1,276 @@
+//! A plan, and a plan in the making: what its steps read and write.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use rust_decimal::Decimal;
+use skyward_api::{machine::MachineSpec, pool::PoolStatus};
+use skyward_core::{MachineRef, PoolScope};
+
+use crate::{
+    base::requeue::Next,
+    events::{self, EventSpec},
+    pool::{
+        choice::ResolvedCandidate,
+        facts::{MachineFacts, Observed},
+    },
+};
+
+/// What a Pool should do next.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Plan {
+    /// The status to record before anything is done.
+    pub status: PoolStatus,
+    /// What to do then, in this order.
+    pub actions: Vec<Action>,
+    /// What to tell people afterwards.
+    pub events: Vec<EventSpec>,
+    /// When to look again, if nothing changes before.
+    pub next: Next,
+    /// Why, step by step.
+    pub reasons: Vec<String>,
+}
+
+/// One effect, fully decided.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// Puts our finalizer on the Pool.
+    AddFinalizer,
+    /// Makes the Pool's SSH key, if it has none.
+    EnsureKey,
+    /// Records a machine, which orders it.
+    CreateMachine {
+        /// Its name.
+        name: String,
+        /// The record.
+        spec: Box<MachineSpec>,
+    },
+    /// Gives up a machine.
+    DeleteMachine {
+        /// Its name.
+        name: String,
+        /// Its UID, so that no other of that name is meant.
+        uid: String,
+        /// Why.
+        why: Why,
+        /// Let its runs finish, however long they take.
+        finish_runs: bool,
+    },
+    /// Deletes a machine that the Provider lists although it has no record.
+    DeleteUnrecorded(String, MachineRef),
+    /// Returns what the Pool's machines shared at a Provider.
+    Release {
+        /// Name of the Provider.
+        provider: String,
+        /// Whose it is, and where.
+        scope: PoolScope,
+    },
+    /// Deletes what is stored of its machines' bootstraps.
+    DeleteLogs,
+    /// Deletes the Pool's SSH key.
+    ReleaseKey,
+    /// Lets the Pool go.
+    RemoveFinalizer,
+}
+
+/// Why a machine is given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Why {
+    /// It failed or vanished.
+    Failed,
+    /// Fewer are wanted.
+    NotWanted,
+    /// The Pool asks for another kind of machine now.
+    Outdated,
+    /// Another machine has its slot.
+    Duplicate,
+    /// The Pool is suspended.
+    Suspended,
+    /// The machines that it must reach are not available where it is.
+    Moved,
+    /// Its terms hold no longer, so it was not ordered.
+    Withdrawn,
+    /// Its order was refused as it is, and something else fits.
+    Refused,
+    /// The cloud takes it back.
+    Reclaimed,
+    /// The Pool has spent its budget.
+    BudgetSpent,
+    /// The Pool is being deleted.
+    PoolDeleted,
+}
+
+impl Why {
+    /// In words.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Failed => "it failed",
+            Self::NotWanted => "fewer machines are wanted",
+            Self::Outdated => "the Pool asks for another kind of machine now",
+            Self::Duplicate => "another machine has its slot",
+            Self::Suspended => "the Pool is suspended",
+            Self::Moved => "the machines that it must reach are not available where it is; all of them move",
+            Self::Withdrawn => "its terms hold no longer, so it was not ordered",
+            Self::Refused => "its order was refused, and another offer fits",
+            Self::Reclaimed => "the cloud takes it back",
+            Self::BudgetSpent => "the Pool has spent its budget",
+            Self::PoolDeleted => "the Pool is being deleted",
+        }
+    }
+}
+
+/// Why machines cannot be created now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Block {
+    /// Reason of the conditions.
+    pub reason: &'static str,
+    /// What is wrong and what would help.
+    pub message: String,
+    /// Whether somebody must act.
+    pub stalled: bool,
+}
+
+/// A plan in the making.
+pub(crate) struct Draft<'a> {
+    pub(crate) seen: &'a Observed,
+    /// The Pool's candidates.
+    pub(crate) candidates: &'a [ResolvedCandidate],
+    pub(crate) now: Timestamp,
+    pub(crate) status: PoolStatus,
+    pub(crate) actions: Vec<Action>,
+    pub(crate) events: Vec<EventSpec>,
+    pub(crate) reasons: Vec<String>,
+    pub(crate) next: Next,
+    pub(crate) block: Option<Block>,
+    /// Names of machines this plan gives up.
+    pub(crate) given_up: Vec<String>,
+    /// Slots this plan orders machines for.
+    pub(crate) ordered: Vec<u32>,
+    /// What the last failure was, in words.
+    pub(crate) last_failure: Option<String>,
+    /// Whether something that was not refused lately could be ordered now.
+    pub(crate) elsewhere: bool,
+    /// What its machines have cost.
+    pub(crate) spent: Decimal,
+    /// Whether its budget is spent.
+    pub(crate) over_budget: bool,
+}
+
+impl<'a> Draft<'a> {
+    pub(super) fn new(seen: &'a Observed, candidates: &'a [ResolvedCandidate], now: Timestamp) -> Self {
+        Self {
+            seen,
+            candidates,
+            now,
+            status: seen.pool.status.clone(),
+            actions: Vec::new(),
+            events: Vec::new(),
+            reasons: Vec::new(),
+            next: Next::Wait,
+            block: None,
+            given_up: Vec::new(),
+            ordered: Vec::new(),
+            last_failure: None,
+            elsewhere: false,
+            spent: Decimal::ZERO,
+            over_budget: false,
+        }
+    }
+
+    /// Machines wanted now.
+    pub(crate) fn wanted(&self) -> u32 {
+        if self.is_suspended() || self.over_budget {
+            0
+        } else {
+            self.seen.pool.spec.nodes.desired
+        }
+    }
+
+    pub(crate) fn is_suspended(&self) -> bool {
+        self.seen.pool.spec.suspend.unwrap_or(false)
+    }
+
+    /// Machines that are neither failed, nor going, nor given up by this plan.
+    pub(crate) fn live(&self) -> impl Iterator<Item = &'a MachineFacts> + use<'a, '_> {
+        self.seen
+            .machines
+            .iter()
+            .filter(|machine| machine.is_live() && !self.given_up.contains(&machine.name))
+    }
+
+    /// Machines that take their slot. Machines that this plan gives up still do, unless nothing
+    /// of them exists.
+    pub(crate) fn holding(&self) -> impl Iterator<Item = &'a MachineFacts> + use<'a, '_> {
+        self.seen.machines.iter().filter(|machine| {
+            machine.occupies() && !(machine.refused && self.given_up.contains(&machine.name))
+        })
+    }
+
+    /// Gives up a machine. One that the watch has not shown has no UID yet: it is left for
+    /// the next plan.
+    pub(crate) fn give_up(&mut self, machine: &MachineFacts, why: Why, finish_runs: bool) -> bool {
+        let Some(uid) = &machine.uid else { return false };
+        self.actions.push(Action::DeleteMachine {
+            name: machine.name.clone(),
+            uid: uid.clone(),
+            why,
+            finish_runs,
+        });
+        self.given_up.push(machine.name.clone());
+        if why != Why::PoolDeleted {
+            let reason = events::reason::MACHINE_REMOVED;
+            let note = format!("Machine \"{}\" is given up: {}", machine.name, why.words());
+            self.events.push(EventSpec::normal(reason, "Delete", note));
+        }
+        true
+    }
+
+    pub(crate) fn because(&mut self, reason: impl Into<String>) {
+        self.reasons.push(reason.into());
+    }
+
+    pub(crate) fn block(&mut self, block: Block) {
+        self.reasons
+            .push(format!("blocked, {}: {}", block.reason, block.message));
+        self.block = Some(block);
+    }
+
+    /// Looks again after that long at the latest.
+    pub(crate) fn requeue_after(&mut self, after: Duration) {
+        self.next = match self.next {
+            Next::Again => Next::Again,
+            Next::Wait => Next::After(after),
+            Next::After(sooner) => Next::After(sooner.min(after)),
+        };
+    }
+
+    pub(super) fn finish(self) -> Plan {
+        let Self {
+            status,
+            actions,
+            events,
+            reasons,
+            next,
+            ..
+        } = self;
+        Plan {
+            status,
+            actions,
+            events,
+            next,
+            reasons,
+        }
+    }
+}
+
+/// Providers, for people.
+pub(crate) fn named<'a>(providers: impl IntoIterator<Item = impl AsRef<str>> + 'a) -> String {
+    let names: Vec<String> = providers
+        .into_iter()
+        .map(|name| format!("\"{}\"", name.as_ref()))
+        .collect();
+    match names.as_slice() {
+        [one] => format!("Provider {one}"),
+        many => format!("Providers {}", many.join(", ")),
+    }
+}

@@ -1,0 +1,312 @@
+//! Failed machines: given up, counted, and waited for. The only place that decides to
+//! stop trying.
+//!
+//! A refusal is no failed try while another offer fits: that one is ordered at once. For
+//! want of room the machine has failed by then; where the order is refused as it is, the
+//! machine waits for somebody to mend the cause until something else fits.
+//!
+//! A failure counts when the machine never took a run, was dearer than recorded, or broke a limit
+//! of the protocol; one that vanishes later is replaced at once. One that was never ordered,
+//! because its terms ceased to hold, is no failed try. A failure is counted once, whatever
+//! crashes: failures not younger than the last counted one are ignored. Bootstraps that fail in the
+//! same way twice stop the Pool before that ([`bootstraps`]).
+
+use std::time::Duration;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use skyward_api::{
+    Duration as Lasting,
+    condition::{self, cut, reason},
+    machine::Market,
+};
+
+use super::{
+    bootstraps,
+    draft::{Block, Draft, Why},
+    scale,
+};
+use crate::{
+    base::time::{after, elapsed},
+    pool::facts::{Failure, MachineFacts},
+};
+
+/// Default of `maxProvisionAttempts`.
+pub(super) const MAX_ATTEMPTS: u32 = 10;
+/// Default of `provisionRetryDelay`.
+const RETRY_DELAY: Duration = Duration::from_secs(10);
+/// The delay doubles up to this many times its value.
+const MAX_FACTOR: u32 = 32;
+/// Then it is tried again although nothing changed.
+pub(super) const FORGIVEN_AFTER: Duration = Duration::from_hours(1);
+/// A machine that stays ready this long ends a row of failed tries. A machine that breaks a limit
+/// of the protocol does so sooner, and would otherwise begin the row anew each time.
+const STEADY: Duration = Duration::from_mins(1);
+/// Time between two looks while orders are refused as they are: no wake-up tells what another try
+/// met, or that a shortage is over.
+const REFUSED_LOOK: Duration = Duration::from_secs(5);
+/// Stands in front of the last failure in messages of conditions.
+pub(super) const MARKER: &str = "Last failure: ";
+
+pub(crate) fn plan(draft: &mut Draft<'_>) {
+    let is_stopped = bootstraps::forget(draft);
+    count(draft, is_stopped);
+    bootstraps::note(draft);
+    if draft.block.is_none() {
+        move_on(draft);
+    }
+}
+
+/// Machines whose order was refused as it is are given up where something else fits. Where
+/// nothing does they stay: they are tried again, and say what a person must mend.
+fn move_on(draft: &mut Draft<'_>) {
+    let (seen, now) = (draft.seen, draft.now);
+    // This process does not know what an earlier one heard: the machine's next try tells.
+    let is_known = |machine: &MachineFacts| {
+        let place = &machine.place;
+        let unavailable = &seen.unavailable;
+        unavailable
+            .refusal(&seen.pool.uid, &place.provider, true, now)
+            .is_some()
+    };
+    let mut refused: Vec<_> = draft.live().filter(|machine| machine.refused).collect();
+    if !refused.is_empty() {
+        draft.requeue_after(REFUSED_LOOK);
+    }
+    refused.retain(|machine| is_known(machine));
+    if refused.is_empty() {
+        return;
+    }
+    // As if they were gone: they hold the others where they would stand.
+    let others = draft.given_up.len();
+    draft
+        .given_up
+        .extend(refused.iter().map(|machine| machine.name.clone()));
+    let elsewhere = scale::moves_on(draft);
+    draft.given_up.truncate(others);
+    if !elsewhere {
+        draft.because("orders are refused, and nothing else fits");
+        return;
+    }
+    for machine in refused {
+        draft.give_up(machine, Why::Refused, false);
+    }
+}
+
+fn count(draft: &mut Draft<'_>, is_stopped: bool) {
+    let seen = draft.seen;
+    let failed: Vec<_> = seen
+        .machines
+        .iter()
+        .filter_map(|machine| machine.failure.as_ref().map(|failure| (machine, failure)))
+        .collect();
+    for (machine, failure) in &failed {
+        if !machine.deleting {
+            let why = if is_withdrawn(failure) {
+                Why::Withdrawn
+            } else {
+                Why::Failed
+            };
+            draft.give_up(machine, why, false);
+        }
+    }
+    let failed: Vec<_> = failed
+        .into_iter()
+        .filter(|(_, failure)| !is_withdrawn(failure))
+        .collect();
+
+    let last = draft.status.last_failure_at.as_ref().map(|time| time.0);
+    let changed = draft
+        .status
+        .observed_generation
+        .is_some_and(|observed| observed != seen.pool.generation);
+    let forgiven = last.is_some_and(|at| elapsed(at, draft.now) >= FORGIVEN_AFTER);
+    let ready_at = seen
+        .machines
+        .iter()
+        .filter(|machine| machine.is_live() && machine.ready && machine.ready_at > last)
+        .filter_map(|machine| machine.ready_at)
+        .min()
+        .filter(|_| last.is_some() && draft.status.failed_attempts > 0);
+    let succeeded = ready_at.is_some_and(|at| elapsed(at, draft.now) >= STEADY);
+    if let Some(at) = ready_at.filter(|_| !succeeded) {
+        draft.requeue_after(elapsed(draft.now, after(at, STEADY)));
+    }
+    // What stopped the Pool is what it says, until that is over.
+    if draft.status.failed_attempts > 0 && !is_stopped && (changed || forgiven || succeeded) {
+        draft.because(format!(
+            "{} failed tries forgotten: {}",
+            draft.status.failed_attempts,
+            if changed {
+                "the spec changed"
+            } else if forgiven {
+                "an hour passed"
+            } else {
+                "a machine is ready for a minute"
+            }
+        ));
+        draft.status.failed_attempts = 0;
+    }
+
+    let news: Vec<_> = failed
+        .iter()
+        .filter(|(machine, failure)| counts(machine, failure) && last.is_none_or(|last| failure.at > last))
+        .collect();
+    let elsewhere = draft.elsewhere;
+    if let Some(newest) = news.iter().map(|(_, failure)| failure.at).max() {
+        let tries = news
+            .iter()
+            .filter(|(_, failure)| !(elsewhere && failure.reason == reason::NO_CAPACITY))
+            .count();
+        draft.status.failed_attempts = draft
+            .status
+            .failed_attempts
+            .saturating_add(u32::try_from(tries).unwrap_or(u32::MAX));
+        draft.status.last_failure_at = Some(Time(newest));
+    }
+    if draft.status.failed_attempts == 0 {
+        draft.because("no failed tries");
+        let mut said = refused_as_they_are(draft);
+        // Stays while it is tried again.
+        let refusal = draft.seen.refusal.as_ref();
+        said.extend(refusal.map(|refusal| cut(&refusal.why, 1000)));
+        draft.last_failure = (!said.is_empty()).then(|| cut(&said.join("; "), 1400));
+        return;
+    }
+
+    let last_failed = failed
+        .iter()
+        .filter(|(machine, failure)| counts(machine, failure))
+        .max_by_key(|(_, failure)| failure.at);
+    let refused = last_failed.is_some_and(|(_, failure)| {
+        [reason::NO_CAPACITY, reason::ORDER_REFUSED].contains(&failure.reason.as_str())
+    });
+    let moves_on = elsewhere && last_failed.is_some_and(|(_, failure)| failure.reason == reason::NO_CAPACITY);
+    draft.last_failure = last_failed
+        .map(|(machine, failure)| {
+            cut(
+                &format!(
+                    "Machine \"{}\", {}: {}",
+                    machine.name, failure.reason, failure.message
+                ),
+                1400,
+            )
+        })
+        .or_else(|| remembered(&draft.status.conditions));
+    let what = draft
+        .last_failure
+        .clone()
+        .unwrap_or_else(|| "not known any more".to_owned());
+
+    let each = refusals(draft);
+    let all_refused = refused || was_refused(&draft.status.conditions);
+    let what = if all_refused && each.len() > 1 {
+        let what = cut(&each.join("; "), 1400);
+        draft.last_failure = Some(what.clone());
+        what
+    } else {
+        what
+    };
+
+    let attempts = draft.status.failed_attempts;
+    let allowed = seen.pool.spec.max_provision_attempts.unwrap_or(MAX_ATTEMPTS);
+    let at = draft
+        .status
+        .last_failure_at
+        .as_ref()
+        .map_or(draft.now, |time| time.0);
+    if attempts >= allowed && ready_at.is_none() {
+        draft.requeue_after(elapsed(draft.now, after(at, FORGIVEN_AFTER)));
+        draft.block(Block {
+            reason: if all_refused {
+                reason::ALL_PROVIDERS_FAILED
+            } else {
+                reason::PROVISIONING_FAILED
+            },
+            message: format!(
+                "{attempts} of {allowed} tries failed: so many machines in a row. Correct the cause and change the Pool, or wait: it is tried again an hour after the last failure. {MARKER}{what}"
+            ),
+            stalled: true,
+        });
+        return;
+    }
+    let delay = Lasting::or(seen.pool.spec.provision_retry_delay.as_ref(), RETRY_DELAY)
+        * 2_u32.saturating_pow(attempts - 1).min(MAX_FACTOR);
+    let again = after(at, delay);
+    if moves_on {
+        draft.because("the last offer is not available now; another one is ordered at once");
+    } else if draft.now < again {
+        draft.requeue_after(elapsed(draft.now, again));
+        if draft.block.is_none() {
+            draft.block(Block {
+                reason: reason::PROVISIONING,
+                message: format!(
+                    "{attempts} of {allowed} tries failed: so many machines in a row. Another one is ordered soon. {MARKER}{what}"
+                ),
+                stalled: false,
+            });
+        }
+    } else {
+        draft.because(format!("{attempts} failed tries, the wait is over"));
+    }
+}
+
+/// Whether a failure is a failed try to get a machine.
+fn counts(machine: &MachineFacts, failure: &Failure) -> bool {
+    machine.ready_at.is_none()
+        || [reason::PRICE_TOO_HIGH, reason::PROTOCOL_VIOLATION].contains(&failure.reason.as_str())
+}
+
+/// Whether nothing was ordered, because the terms of the machine hold no longer.
+fn is_withdrawn(failure: &Failure) -> bool {
+    failure.reason == reason::ORDER_WITHDRAWN
+}
+
+/// What each provider said when it last refused an offer, as far as this process remembers.
+fn refusals(draft: &Draft<'_>) -> Vec<String> {
+    let seen = draft.seen;
+    let mut said = Vec::new();
+    for (provider, index) in &seen.offers {
+        let newest = index
+            .entries()
+            .iter()
+            .flat_map(|entry| draft.candidates.iter().map(move |candidate| (entry, candidate)))
+            .flat_map(|(entry, candidate)| {
+                [Market::OnDemand, Market::Spot]
+                    .map(|market| entry.sought(&seen.pool.uid, &candidate.template, market))
+            })
+            .filter_map(|sought| seen.unavailable.of(&sought, draft.now))
+            .max_by_key(|shortage| shortage.until);
+        if let Some(shortage) = newest {
+            said.push(format!("Provider \"{provider}\": {}", cut(&shortage.why, 300)));
+        }
+    }
+    said
+}
+
+/// What each provider last said of orders of this Pool that it refuses as they are.
+pub(crate) fn refused_as_they_are(draft: &Draft<'_>) -> Vec<String> {
+    let seen = draft.seen;
+    let said = |provider: &String| {
+        let is_met = |machine: &MachineFacts| machine.refused && machine.place.provider == *provider;
+        let met = seen.machines.iter().any(is_met);
+        let refusal = seen
+            .unavailable
+            .refusal(&seen.pool.uid, provider, met, draft.now)?;
+        Some(format!("Provider \"{provider}\": {}", cut(&refusal.why, 300)))
+    };
+    seen.offers.keys().filter_map(said).collect()
+}
+
+/// Whether an earlier plan found that everything that fits is refused.
+fn was_refused(conditions: &[k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition]) -> bool {
+    condition::find(conditions, condition::STALLED)
+        .is_some_and(|stalled| stalled.reason == reason::ALL_PROVIDERS_FAILED)
+}
+
+/// What an earlier plan wrote about the last failure, whose machine is gone by now.
+fn remembered(conditions: &[k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition]) -> Option<String> {
+    [condition::STALLED, condition::RECONCILING, condition::READY]
+        .iter()
+        .filter_map(|type_| condition::find(conditions, type_))
+        .find_map(|c| c.message.split_once(MARKER).map(|(_, what)| what.to_owned()))
+}

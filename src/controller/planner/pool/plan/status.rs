@@ -1,0 +1,490 @@
+//! Conditions, phase and counts of a Pool: a function of what was seen and what the
+//! steps before decided. Events about the Pool as a whole come from comparing it with
+//! what was last written.
+
+use std::collections::BTreeSet;
+
+use rust_decimal::Decimal;
+use skyward_api::{
+    condition::{self, Draft as Condition, READY, RECONCILING, STALLED, cut, find, reason},
+    labels,
+    machine::Market,
+    pool::{MachineAttention, PoolPhase},
+};
+
+use super::{
+    draft::{Draft, named},
+    failures::{self, MAX_ATTEMPTS},
+};
+use crate::{
+    accounts::facts::AccountFacts,
+    events::{self, EventSpec},
+    money,
+    pool::{
+        choice::ResolvedCandidate,
+        facts::{MachineFacts, RemainingMachines},
+    },
+    records::without_output,
+};
+
+/// Most machines listed for attention.
+const MAX_ATTENTION: usize = 32;
+/// Longest list of names in a column, in bytes: the longest name of a Provider fits.
+const MAX_NAMES: usize = 300;
+/// Its end where there are more.
+const MORE: &str = ",…";
+
+/// What the machines amount to.
+struct Counts {
+    wanted: u32,
+    least: u32,
+    exist: u32,
+    ready: u32,
+    provisioned: u32,
+    outdated: u32,
+}
+
+pub(crate) fn plan(draft: &mut Draft<'_>) {
+    let seen = draft.seen;
+    let wanted = draft.wanted();
+    let number = |machines: usize| u32::try_from(machines).unwrap_or(u32::MAX);
+    let counts = Counts {
+        wanted,
+        least: seen.pool.spec.nodes.min.unwrap_or(wanted).min(wanted),
+        exist: number(seen.machines.len()),
+        ready: number(draft.live().filter(|machine| machine.ready).count()),
+        provisioned: number(draft.live().filter(|machine| machine.provisioned).count()),
+        outdated: number(
+            seen.machines
+                .iter()
+                .filter(|machine| machine.is_live() && !machine.current)
+                .count(),
+        ),
+    };
+    let conditions = settled(conditions(draft, &counts));
+    write(draft, &counts, &conditions);
+    announce(draft, &counts, &conditions);
+}
+
+pub(crate) fn plan_deleting(draft: &mut Draft<'_>) {
+    let seen = draft.seen;
+    let left = seen.machines.len();
+    let message = match &seen.leftovers {
+        _ if left > 0 => {
+            let busy: u32 = seen.machines.iter().filter_map(|machine| machine.runs).sum();
+            let runs = if busy > 0 {
+                format!("; {busy} runs are being stopped")
+            } else {
+                String::new()
+            };
+            format!("Being deleted: {left} machines are not gone yet{runs}.")
+        }
+        RemainingMachines::Unknown(why) => format!(
+            "Being deleted: it is not known whether machines of it are left: {}. Correct the Provider; the Pool goes as soon as it answers.",
+            cut(why, 1024)
+        ),
+        RemainingMachines::Known(machines) if !machines.is_empty() => {
+            format!(
+                "Being deleted: the provider still has {} machines of it.",
+                machines.len()
+            )
+        }
+        RemainingMachines::NotAsked | RemainingMachines::NoProvider | RemainingMachines::Known(_) => {
+            "Being deleted.".to_owned()
+        }
+    };
+    let counts = Counts {
+        wanted: 0,
+        least: 0,
+        exist: u32::try_from(left).unwrap_or(u32::MAX),
+        ready: 0,
+        provisioned: 0,
+        outdated: 0,
+    };
+    let conditions = [
+        Condition::new(READY, false, reason::DELETING, message.clone()),
+        Condition::new(RECONCILING, true, reason::DELETING, message),
+    ];
+    write(draft, &counts, &conditions);
+    draft.status.phase = Some(PoolPhase::Deleting);
+}
+
+fn conditions(draft: &Draft<'_>, counts: &Counts) -> Vec<Condition> {
+    let Counts {
+        wanted,
+        least,
+        exist,
+        ready,
+        provisioned,
+        outdated,
+    } = *counts;
+    let mut conditions = Vec::with_capacity(3);
+    if let Some(block) = draft.block.as_ref().filter(|_| draft.over_budget) {
+        let ready = Condition::new(READY, false, block.reason, block.message.clone());
+        let stalled = Condition::new(STALLED, true, block.reason, block.message.clone());
+        return vec![ready, stalled];
+    }
+    if wanted == 0 {
+        let (why, what) = if draft.is_suspended() {
+            (
+                reason::SUSPENDED,
+                "spec.suspend is true: Tasks wait until it is false again.",
+            )
+        } else {
+            (reason::OFF, "nodes.desired is 0: Tasks wait until it is raised.")
+        };
+        let message = if exist == 0 {
+            what.to_owned()
+        } else {
+            format!("{what} {exist} machines are being returned.")
+        };
+        conditions.push(Condition::new(READY, exist == 0, why, message.clone()));
+        if exist > 0 {
+            conditions.push(Condition::new(RECONCILING, true, why, message));
+        }
+        return conditions;
+    }
+    let summary = format!("{ready} of {wanted} machines take Tasks.");
+    let is_ready = ready >= least && ready > 0;
+    let blocked = draft.block.as_ref();
+    conditions.push(match blocked {
+        _ if ready >= wanted => Condition::new(
+            READY,
+            true,
+            reason::ALL_MACHINES_READY,
+            format!("{summary}{}", leaving(draft)),
+        ),
+        Some(block) if is_ready => Condition::new(
+            READY,
+            true,
+            reason::PARTIALLY_READY,
+            format!("{summary} {}", block.message),
+        ),
+        None if is_ready => Condition::new(READY, true, reason::PARTIALLY_READY, summary.clone()),
+        // The end of an output is long: Stalled has it.
+        Some(block) => Condition::new(READY, false, block.reason, without_output(&block.message)),
+        None => {
+            let last = draft
+                .last_failure
+                .as_ref()
+                .map(|what| format!(" Last failure: {what}"))
+                .unwrap_or_default();
+            Condition::new(READY, false, reason::PROVISIONING, format!("{summary}{last}"))
+        }
+    });
+    let settled = ready == wanted && exist == wanted && outdated == 0;
+    let stalled = blocked.filter(|block| block.stalled);
+    let on_their_way = exist > ready || !draft.ordered.is_empty();
+    if !settled && (stalled.is_none() || on_their_way) {
+        let (why, message) = if outdated > 0 || exist > wanted {
+            (
+                reason::REPLACING_MACHINES,
+                format!("{outdated} machines of an older spec, {exist} of {wanted} machines exist."),
+            )
+        } else if let Some(block) = blocked.filter(|block| !block.stalled) {
+            (block.reason, block.message.clone())
+        } else if provisioned >= wanted {
+            (
+                reason::BOOTSTRAPPING,
+                format!("All {wanted} machines have an address and are being prepared."),
+            )
+        } else {
+            (reason::PROVISIONING, format!("{wanted} machines are wanted."))
+        };
+        conditions.push(Condition::new(RECONCILING, true, why, message));
+    }
+    if let Some(block) = stalled {
+        conditions.push(Condition::new(STALLED, true, block.reason, block.message.clone()));
+    } else if let Some((machine, message)) = refused(draft) {
+        let mut message = format!("Machine \"{machine}\": {message}");
+        let each = failures::refused_as_they_are(draft);
+        if each.len() > 1 {
+            message = format!("{message}. What each provider says: {}", each.join("; "));
+        }
+        conditions.push(Condition::new(STALLED, true, reason::ORDER_REFUSED, message));
+    }
+    conditions
+}
+
+/// Which of the Providers that have its machines are being deleted: they wait for these machines.
+fn leaving(draft: &Draft<'_>) -> String {
+    let seen = draft.seen;
+    let is_leaving = |name: &&str| {
+        seen.providers
+            .get(*name)
+            .is_some_and(|facts| facts.account == AccountFacts::Deleting)
+    };
+    let all: BTreeSet<&str> = seen.machines.iter().map(|m| m.place.provider.as_str()).collect();
+    let leaving: Vec<&str> = all.into_iter().filter(is_leaving).collect();
+    if leaving.is_empty() {
+        return String::new();
+    }
+    let (is, waits) = if leaving.len() == 1 {
+        ("is", "goes")
+    } else {
+        ("are", "go")
+    };
+    format!(
+        " {} {is} being deleted and {waits} with the last machine: name another Provider in the Pool, or delete the Pool.",
+        named(leaving)
+    )
+}
+
+/// The conditions, with Reconciling at False where nothing is under way, for the better or the worse:
+/// a Pool's Ready says which, and `kubectl wait` has one condition that comes at either end.
+fn settled(mut conditions: Vec<Condition>) -> Vec<Condition> {
+    let ready = conditions.iter().find(|c| c.type_ == READY);
+    if let (Some(ready), true) = (ready, conditions.iter().all(|c| c.type_ != RECONCILING)) {
+        let message = "No machine is on its way, and none is being returned.";
+        conditions.push(Condition::new(RECONCILING, false, ready.reason, message));
+    }
+    conditions
+}
+
+/// A machine whose order is refused as it is; it is tried again, but somebody must act.
+fn refused<'a>(draft: &Draft<'a>) -> Option<(&'a str, &'a str)> {
+    draft.live().find_map(|machine| match &machine.concern {
+        Some((why, message)) if why == reason::ORDER_REFUSED => {
+            Some((machine.name.as_str(), message.as_str()))
+        }
+        _ => None,
+    })
+}
+
+fn write(draft: &mut Draft<'_>, counts: &Counts, conditions: &[Condition]) {
+    let seen = draft.seen;
+    let old_phase = seen.pool.status.phase;
+    let status = &mut draft.status;
+    status.phase = Some(phase(
+        counts,
+        conditions,
+        old_phase,
+        seen.pool.spec.suspend.unwrap_or(false),
+    ));
+    (status.provider, status.accelerator) = sources(&seen.machines, draft.candidates);
+    status.ready_summary = format!("{}/{}", counts.ready, seen.pool.spec.nodes.desired);
+    status.reason = reason_in_words(
+        conditions,
+        status.failed_attempts,
+        seen.pool.spec.max_provision_attempts.unwrap_or(MAX_ATTEMPTS),
+    );
+    status.machines = counts.exist;
+    let of_spot = |machine: &&MachineFacts| machine.market == Market::Spot;
+    let spot = seen.machines.iter().filter(of_spot).count();
+    status.spot_machines = u32::try_from(spot).unwrap_or(u32::MAX);
+    status.ready_machines = counts.ready;
+    if let Some(load) = &seen.load {
+        (status.running_tasks, status.waiting_tasks) = (load.running, load.queued);
+    }
+    status.hourly_cost = seen
+        .machines
+        .iter()
+        .filter(|machine| machine.bill.as_ref().is_none_or(|bill| bill.gone_at.is_none()))
+        .filter_map(|machine| money::usd(&machine.hourly_price))
+        .sum::<Decimal>()
+        .normalize()
+        .to_string();
+    status.selector = format!("{}={}", labels::POOL_UID, seen.pool.uid);
+    status.head_address = seen
+        .machines
+        .iter()
+        .find(|machine| machine.is_live() && !machine.address.is_empty())
+        .map(|machine| machine.address.clone())
+        .unwrap_or_default();
+    status.attention = attention(&seen.machines);
+    status.observed_generation = Some(seen.pool.generation);
+    status.conditions = condition::apply(
+        &seen.pool.status.conditions,
+        conditions,
+        Some(seen.pool.generation),
+        draft.now,
+    );
+}
+
+/// For a column: why not all machines are ready, with the failed tries and how many are allowed.
+fn reason_in_words(conditions: &[Condition], failed: u32, allowed: u32) -> String {
+    let ready = conditions.iter().find(|c| c.type_ == READY);
+    let stalled = conditions
+        .iter()
+        .any(|c| c.type_ == STALLED && c.status == Some(true));
+    match ready.map(|ready| ready.reason) {
+        None | Some(reason::ALL_MACHINES_READY) => String::new(),
+        Some(why @ (reason::OFF | reason::SUSPENDED | reason::DELETING)) => why.to_owned(),
+        // Fewer may have been enough: a machine that fails as another one did is no try more.
+        Some(why) if failed > 0 && stalled => format!("{why}: given up after {failed} tries"),
+        Some(why) if failed > 0 => format!("{why}: {failed}/{allowed} tries failed"),
+        Some(why) => why.to_owned(),
+    }
+}
+
+/// Providers and accelerators of the machines, by their names; while there are no machines, those
+/// of the candidates.
+fn sources(machines: &[MachineFacts], candidates: &[ResolvedCandidate]) -> (String, String) {
+    if machines.is_empty() {
+        let providers = candidates.iter().map(|candidate| candidate.provider.as_str());
+        let accelerators = candidates
+            .iter()
+            .map(|candidate| candidate.accelerator_name.as_str());
+        return (listed(providers), listed(accelerators));
+    }
+    // In the order of their names: that of the slots changes with each machine that is replaced.
+    let providers: BTreeSet<&str> = machines.iter().map(|m| m.place.provider.as_str()).collect();
+    let accelerators: BTreeSet<&str> = machines.iter().map(|m| m.accelerator.as_str()).collect();
+    (listed(providers), listed(accelerators))
+}
+
+/// Names for a column, each once; whole ones, as many as there is room for.
+fn listed<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
+    let mut known = BTreeSet::new();
+    let mut text = String::new();
+    for name in names {
+        if name.is_empty() || !known.insert(name) {
+            continue;
+        }
+        if text.is_empty() {
+            text = cut(name, MAX_NAMES - MORE.len());
+        } else if text.len() + ",".len() + name.len() + MORE.len() > MAX_NAMES {
+            text.push_str(MORE);
+            break;
+        } else {
+            text.push(',');
+            text.push_str(name);
+        }
+    }
+    text
+}
+
+fn phase(counts: &Counts, conditions: &[Condition], old: Option<PoolPhase>, suspended: bool) -> PoolPhase {
+    let is = |type_| {
+        conditions
+            .iter()
+            .any(|c| c.type_ == type_ && c.status == Some(true))
+    };
+    let was_up = matches!(old, Some(PoolPhase::Ready | PoolPhase::Degraded));
+    if suspended {
+        PoolPhase::Suspended
+    } else if counts.wanted == 0 && !is(STALLED) {
+        PoolPhase::Off
+    } else if is(READY) {
+        PoolPhase::Ready
+    } else if is(STALLED) {
+        PoolPhase::Stalled
+    } else if was_up {
+        PoolPhase::Degraded
+    } else {
+        PoolPhase::Provisioning
+    }
+}
+
+/// Machines that are not as they should be; machines that simply boot are not listed.
+fn attention(machines: &[MachineFacts]) -> Vec<MachineAttention> {
+    let concern = |machine: &MachineFacts| {
+        if let Some(failure) = &machine.failure {
+            return Some((failure.reason.clone(), failure.message.clone()));
+        }
+        let (why, message) = machine.concern.as_ref().filter(|_| !machine.deleting)?;
+        let notable =
+            machine.ready_at.is_some() || *why == reason::ORDER_REFUSED || *why == reason::NO_CAPACITY;
+        notable.then(|| (why.clone(), message.clone()))
+    };
+    machines
+        .iter()
+        .filter_map(|machine| {
+            let (why, message) = concern(machine)?;
+            Some(MachineAttention {
+                name: machine.name.clone(),
+                reason: cut(&why, 64),
+                message: cut(&message, 512),
+            })
+        })
+        .take(MAX_ATTENTION)
+        .collect()
+}
+
+/// Events about the Pool as a whole.
+fn announce(draft: &mut Draft<'_>, counts: &Counts, conditions: &[Condition]) {
+    let old = &draft.seen.pool.status.conditions;
+    let new = |type_: &str| {
+        conditions
+            .iter()
+            .find(|c| c.type_ == type_ && c.status == Some(true))
+    };
+    let became = |type_: &str| new(type_).filter(|_| !condition::is_true(old, type_));
+    let summary = format!("{} of {} machines take Tasks", counts.ready, counts.wanted);
+    let mut events = Vec::new();
+    let was_provisioning = find(old, RECONCILING).is_some_and(|c| c.reason == reason::PROVISIONING);
+    let provisioned = counts.wanted > 0 && counts.provisioned >= counts.wanted;
+    if was_provisioning && provisioned && new(RECONCILING).is_none_or(|c| c.reason != reason::PROVISIONING) {
+        let note = format!("All {} machines have an address", counts.wanted);
+        events.push(EventSpec::normal(
+            events::reason::POOL_PROVISIONED,
+            "Provision",
+            note,
+        ));
+    }
+    if counts.wanted > 0 && became(READY).is_some() {
+        events.push(EventSpec::normal(events::reason::POOL_READY, "Ready", summary));
+    }
+    if let Some(stalled) = new(STALLED) {
+        let same = find(old, STALLED).is_some_and(|c| c.reason == stalled.reason);
+        if !same {
+            events.push(EventSpec::warning(
+                events::reason::POOL_STALLED,
+                "Wait",
+                without_output(&stalled.message),
+            ));
+        }
+    }
+    draft.events.extend(events);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reason_counts_failed_tries_while_machines_are_missing() {
+        let of = |status: bool, why: &'static str, failed| {
+            reason_in_words(&[Condition::new(READY, status, why, "")], failed, 10)
+        };
+        assert_eq!(
+            of(false, reason::PROVISIONING, 2),
+            "Provisioning: 2/10 tries failed"
+        );
+        let stalled = [
+            Condition::new(READY, false, reason::BOOTSTRAP_FAILED, ""),
+            Condition::new(STALLED, true, reason::BOOTSTRAP_FAILED, ""),
+        ];
+        assert_eq!(
+            reason_in_words(&stalled, 2, 10),
+            "BootstrapFailed: given up after 2 tries"
+        );
+        assert_eq!(
+            of(true, reason::PARTIALLY_READY, 1),
+            "PartiallyReady: 1/10 tries failed"
+        );
+        assert_eq!(of(false, reason::PROVISIONING, 0), "Provisioning");
+        assert_eq!(of(true, reason::ALL_MACHINES_READY, 3), "");
+        assert_eq!(of(true, reason::OFF, 3), "Off");
+        let longest = of(false, reason::NO_AVAILABLE_PROVIDER, u32::MAX);
+        assert!(longest.len() <= 128);
+    }
+
+    #[test]
+    fn a_column_has_each_name_once_and_as_many_as_there_is_room_for() {
+        assert_eq!(listed([]), "");
+        assert_eq!(listed(["", "aws", "", "verda", "aws"]), "aws,verda");
+        let longest = "p".repeat(253);
+        assert_eq!(listed([longest.as_str()]), longest);
+        let many: Vec<String> = (10..26).map(|n| format!("{}{n}", "p".repeat(30))).collect();
+        let text = listed(many.iter().map(String::as_str));
+        assert!(text.len() <= MAX_NAMES && text.ends_with(MORE), "{text}");
+        let shown: Vec<&str> = text.trim_end_matches(MORE).split(',').collect();
+        assert!(
+            shown.len() > 5 && shown.iter().zip(&many).all(|(a, b)| a == b),
+            "{text}"
+        );
+        let unknown = listed(["é".repeat(200).as_str(), "L4"]);
+        assert!(unknown.len() <= MAX_NAMES && unknown.ends_with(MORE), "{unknown}");
+    }
+}

@@ -1,0 +1,525 @@
+//! What becomes of one Provider, given all that is known. Pure: no clock of its own, no
+//! I/O, no names of clouds.
+//!
+//! A listing that failed is unknown, not empty: Offers stay as they are until a complete
+//! listing says otherwise. Only what cannot work as it is written (or a Provider that is
+//! being deleted) takes its Offers away.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use skyward_api::{
+    Machine, Offer, Provider, ProviderStatus,
+    condition::{self, Draft, READY, STALLED, cut, reason},
+    labels,
+    provider::{BarredOffer, ProviderSpec, SelfStop},
+};
+use skyward_core::{
+    ErrorKind, PoolScope, ProviderError, ProviderMachine,
+    error::ErrorClass,
+    provider::{Capabilities, SelfStop as CoreSelfStop},
+};
+
+use super::{
+    catalogue::{self, Catalogue},
+    deletion::{self, DeletionPlan, Left},
+};
+use crate::{
+    accounts::cost::{self, Pseudonyms},
+    base::time::elapsed,
+    events::EventSpec,
+    restore::verdict::Verdict,
+};
+
+/// How often offers are read where the Provider does not say.
+const REFRESH: Duration = Duration::from_mins(5);
+/// Nodes of this cluster come and go without a price list that says so.
+const CLUSTER_REFRESH: Duration = Duration::from_mins(1);
+/// First wait after a call that failed; it doubles up to the refresh interval.
+const RETRY: Duration = Duration::from_secs(5);
+/// Failures in a row before a Provider that was ready is not: one lost answer is no news.
+const PATIENCE: u32 = 2;
+/// Time between two looks at an account that has something of ours when its Provider goes.
+const DEPARTURE_AGAIN: Duration = Duration::from_secs(5);
+/// Least time between two writes that only tell another number of machines.
+const COUNT_EVERY: Duration = Duration::from_secs(5);
+
+/// What this process remembers of a Provider between two looks; nothing depends on it but
+/// when the next call is due.
+#[derive(Clone, Debug, Default)]
+pub struct ProviderMemory {
+    /// UID of the Provider object that this is about.
+    pub uid: String,
+    /// Generation that the last calls were about.
+    pub generation: i64,
+    /// When the account and its offers were last asked for.
+    pub asked_at: Option<Timestamp>,
+    /// Calls that failed in a row.
+    pub failures: u32,
+    /// Version of the Secret that they were made with; `""` without one.
+    pub secret: String,
+    /// Why the last one failed.
+    pub problem: Option<ProviderError>,
+    /// The account as the cloud names it.
+    pub account: String,
+    /// Offers of the last complete listing, after the cut.
+    pub offers: u32,
+    /// Offers that the cut left out.
+    pub left_out: usize,
+    /// When offers were last read in full.
+    pub refreshed_at: Option<Timestamp>,
+    /// When the status was last written.
+    pub written_at: Option<Timestamp>,
+}
+
+/// What a refresh of the account came to in this reconcile.
+#[derive(Clone, Debug)]
+pub enum Refresh {
+    /// It was not due.
+    NotAsked,
+    /// It answered: its name and everything it offers.
+    Complete {
+        /// The account, as the cloud names it.
+        account: String,
+        /// Everything that it offers.
+        offers: Vec<skyward_core::Offer>,
+    },
+    /// It did not, or refused.
+    Failed(ProviderError),
+}
+
+/// Everything that a plan may know.
+pub struct Observed<'a> {
+    /// Whether it is held because of what a restored cluster has forgotten.
+    pub verdict: &'a Verdict,
+    /// The Provider.
+    pub provider: &'a Provider,
+    /// Machines that use it, including Machines ordered just now.
+    pub machines: u32,
+    /// The Machines among them that the watch shows.
+    pub shown: &'a [Arc<Machine>],
+    /// Its offers that are not ordered for now.
+    pub barred: Vec<BarredOffer>,
+    /// Makes the pseudonyms of the namespaces that spend.
+    pub pseudonyms: &'a dyn Pseudonyms,
+    /// Offer objects that exist under the names it would use, and all of its own.
+    pub offers: &'a [Arc<Offer>],
+    /// What the account answered.
+    pub answer: Refresh,
+    /// What the account still has, when its Provider goes.
+    pub left: Left,
+    /// What the account can do, if it was ever connected.
+    pub capabilities: Option<Capabilities>,
+}
+
+/// What to do, in this order.
+#[derive(Debug, Default)]
+pub struct Plan {
+    /// Put our finalizer on it, before anything else.
+    pub add_finalizer: bool,
+    /// Offers to write.
+    pub apply: Vec<Offer>,
+    /// Names of Offers to delete.
+    pub delete: Vec<String>,
+    /// Status to write.
+    pub status: Option<ProviderStatus>,
+    /// What Pools shared at the account, to be returned.
+    pub release: Vec<PoolScope>,
+    /// What to tell people.
+    pub event: Option<EventSpec>,
+    /// Take our finalizer off: nothing uses it any more.
+    pub remove_finalizer: bool,
+    /// When to look again, if nothing happens.
+    pub again: Duration,
+}
+
+/// Code of the problem that new credentials are another account's.
+const OTHER_ACCOUNT: &str = "AccountChanged";
+
+/// The credentials are another account's than the one where the machines are. Asked there,
+/// every machine would seem to be gone: so nothing is asked there. Where that is stands in the
+/// status, and while an object that was made anew has none, in the records of the machines.
+pub fn other_account(
+    provider: &Provider,
+    machines: u32,
+    recorded: &[Arc<Machine>],
+    account: &str,
+) -> Option<ProviderError> {
+    let account = shown_account(account);
+    let status = provider.status.as_ref().map(|status| status.account.as_str());
+    let records = recorded.iter().map(|machine| machine.spec.account.as_str());
+    let known: BTreeSet<&str> = match status.filter(|known| !known.is_empty()) {
+        Some(known) => BTreeSet::from([known]),
+        None => records.filter(|known| !known.is_empty()).collect(),
+    };
+    let first = known
+        .first()
+        .filter(|_| machines > 0 && !known.contains(account.as_str()))?;
+    Some(ProviderError {
+        kind: ErrorKind::Credentials,
+        operation: "use the credentials",
+        code: Some(OTHER_ACCOUNT.to_owned()),
+        message: format!(
+            "they are those of account \"{account}\", but {machines} machine(s) are at account \"{first}\"; restore the former credentials until these are gone, or make another Provider"
+        ),
+    })
+}
+
+/// Whether a list has a machine that is on record, by its mark and its id.
+pub fn shows_any(recorded: &[&Machine], listed: &[ProviderMachine]) -> bool {
+    recorded.iter().any(|machine| {
+        let id = machine.status.as_ref().map_or("", |status| status.id.as_str());
+        let uid = machine.metadata.uid.as_deref().unwrap_or_default();
+        listed
+            .iter()
+            .any(|shown| !id.is_empty() && shown.id == id && shown.mark.machine_uid == uid)
+    })
+}
+
+/// Why credentials that seem to be of another account are not used, if they are not. `ours` is
+/// whether they show a machine of ours; where that is not known, it is not known either whose
+/// they are: then their list is the problem, and nobody is told to take them back.
+pub fn refusal(other: ProviderError, ours: Result<bool, ProviderError>) -> Option<ProviderError> {
+    match ours {
+        Ok(true) => None,
+        Ok(false) => Some(other),
+        Err(error) => Some(error),
+    }
+}
+
+/// Whether an account takes the place of another one that is on record, where no machine
+/// is left.
+pub fn takes_over(provider: &Provider, account: &str) -> bool {
+    provider
+        .status
+        .as_ref()
+        .is_some_and(|status| !status.account.is_empty() && status.account != shown_account(account))
+}
+
+/// The account as it stands in the status.
+pub fn shown_account(account: &str) -> String {
+    cut(account, 256)
+}
+
+/// How often offers are read.
+pub fn refresh_every(spec: &ProviderSpec) -> Duration {
+    let wanted = skyward_api::Duration::or(spec.refresh_interval.as_ref(), REFRESH);
+    if spec.container.is_some() {
+        wanted.min(CLUSTER_REFRESH)
+    } else {
+        wanted
+    }
+}
+
+/// How often the status tells a new `refreshedAt` and nothing else.
+fn tell_every(spec: &ProviderSpec) -> Duration {
+    skyward_api::Duration::or(spec.refresh_interval.as_ref(), REFRESH)
+}
+
+/// Whether the account is asked now: when it is time, or when its Secret is another one than
+/// it was asked with. `secret` is the version that the watch just saw.
+pub fn is_due(provider: &Provider, memory: &ProviderMemory, secret: Option<&str>, now: Timestamp) -> bool {
+    secret.is_some_and(|version| version != memory.secret) || due_in(provider, memory, now).is_zero()
+}
+
+/// How long until the account is asked again; zero when it is due now.
+pub fn due_in(provider: &Provider, memory: &ProviderMemory, now: Timestamp) -> Duration {
+    let Some(asked_at) = memory
+        .asked_at
+        .filter(|_| memory.generation == generation(provider))
+    else {
+        return Duration::ZERO;
+    };
+    let every = refresh_every(&provider.spec);
+    let wait = match &memory.problem {
+        None => every,
+        Some(problem) => match &problem.kind {
+            ErrorKind::RateLimited(Some(after)) => (*after).max(RETRY),
+            _ => RETRY
+                .saturating_mul(1 << memory.failures.saturating_sub(1).min(10))
+                .min(every),
+        },
+    };
+    since(asked_at, now).map_or(Duration::ZERO, |passed| wait.saturating_sub(passed))
+}
+
+fn since(then: Timestamp, now: Timestamp) -> Option<Duration> {
+    Duration::try_from(now.duration_since(then)).ok()
+}
+
+/// Generation of its spec.
+pub fn generation(provider: &Provider) -> i64 {
+    provider.metadata.generation.unwrap_or_default()
+}
+
+fn is_held(provider: &Provider) -> bool {
+    let mut finalizers = provider.metadata.finalizers.iter().flatten();
+    finalizers.any(|name| name == labels::FINALIZER)
+}
+
+/// Whether it is deleted and only what has no record can hold it: its account is asked.
+pub fn goes(provider: &Provider, machines: u32) -> bool {
+    provider.metadata.deletion_timestamp.is_some() && is_held(provider) && machines == 0
+}
+
+/// Whether a plan compares Offers: only when there is something to compare them with, or
+/// when none may be left.
+pub fn compares_offers(provider: &Provider, memory: &ProviderMemory, answer: &Refresh) -> bool {
+    !matches!(answer, Refresh::NotAsked)
+        || memory.problem.is_some()
+        || provider.metadata.deletion_timestamp.is_some()
+}
+
+/// The plan, and what to remember.
+pub fn plan(observed: &Observed<'_>, mut memory: ProviderMemory, now: Timestamp) -> (Plan, ProviderMemory) {
+    let provider = observed.provider;
+    let mut plan = Plan::default();
+    learn(&mut memory, observed, now);
+    let deleting = provider.metadata.deletion_timestamp.is_some();
+    plan.add_finalizer = !deleting && !is_held(provider);
+
+    let unusable = memory
+        .problem
+        .as_ref()
+        .is_some_and(|problem| problem.kind.class() == ErrorClass::Config);
+    let catalogue = match &observed.answer {
+        _ if deleting || unusable => Some(Catalogue::default()),
+        Refresh::Complete { offers, .. } => Some(catalogue::catalogue(provider, offers, observed.offers)),
+        Refresh::NotAsked | Refresh::Failed(_) => None,
+    };
+    if let Some(catalogue) = catalogue {
+        memory.offers = catalogue.wanted;
+        memory.left_out = catalogue.left_out;
+        (plan.apply, plan.delete) = catalogue::difference(provider, catalogue, observed.offers);
+    }
+    let deletion = goes(provider, observed.machines).then(|| deletion::plan(provider, &observed.left, now));
+    plan.again = match &deletion {
+        Some(_) => DEPARTURE_AGAIN,
+        None if deleting => refresh_every(&provider.spec),
+        None => due_in(provider, &memory, now),
+    };
+    let waits_for = deletion.as_ref().and_then(|deletion| deletion.waits_for.clone());
+    if let Some(DeletionPlan {
+        goes, release, event, ..
+    }) = deletion
+    {
+        (plan.remove_finalizer, plan.release, plan.event) = (goes, release, event);
+    }
+
+    if let Some(at) = observed.verdict.ends_at {
+        plan.again = plan.again.min(elapsed(now, at));
+    }
+    let status = status(observed, &memory, waits_for, now);
+    let old = provider.status.clone().unwrap_or_default();
+    match worth_writing(&old, &status, provider, &memory, deleting, now) {
+        // An object without finalizer vanishes with its last write.
+        Write::Now if !plan.remove_finalizer => {
+            memory.written_at = Some(now);
+            plan.status = Some(status);
+        }
+        Write::Now | Write::No => {}
+        Write::In(wait) => plan.again = plan.again.min(wait),
+    }
+    (plan, memory)
+}
+
+/// Takes the answer into memory.
+fn learn(memory: &mut ProviderMemory, observed: &Observed<'_>, now: Timestamp) {
+    let generation = generation(observed.provider);
+    if memory.asked_at.is_none() {
+        // After a restart the object itself says what was known.
+        let status = observed.provider.status.clone().unwrap_or_default();
+        memory.refreshed_at = status.refreshed_at.map(|time| time.0);
+        memory.account = status.account;
+        memory.offers = status.offers;
+    }
+    match &observed.answer {
+        Refresh::NotAsked => {}
+        Refresh::Complete { account, .. } => {
+            memory.asked_at = Some(now);
+            memory.generation = generation;
+            memory.failures = 0;
+            memory.problem = None;
+            memory.refreshed_at = Some(now);
+            memory.account.clone_from(account);
+        }
+        Refresh::Failed(problem) => {
+            memory.asked_at = Some(now);
+            memory.failures = if memory.generation == generation {
+                memory.failures.saturating_add(1)
+            } else {
+                1
+            };
+            memory.generation = generation;
+            memory.problem = Some(problem.clone());
+        }
+    }
+}
+
+fn status(
+    observed: &Observed<'_>,
+    memory: &ProviderMemory,
+    waits_for: Option<(&'static str, String)>,
+    now: Timestamp,
+) -> ProviderStatus {
+    let provider = observed.provider;
+    let old = provider.status.clone().unwrap_or_default();
+    let mut drafts = match waits_for {
+        Some((why, message)) => vec![Draft::new(READY, false, why, message)],
+        None => conditions(observed, memory, &old),
+    };
+    drafts.extend(observed.verdict.condition.clone());
+    let (type_, self_stop) = match &observed.capabilities {
+        Some(capabilities) => (
+            capabilities.kind.to_owned(),
+            Some(self_stop(capabilities.self_stop)),
+        ),
+        None => (old.type_.clone(), old.self_stop),
+    };
+    ProviderStatus {
+        type_,
+        account: shown_account(&memory.account),
+        offers: memory.offers,
+        machines: observed.machines,
+        cost: cost::settle(old.cost.as_ref(), observed.shown, observed.pseudonyms, now),
+        barred_offers: observed.barred.clone(),
+        refreshed_at: memory.refreshed_at.map(Time),
+        self_stop,
+        after_restore: observed.verdict.decided.clone().or(old.after_restore),
+        conditions: condition::apply(&old.conditions, &drafts, provider.metadata.generation, now),
+        observed_generation: provider.metadata.generation,
+    }
+}
+
+fn conditions(observed: &Observed<'_>, memory: &ProviderMemory, old: &ProviderStatus) -> Vec<Draft> {
+    if observed.provider.metadata.deletion_timestamp.is_some() {
+        let (count, are) = match observed.machines {
+            1 => ("1 machine".to_owned(), "uses"),
+            many => (format!("{many} machines"), "use"),
+        };
+        return vec![Draft::new(
+            READY,
+            false,
+            reason::MACHINES_REMAIN,
+            format!(
+                "{count} still {are} this Provider; it goes when they are gone. Delete their Pools, or wait for them to shrink"
+            ),
+        )];
+    }
+    let Some(problem) = &memory.problem else {
+        return if memory.asked_at.is_some() {
+            vec![connected(memory)]
+        } else {
+            Vec::new()
+        };
+    };
+    let was_ready = condition::is_true(&old.conditions, READY)
+        && old.observed_generation == observed.provider.metadata.generation;
+    if problem.code.as_deref() == Some(OTHER_ACCOUNT) {
+        return vec![
+            Draft::new(READY, false, reason::ACCOUNT_CHANGED, problem.to_string()),
+            Draft::new(STALLED, true, reason::ACCOUNT_CHANGED, problem.to_string()),
+        ];
+    }
+    match (problem.kind.class(), &problem.kind) {
+        (ErrorClass::Config, ErrorKind::CredentialsMissing) => vec![
+            Draft::new(READY, false, reason::CREDENTIALS_MISSING, problem.to_string()),
+            Draft::new(STALLED, true, reason::CREDENTIALS_MISSING, problem.to_string()),
+        ],
+        (ErrorClass::Config, ErrorKind::Credentials | ErrorKind::Permission) => vec![
+            Draft::new(READY, false, reason::CREDENTIALS_REFUSED, problem.to_string()),
+            Draft::new(STALLED, true, reason::CREDENTIALS_REFUSED, problem.to_string()),
+        ],
+        (ErrorClass::Config, _) => vec![
+            Draft::new(READY, false, reason::INVALID_SPEC, problem.to_string()),
+            Draft::new(STALLED, true, reason::INVALID_SPEC, problem.to_string()),
+        ],
+        _ if was_ready && memory.failures < PATIENCE => vec![connected(memory)],
+        (ErrorClass::Retryable | ErrorClass::Capacity | ErrorClass::Terminal | ErrorClass::Signal, _) => {
+            vec![Draft::new(
+                READY,
+                false,
+                reason::PROVIDER_UNAVAILABLE,
+                format!("{problem}. It is tried again by itself; machines that exist are kept"),
+            )]
+        }
+    }
+}
+
+fn connected(memory: &ProviderMemory) -> Draft {
+    let message = match (memory.offers, memory.left_out) {
+        (0, _) => "the account answers, but offers nothing that these settings admit now".to_owned(),
+        (1, 0) => "the account answers and offers 1 kind of machine".to_owned(),
+        (many, 0) => format!("the account answers and offers {many} kinds of machines"),
+        (many, more) => format!(
+            "the account answers and offers {} kinds of machines; {many} of them are Offers, the cheapest of each accelerator, number and region before others. Settings that admit less, such as fewer regions, make room",
+            many as usize + more
+        ),
+    };
+    Draft::new(READY, true, reason::CONNECTED, message)
+}
+
+const fn self_stop(core: CoreSelfStop) -> SelfStop {
+    match core {
+        CoreSelfStop::EndsBilling => SelfStop::EndsBilling,
+        CoreSelfStop::Partial => SelfStop::Partial,
+        CoreSelfStop::None => SelfStop::None,
+    }
+}
+
+/// Whether a status is worth a write.
+#[derive(Debug, PartialEq, Eq)]
+enum Write {
+    No,
+    Now,
+    In(Duration),
+}
+
+fn worth_writing(
+    old: &ProviderStatus,
+    new: &ProviderStatus,
+    provider: &Provider,
+    memory: &ProviderMemory,
+    deleting: bool,
+    now: Timestamp,
+) -> Write {
+    // Nothing was learnt yet, so there is nothing to say.
+    if new.conditions.is_empty() {
+        return Write::No;
+    }
+    let timeless = |status: &ProviderStatus| ProviderStatus {
+        refreshed_at: None,
+        ..status.clone()
+    };
+    if timeless(old) == timeless(new) {
+        let told = old.refreshed_at.as_ref().map(|time| time.0);
+        let stale = match (told, memory.refreshed_at) {
+            (None, Some(_)) => true,
+            (Some(told), Some(known)) => {
+                // A refresh that comes a moment early still counts as the one that was due.
+                let patience =
+                    SignedDuration::try_from(tell_every(&provider.spec)).unwrap_or(SignedDuration::MAX);
+                known.duration_since(told) >= patience.saturating_sub(SignedDuration::from_secs(1))
+            }
+            (_, None) => false,
+        };
+        return if stale { Write::Now } else { Write::No };
+    }
+    let uncounted = |status: &ProviderStatus| ProviderStatus {
+        machines: 0,
+        ..timeless(status)
+    };
+    // That no machine is left is told at once: only then may a person delete the Provider.
+    if uncounted(old) == uncounted(new) && new.machines > 0 && !deleting {
+        let passed = memory.written_at.and_then(|then| since(then, now));
+        if let Some(passed) = passed.filter(|passed| *passed < COUNT_EVERY) {
+            return Write::In(COUNT_EVERY.saturating_sub(passed));
+        }
+    }
+    Write::Now
+}
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;

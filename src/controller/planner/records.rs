@@ -1,0 +1,38 @@
+//! What the record of a Machine says by itself: whose it is, its name, whether its order was refused.
+
+use skyward_api::{
+    condition::{self, find, reason},
+    machine::{MachineSpec, MachineStatus},
+};
+
+/// Name of a Machine: unique for ever, since the UID of its Pool and an attempt that is
+/// never used twice are part of it; a DNS label, since a Pod may have the same name.
+pub fn machine_name(pool: &str, pool_uid: &str, slot: u32, attempt: u32) -> String {
+    let stem: String = pool
+        .chars()
+        .take(40)
+        .map(|c| if c == '.' { '-' } else { c })
+        .collect();
+    let uid: String = pool_uid.chars().filter(|c| *c != '-').take(5).collect();
+    format!("{}-{uid}-{slot}-{attempt}", stem.trim_end_matches('-'))
+}
+
+/// Whether a record is of that installation; `unnamed`: the installation of records that name none.
+pub fn is_of(spec: &MachineSpec, cluster: &str, unnamed: &str) -> bool {
+    spec.installation.as_deref().unwrap_or(unnamed) == cluster
+}
+
+/// Whether the order of a machine was refused as it is. Its deletion leaves that condition as
+/// it is.
+pub fn is_refused(status: &MachineStatus) -> bool {
+    find(&status.conditions, condition::ACCEPTED)
+        .is_some_and(|c| c.status == "False" && c.reason == reason::ORDER_REFUSED)
+}
+
+/// Stands in front of the end of an output, in messages of conditions.
+pub const OUTPUT: &str = " Its last output:\n";
+
+/// A message of a condition without the end of the output that it may have.
+pub fn without_output(message: &str) -> &str {
+    message.split_once(OUTPUT).map_or(message, |(before, _)| before)
+}

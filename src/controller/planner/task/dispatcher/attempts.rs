@@ -1,0 +1,466 @@
+//! How an attempt begins and ends. It ends as one: only when each of its runs has ended
+//! and is collected, or its machine is gone, is it decided what comes next.
+
+use std::{sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+use skyward_api::{Task, TaskPhase, condition::reason};
+
+use super::{
+    AGAIN, Dispatcher,
+    state::{Attempt, Collect, References, Run, RunStage, Stage, StopWhy, Waiting, queue_key},
+};
+use crate::{
+    events,
+    task::{
+        message::{Collected, Effect},
+        model::{Entry, RunId, SlotAttempt, Uid},
+        run::Ending,
+        status::{self, Counts, Rank, Why},
+    },
+};
+
+/// The outcome of an attempt.
+#[derive(Debug, PartialEq, Eq)]
+enum Outcome {
+    /// Its runs say it.
+    Ended,
+    /// Another attempt, because a machine was lost; it counts.
+    Retry,
+    /// Another attempt later, because it was stopped; it does not count.
+    Later(&'static str),
+    /// The end: why.
+    Failed(Why),
+}
+
+impl Dispatcher {
+    /// Keeps the places and puts the attempt on record; nothing is started before.
+    pub(super) fn begin_attempt(&mut self, uid: &Uid, places: Vec<SlotAttempt>, now: Timestamp) {
+        let Some(task) = self.tasks.get_mut(uid) else {
+            return;
+        };
+        let Stage::Waiting(waiting) = &mut task.stage else {
+            return;
+        };
+        let resolved = match std::mem::replace(&mut waiting.references, References::Unread) {
+            References::Read(resolved, _) => Some(resolved),
+            References::Unread | References::Reading { .. } | References::Missing(_) => None,
+        };
+        let number = task.counts.attempt + 1;
+        self.queue.remove(&queue_key(&task.entry));
+        let names: Vec<Arc<str>> = places
+            .iter()
+            .map(|place| {
+                self.machines
+                    .get(place)
+                    .map_or_else(|| Arc::from(""), |machine| machine.name.clone())
+            })
+            .collect();
+        for (rank, (place, name)) in places.iter().zip(&names).enumerate() {
+            let id = RunId {
+                uid: uid.clone(),
+                attempt: number,
+                rank: rank as u32,
+            };
+            self.runs
+                .insert(id, Run::new(*place, name.clone(), RunStage::Reserved));
+        }
+        let names: Vec<&str> = names.iter().map(|name| &**name).collect();
+        let counts = Counts {
+            attempt: number,
+            ..task.counts
+        };
+        let status = status::placed(&task.entry, counts, &places, &names, now);
+        task.stage = Stage::Placing(Attempt {
+            number,
+            places,
+            started_at: now,
+            pool: self.pool.as_ref().map(|pool| pool.uid.clone()),
+            resolved,
+            masks: None,
+            task: None,
+            stop: None,
+        });
+        self.write(uid, status);
+    }
+
+    /// The placement is on record: start.
+    pub(super) fn placement_is_recorded(
+        &mut self,
+        uid: &Uid,
+        entry: Entry,
+        object: Arc<Task>,
+        now: Timestamp,
+    ) {
+        let Some(task) = self.tasks.get_mut(uid) else {
+            return;
+        };
+        let stage = std::mem::replace(&mut task.stage, Stage::Waiting(Waiting::new(&entry, None, now)));
+        let Stage::Placing(mut attempt) = stage else {
+            task.stage = stage;
+            return;
+        };
+        attempt.task = Some(object);
+        // Also when it was found there because the answer was lost.
+        task.written();
+        task.invalid = 0;
+        task.counts.attempt = attempt.number;
+        if let Some(started) = &entry.status.started_at {
+            attempt.started_at = started.0;
+        }
+        let number = attempt.number;
+        let places = attempt.places.len() as u32;
+        let mut event = events::EventSpec::normal(
+            events::reason::TASK_STARTED,
+            "Start",
+            entry
+                .status
+                .conditions
+                .iter()
+                .find(|c| c.type_ == "Running")
+                .map(|c| c.message.clone())
+                .unwrap_or_default(),
+        );
+        if let Some(pool) = &self.pool {
+            event = event.merged_into(pool.reference.clone());
+        }
+        self.effects.push(Effect::Publish {
+            uid: uid.clone(),
+            name: entry.name.clone(),
+            event: Box::new(event),
+        });
+        self.effects.push(Effect::Entered(TaskPhase::Running));
+        task.stage = Stage::Running(attempt);
+        if !entry.is_older_than(&task.entry) {
+            task.entry = entry;
+        }
+        for rank in 0..places {
+            let id = RunId {
+                uid: uid.clone(),
+                attempt: number,
+                rank,
+            };
+            if let Some(run) = self.runs.get_mut(&id)
+                && matches!(run.stage, RunStage::Reserved)
+            {
+                run.stage = RunStage::Starting;
+            }
+        }
+        self.live(uid);
+        // A Pool or Task that changed meanwhile stops it before it begins.
+        self.steer(uid, now);
+        for run in self.runs_of(uid) {
+            self.drive(&run, now);
+        }
+        self.look_for_lost(now);
+    }
+
+    /// The placement is not on record and never will be: the places are free again.
+    pub(super) fn abandon_placement(&mut self, uid: &Uid, now: Timestamp) {
+        let Some(task) = self.tasks.get_mut(uid) else {
+            return;
+        };
+        let Stage::Placing(attempt) = &task.stage else {
+            return;
+        };
+        let number = attempt.number;
+        let mut waiting = Waiting::new(&task.entry, None, now);
+        waiting.not_before = task.write_at;
+        task.stage = Stage::Waiting(waiting);
+        if task.queues() {
+            self.queue.insert(queue_key(&task.entry));
+        }
+        for id in self.runs_of(uid) {
+            if id.attempt == number {
+                self.runs.remove(&id);
+            }
+        }
+        self.dirty = true;
+    }
+
+    /// Asks every run of the attempt to end. The gravest reason counts.
+    pub(super) fn stop_attempt(&mut self, uid: &Uid, why: StopWhy, now: Timestamp) {
+        let Some(task) = self.tasks.get_mut(uid) else {
+            return;
+        };
+        let Stage::Running(attempt) = &mut task.stage else {
+            return;
+        };
+        if attempt.stop.is_some_and(|stop| stop >= why) {
+            return;
+        }
+        attempt.stop = Some(why);
+        let number = attempt.number;
+        let shutdown = self
+            .pool
+            .as_ref()
+            .map_or(crate::task::model::SHUTDOWN, |pool| pool.shutdown);
+        let grace: Duration = match why {
+            StopWhy::Drained | StopWhy::Interrupted | StopWhy::Suspended => task.entry.grace,
+            StopWhy::PoolOff | StopWhy::PoolDeleted => shutdown,
+        };
+        for id in self.runs_of(uid) {
+            if id.attempt == number {
+                if let Some(run) = self.runs.get_mut(&id) {
+                    let machine = self.machines.get(&run.place);
+                    let grace = machine.map_or(grace, |machine| machine.grace(grace, now));
+                    run.stop.get_or_insert((grace, why.as_str()));
+                }
+                self.drive(&id, now);
+            }
+        }
+        self.conclude(uid, now);
+    }
+
+    /// Decides what comes after the attempt, once all of it has ended.
+    pub(super) fn conclude(&mut self, uid: &Uid, now: Timestamp) {
+        let Some(task) = self.tasks.get(uid) else { return };
+        let Stage::Running(attempt) = &task.stage else {
+            return;
+        };
+        let number = attempt.number;
+        let ids: Vec<RunId> = (0..attempt.places.len() as u32)
+            .map(|rank| RunId {
+                uid: uid.clone(),
+                attempt: number,
+                rank,
+            })
+            .collect();
+        let runs: Vec<&Run> = ids.iter().filter_map(|id| self.runs.get(id)).collect();
+        let interrupted = runs.iter().any(|run| match &run.stage {
+            RunStage::Lost => true,
+            RunStage::Finished(finished) => is_interruption(finished.ending),
+            RunStage::Reserved | RunStage::Starting | RunStage::Running => false,
+        });
+        let settled = runs.len() == ids.len() && runs.iter().all(|run| run.is_settled());
+        if !settled {
+            if interrupted && attempt.stop.is_none() {
+                self.stop_attempt(uid, StopWhy::Interrupted, now);
+            }
+            return;
+        }
+        let stopped = runs.iter().any(
+            |run| matches!(&run.stage, RunStage::Finished(finished) if finished.ending == Ending::Stopped),
+        );
+        let limit = task.entry.retries.unwrap_or_else(|| {
+            self.pool
+                .as_ref()
+                .map_or(crate::task::model::RETRIES, |pool| pool.retries)
+        });
+        let stop = attempt.stop;
+        let outcome = outcome(
+            stop,
+            interrupted,
+            stopped,
+            task.counts.interruptions,
+            limit,
+            &task.entry.pool,
+        );
+        let cause = self.cause(&runs, interrupted, stop);
+        match outcome {
+            Outcome::Ended => self.end_attempt(uid, &ids, None, now),
+            Outcome::Failed(mut why) => {
+                if why.reason == reason::INTERRUPTED {
+                    why.message = format!("{}; the last time {cause}", why.message);
+                    if let Some(task) = self.tasks.get_mut(uid) {
+                        task.counts.interruptions += 1;
+                    }
+                }
+                self.end_attempt(uid, &ids, Some(why), now);
+            }
+            Outcome::Retry => {
+                let message = format!("{cause}; attempt {} follows", number + 1);
+                self.put_back(uid, Some(Why::new(reason::RETRYING, message.clone())), now);
+                if let Some(task) = self.tasks.get_mut(uid) {
+                    task.counts.interruptions += 1;
+                    let name = task.entry.name.clone();
+                    let event = events::EventSpec::warning(events::reason::TASK_RETRIED, "Retry", message);
+                    self.effects.push(Effect::Publish {
+                        uid: uid.clone(),
+                        name,
+                        event: Box::new(event),
+                    });
+                }
+            }
+            Outcome::Later(message) => self.put_back(uid, Some(Why::new(reason::RETRYING, message)), now),
+        }
+    }
+
+    /// What interrupted an attempt, in words.
+    fn cause(&self, runs: &[&Run], interrupted: bool, stop: Option<StopWhy>) -> String {
+        let first = |wanted: &dyn Fn(&Run) -> bool| runs.iter().find(|run| wanted(run));
+        let lost = first(&|run| matches!(run.stage, RunStage::Lost));
+        let watcher = first(
+            &|run| matches!(&run.stage, RunStage::Finished(finished) if finished.ending == Ending::Interrupted),
+        );
+        let machine = lost
+            .or(watcher)
+            .or_else(|| first(&|run| self.ends(run)))
+            .or_else(|| first(&|run| matches!(run.stage, RunStage::Finished(_))))
+            .map(|run| run.machine.to_string())
+            .unwrap_or_default();
+        let what = match stop {
+            _ if interrupted && lost.is_none() && watcher.is_some() => "lost the watcher of its run",
+            _ if interrupted => "was lost",
+            Some(_) => "goes",
+            // Its agent is told so when it shuts down; work may do that as well.
+            None => "stopped its run on a SIGTERM",
+        };
+        format!("machine \"{machine}\" {what}")
+    }
+
+    /// The Task ends with the outcomes of its runs.
+    fn end_attempt(&mut self, uid: &Uid, ids: &[RunId], because: Option<Why>, now: Timestamp) {
+        let started_at = match self.tasks.get(uid).map(|task| &task.stage) {
+            Some(Stage::Running(attempt)) => Some(attempt.started_at),
+            _ => None,
+        };
+        let parts: Vec<(SlotAttempt, Arc<str>, Option<Box<Collected>>)> = ids
+            .iter()
+            .filter_map(|id| self.runs.get(id))
+            .map(|run| {
+                let collected = match &run.collect {
+                    Collect::Done(collected) => Some(collected.clone()),
+                    Collect::Not | Collect::InFlight => None,
+                };
+                (run.place, run.machine.clone(), collected)
+            })
+            .collect();
+        let ranks: Vec<Rank<'_>> = parts
+            .iter()
+            .map(|(place, machine, collected)| Rank {
+                place: Some(*place),
+                machine,
+                collected: collected.as_deref(),
+            })
+            .collect();
+        self.end_task(uid, &ranks, started_at, because, now);
+        self.live(uid);
+    }
+
+    /// The attempt is over and its runs need nobody; the Task waits for the next one.
+    fn put_back(&mut self, uid: &Uid, again: Option<Why>, now: Timestamp) {
+        let Some(task) = self.tasks.get_mut(uid) else {
+            return;
+        };
+        task.stage = Stage::Waiting(Waiting::new(&task.entry, again, now));
+        if task.queues() {
+            self.queue.insert(queue_key(&task.entry));
+        }
+        for id in self.runs_of(uid) {
+            if let Some(run) = self.runs.get_mut(&id) {
+                run.discard();
+            }
+            self.drive(&id, now);
+        }
+        self.live(uid);
+        self.dirty = true;
+        self.tell_wait(uid, None, now);
+        self.steer(uid, now);
+    }
+
+    /// When something that failed is tried again.
+    pub(super) fn again(now: Timestamp) -> Timestamp {
+        now + AGAIN
+    }
+}
+
+/// Whether a run that ended so may run again, as one does whose machine is gone.
+const fn is_interruption(ending: Ending) -> bool {
+    matches!(ending, Ending::MachineRestarted | Ending::Interrupted)
+}
+
+fn outcome(
+    stop: Option<StopWhy>,
+    interrupted: bool,
+    stopped: bool,
+    interruptions: u32,
+    limit: u32,
+    pool: &str,
+) -> Outcome {
+    match stop {
+        // It ended by itself before anybody could stop it.
+        _ if !interrupted && !stopped => Outcome::Ended,
+        Some(StopWhy::PoolDeleted) => Outcome::Failed(Why::new(
+            reason::POOL_DELETED,
+            format!("Pool \"{pool}\" was deleted while the Task ran; create the Task again for another Pool"),
+        )),
+        Some(StopWhy::Suspended) => {
+            Outcome::Later("it was suspended; another attempt starts when it is resumed")
+        }
+        Some(StopWhy::PoolOff) => {
+            Outcome::Later("its Pool was turned off; another attempt starts when it is on")
+        }
+        // With nobody's reason too: else work that stops itself would begin for ever.
+        Some(StopWhy::Drained | StopWhy::Interrupted) | None => {
+            if interruptions >= limit {
+                Outcome::Failed(Why::new(
+                    reason::INTERRUPTED,
+                    format!(
+                        "{} attempts were interrupted, and retries.onInterruption allows {limit}",
+                        interruptions + 1
+                    ),
+                ))
+            } else {
+                Outcome::Retry
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_ended_by_itself_counts_although_a_stop_was_on_its_way() {
+        for stop in [
+            None,
+            Some(StopWhy::Suspended),
+            Some(StopWhy::PoolOff),
+            Some(StopWhy::PoolDeleted),
+        ] {
+            assert_eq!(outcome(stop, false, false, 0, 3, "p"), Outcome::Ended);
+        }
+    }
+
+    #[test]
+    fn a_lost_machine_is_a_retry_until_the_limit() {
+        assert_eq!(outcome(None, true, false, 2, 3, "p"), Outcome::Retry);
+        assert!(
+            matches!(outcome(None, true, false, 3, 3, "p"), Outcome::Failed(why) if why.reason == reason::INTERRUPTED)
+        );
+        assert!(matches!(
+            outcome(None, true, false, 0, 0, "p"),
+            Outcome::Failed(_)
+        ));
+    }
+
+    #[test]
+    fn a_machine_that_goes_is_a_retry_that_counts() {
+        let drained = |interruptions| outcome(Some(StopWhy::Drained), false, true, interruptions, 1, "p");
+        assert_eq!(drained(0), Outcome::Retry);
+        assert!(matches!(drained(1), Outcome::Failed(why) if why.reason == reason::INTERRUPTED));
+        let ended = outcome(Some(StopWhy::Drained), false, false, 0, 0, "p");
+        assert_eq!(ended, Outcome::Ended, "it came to its end before");
+    }
+
+    #[test]
+    fn a_stop_that_nobody_asked_for_counts_too() {
+        let stopped = |interruptions| outcome(None, false, true, interruptions, 3, "p");
+        assert_eq!(stopped(2), Outcome::Retry);
+        assert!(matches!(stopped(3), Outcome::Failed(why) if why.reason == reason::INTERRUPTED));
+    }
+
+    #[test]
+    fn a_pool_turned_off_does_not_count_as_an_interruption() {
+        assert!(matches!(
+            outcome(Some(StopWhy::PoolOff), true, true, 9, 3, "p"),
+            Outcome::Later(_)
+        ));
+        assert!(matches!(
+            outcome(Some(StopWhy::Suspended), false, true, 9, 3, "p"),
+            Outcome::Later(_)
+        ));
+    }
+}

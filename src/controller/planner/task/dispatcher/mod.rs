@@ -1,0 +1,478 @@
+//! The dispatcher of one Pool: a state machine without I/O.
+//!
+//! It is told what happened ([`Event`]), answers with what is to be done ([`Effect`]),
+//! and never waits. All that it holds can be found again from Task objects and agents:
+//! dropped at any moment and built anew, it goes on where it was. What makes that true:
+//!
+//! - The placement of an attempt is on record (Task status) before any of its runs is
+//!   started. A leader that finds it there starts those runs again: agents know them by id.
+//! - A run is lost only when its Machine object is gone from a fresh list. Until then its
+//!   Task waits, connected or not.
+//! - Log and result are in the store before the end of the Task is on record, and that is
+//!   on record before the agent may forget.
+//! - Every write carries the version that it was decided on. A write whose answer is lost
+//!   is neither done nor failed: the object is read again, and what it says counts.
+//! - An attempt ends as one: a new one is placed only when each run of the old one has
+//!   ended or its machine is gone.
+//!
+//! `state.rs` is what it holds. `tasks.rs` has what Tasks bring, `queue.rs` who is next,
+//! `waits.rs`, `standing.rs` and `writes.rs` what users are told, `attempts.rs` how attempts begin and
+//! end, `runs.rs` what agents bring, `collecting.rs`, `holding.rs` and `lost.rs` what is left
+//! of runs, `recall.rs` what only the result store remembers of them.
+
+mod attempts;
+mod collecting;
+mod holding;
+mod lost;
+mod queue;
+mod recall;
+mod runs;
+mod standing;
+mod state;
+mod tasks;
+#[cfg(test)]
+mod tests;
+mod waits;
+mod writes;
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
+
+use jiff::Timestamp;
+use skyward_api::TaskPhase;
+
+pub use self::state::is_complete;
+use self::state::{QueueKey, Run, RunStage, Stage, TaskState, Unclaimed};
+use crate::{
+    base::key::Key,
+    pool::load::PoolLoad,
+    task::{
+        message::{ClusterMemory, Effect, Event, LiveRun},
+        model::{MachineView, PoolView, RunId, SlotAttempt, Uid},
+    },
+};
+
+/// A wait of this length is worth a write, unless it is about to end.
+const WORTH_TELLING: Duration = Duration::from_millis(500);
+/// What keeps a run from its end for this long is worth a write.
+const TROUBLE: Duration = Duration::from_secs(5);
+/// How often at most it is written how many Tasks are before one that waits.
+const RECOUNT: Duration = Duration::from_secs(30);
+/// Pause before something that failed is tried again.
+const AGAIN: Duration = Duration::from_secs(1);
+/// Longest pause before a status is written again that the API server refused for now.
+const WRITE_AGAIN: Duration = Duration::from_secs(30);
+/// Pause before a status is written again that the API server will never take as it was; it
+/// doubles, up to the longest one.
+const REFUSED_AGAIN: Duration = Duration::from_secs(30);
+const REFUSED_LONGEST: Duration = Duration::from_mins(10);
+/// Writes that failed in a row, from which on that is no matter of a moment, and how many there
+/// are between two Events about it.
+const LASTING: u32 = 5;
+const SAID_EACH: u32 = 20;
+/// Longest pause before it is tried again to fetch what is left of a run.
+const FETCH_AGAIN: Duration = Duration::from_secs(5);
+/// Longest pause before the result store is tried again.
+const STORE_AGAIN: Duration = Duration::from_secs(30);
+/// A Pool is another one than that of an earlier leader's attempt when it is younger by
+/// this much: clocks of two machines differ.
+const SKEW: Duration = Duration::from_mins(1);
+/// Pause before a Secret or ConfigMap that was missing is looked for again.
+const LOOK_AGAIN: Duration = Duration::from_secs(3);
+/// How long what was read from Secrets and ConfigMaps counts.
+const FRESH: Duration = Duration::from_secs(5);
+/// How long a run that no Task claims is left alone.
+const UNCLAIMED: Duration = Duration::from_secs(10);
+/// Runs of one machine that nobody needs and that it has not forgotten yet.
+const MOST_DISCARDED: usize = 1024;
+/// How long what a machine told beyond those waits to be one of them.
+const NEVER_CLAIMED: Duration = Duration::from_mins(5);
+/// Pause between two copies of a running log.
+const COPY_LOG: Duration = Duration::from_secs(2);
+/// How long what a run left waits for room in the result store, unless that is set.
+const HOLD: Duration = Duration::from_hours(1);
+/// How long what a run left is not given by a machine that is connected before that is said.
+const UNREAD: Duration = Duration::from_mins(3);
+/// What one try in vain counts for at most, with the pause before it.
+const ONE_TRY: Duration = Duration::from_secs(30);
+/// How often it is said again that it waits.
+const TELL_HOLD: Duration = Duration::from_mins(10);
+/// Secrets and ConfigMaps read for this many Tasks at once.
+const RESOLVING: usize = 64;
+
+/// The dispatcher of one Pool.
+#[derive(Debug)]
+pub struct Dispatcher {
+    key: Key,
+    /// Whether the operator was installed for this namespace, too.
+    served: bool,
+    pool: Option<Arc<PoolView>>,
+    machines: BTreeMap<SlotAttempt, MachineView>,
+    /// Pool and machines were seen at least once.
+    viewed: bool,
+    /// All Tasks were seen at least once.
+    synced: bool,
+    /// What is known of this cluster's own memory.
+    memory: ClusterMemory,
+    tasks: BTreeMap<Uid, TaskState>,
+    queue: BTreeSet<QueueKey>,
+    runs: BTreeMap<RunId, Run>,
+    /// Runs that an agent told of and no Task claims yet.
+    unclaimed: BTreeMap<RunId, Unclaimed>,
+    /// Tasks that are gone, whose stored data goes once their runs are gone.
+    deleted: BTreeSet<Uid>,
+    /// Tasks that we let go before the watch did: what it still shows of them is old.
+    departed: BTreeSet<Uid>,
+    following: BTreeMap<SlotAttempt, u64>,
+    /// Connections over which the agent has told all that it had. Before that its machine has
+    /// no room: it may run what nobody here knows, such as runs of deleted Tasks.
+    replayed: BTreeMap<SlotAttempt, u64>,
+    listing: bool,
+    last: Option<SlotAttempt>,
+    writes: u64,
+    resolving: usize,
+    /// Tasks about which the store is being asked.
+    recalling: usize,
+    /// Tasks that ended since the tick before, and in the second before that.
+    ended: [usize; 2],
+    /// Waits told since the tick before.
+    told: usize,
+    /// Those that came since and may have to wait.
+    newcomers: VecDeque<Uid>,
+    /// How long what a run left waits for room in the result store.
+    hold_for: Duration,
+    /// Something changed that may let a Task start.
+    dirty: bool,
+    effects: Vec<Effect>,
+}
+
+impl Dispatcher {
+    /// A dispatcher that knows nothing yet.
+    pub fn new(key: Key) -> Self {
+        Self {
+            key,
+            served: true,
+            pool: None,
+            machines: BTreeMap::new(),
+            viewed: false,
+            synced: false,
+            memory: ClusterMemory::Whole,
+            tasks: BTreeMap::new(),
+            queue: BTreeSet::new(),
+            runs: BTreeMap::new(),
+            unclaimed: BTreeMap::new(),
+            deleted: BTreeSet::new(),
+            departed: BTreeSet::new(),
+            following: BTreeMap::new(),
+            replayed: BTreeMap::new(),
+            listing: false,
+            last: None,
+            writes: 0,
+            resolving: 0,
+            recalling: 0,
+            ended: [0, 0],
+            told: 0,
+            newcomers: VecDeque::new(),
+            hold_for: HOLD,
+            dirty: false,
+            effects: Vec::new(),
+        }
+    }
+
+    /// Whether its namespace is one that the operator was installed for. If not, what runs goes
+    /// on and nothing new starts.
+    #[must_use]
+    pub fn serving(self, served: bool) -> Self {
+        Self { served, ..self }
+    }
+
+    /// With another wait for room in the result store.
+    #[must_use]
+    pub fn holding_for(mut self, hold_for: Duration) -> Self {
+        self.hold_for = hold_for;
+        self
+    }
+
+    /// Takes an event in. What is to be done comes out of [`Dispatcher::settle`].
+    pub fn on(&mut self, event: Event, now: Timestamp) {
+        match event {
+            Event::Task(entry) => self.on_task(*entry, now),
+            Event::Left(uid) => self.on_left(&uid),
+            Event::Memory(memory) => {
+                self.memory = memory;
+                self.dirty = true;
+            }
+            Event::Synced => {
+                self.synced = true;
+                self.dirty = true;
+            }
+            Event::Views { pool, machines } => self.on_views(pool, machines, now),
+            Event::Resolved(uid, result) => self.on_resolved(&uid, result, now),
+            Event::Written { uid, write, result } => self.on_written(&uid, write, result, now),
+            Event::Reread(uid, result) => self.on_reread(&uid, result, now),
+            Event::MachinesListed(result) => self.on_machines_listed(result, now),
+            Event::Started {
+                run,
+                connection,
+                result,
+            } => self.on_started(&run, connection, result, now),
+            Event::Stopped {
+                run,
+                connection,
+                result,
+            } => self.on_stopped(&run, connection, result, now),
+            Event::Forgotten { runs, result } => self.on_forgotten(&runs, &result, now),
+            Event::Fact(place, fact) => self.on_fact(place, *fact, now),
+            Event::Replayed { place, connection } => {
+                self.replayed.insert(place, connection);
+                self.dirty = true;
+            }
+            Event::FollowEnded { place, connection } => {
+                if self.following.get(&place) == Some(&connection) {
+                    // Followed again with the next tick.
+                    self.following.remove(&place);
+                }
+            }
+            Event::Collected(run, result) => self.on_collected(&run, result, now),
+            Event::Held(run, since) => self.on_held(&run, since),
+            Event::Recalled(run, result) => self.on_recalled(&run, result, now),
+            Event::TaskRecalled(uid, result) => self.on_task_recalled(&uid, result, now),
+            Event::LogCopied(run) => {
+                if let Some(run) = self.runs.get_mut(&run) {
+                    run.copying = false;
+                    run.copy_at = Some(now + COPY_LOG);
+                }
+            }
+            Event::Newcomers => self.tell_newcomers(now),
+            Event::Tick => self.on_tick(now),
+        }
+    }
+
+    /// Lets Tasks start for which there is room, and answers all that is to be done.
+    pub fn settle(&mut self, now: Timestamp) -> Vec<Effect> {
+        if self.is_held() {
+            return std::mem::take(&mut self.effects);
+        }
+        self.place_if_dirty(now);
+        self.forget_runs(now);
+        std::mem::take(&mut self.effects)
+    }
+
+    /// Lets Tasks start, if something changed that may let them.
+    fn place_if_dirty(&mut self, now: Timestamp) {
+        if !self.is_held() && std::mem::take(&mut self.dirty) {
+            self.take_up_forgotten(now);
+            self.place_tasks(now);
+        }
+    }
+
+    /// Whether nothing may be started, stopped, forgotten or given up.
+    fn is_held(&self) -> bool {
+        self.memory == ClusterMemory::Held
+    }
+
+    /// What the Pool and its Machines may know; `None` = nothing yet.
+    pub fn load(&self) -> Option<PoolLoad> {
+        if !self.synced || !self.viewed {
+            return None;
+        }
+        let mut load = PoolLoad {
+            closed: self
+                .machines
+                .values()
+                .filter(|machine| machine.deleting)
+                .map(|machine| machine.name.to_string())
+                .collect(),
+            ..PoolLoad::default()
+        };
+        for run in self.runs.values() {
+            load.unstored += u32::from(run.trouble.is_some() && matches!(run.stage, RunStage::Finished(_)));
+            let counts = run.is_active() || (!run.discard && !matches!(run.stage, RunStage::Lost));
+            if counts {
+                let name = self
+                    .machines
+                    .get(&run.place)
+                    .map_or(&run.machine, |machine| &machine.name);
+                match load.runs.get_mut(&**name) {
+                    Some(runs) => *runs += 1,
+                    None => drop(load.runs.insert(name.to_string(), 1)),
+                }
+            }
+        }
+        for (run, unclaimed) in &self.unclaimed {
+            if !self.runs.contains_key(run)
+                && let Some(machine) = self.machines.get(&unclaimed.place)
+            {
+                *load.runs.entry(machine.name.to_string()).or_default() += 1;
+            }
+        }
+        (load.queued, load.running) = self.counts();
+        Some(load)
+    }
+
+    /// How many Tasks wait and how many run. This is asked after each event, so it must not
+    /// take longer for each Task that waits.
+    fn counts(&self) -> (u32, u32) {
+        let mut running = 0;
+        let mut last = None;
+        // Each Task that is being placed or runs has at least one run, and runs are sorted by Task.
+        for uid in self.runs.keys().map(|id| &id.uid) {
+            if last.replace(uid) != Some(uid) {
+                let stage = self.tasks.get(uid).map(|task| &task.stage);
+                running += u32::from(matches!(stage, Some(Stage::Placing(_) | Stage::Running(_))));
+            }
+        }
+        (self.queue.len() as u32, running)
+    }
+
+    /// Whether it wants to be told that time passes.
+    pub fn wants_ticks(&self) -> bool {
+        !self.tasks.is_empty() || !self.runs.is_empty() || !self.unclaimed.is_empty() || self.lost_follower()
+    }
+
+    /// Whether it wants to be asked in a moment whether Tasks that have just come wait.
+    pub fn has_newcomers(&self) -> bool {
+        !self.newcomers.is_empty()
+    }
+
+    /// Whether nothing would be lost with it.
+    pub fn is_empty(&self) -> bool {
+        self.tasks.is_empty() && self.runs.is_empty() && self.unclaimed.is_empty()
+    }
+
+    fn lost_follower(&self) -> bool {
+        self.machines.values().any(|machine| {
+            machine.connection.is_some() && self.following.get(&machine.place).copied() != machine.connection
+        })
+    }
+
+    fn on_views(&mut self, pool: Option<Arc<PoolView>>, machines: Vec<MachineView>, now: Timestamp) {
+        self.viewed = true;
+        self.dirty = true;
+        self.pool = pool;
+        self.machines = machines
+            .into_iter()
+            .map(|machine| (machine.place, machine))
+            .collect();
+        let Self {
+            following,
+            replayed,
+            machines,
+            ..
+        } = self;
+        following.retain(|place, _| machines.contains_key(place));
+        replayed.retain(|place, _| machines.contains_key(place));
+        for run in self.runs.values_mut() {
+            if let Some(machine) = self.machines.get(&run.place) {
+                run.machine = machine.name.clone();
+                run.out_of_memory.clone_from(&machine.out_of_memory);
+            }
+        }
+        self.follow();
+        for uid in self.uids() {
+            self.steer(&uid, now);
+        }
+        self.drive_all(now);
+        self.look_for_lost(now);
+    }
+
+    fn on_tick(&mut self, now: Timestamp) {
+        self.follow();
+        self.drive_all(now);
+        self.look_for_lost(now);
+        self.drop_unclaimed(now);
+        for uid in self.uids() {
+            self.retry_task(&uid, now);
+        }
+        self.told = 0;
+        self.tell_waits(None, now);
+        for uid in self.uids() {
+            if !self.has_told_enough() && self.tell_trouble(&uid, now) {
+                self.told += 1;
+            }
+        }
+        self.ended = [0, self.ended[0]];
+        for run in self.run_ids(|run| matches!(run.stage, RunStage::Running) && !run.discard) {
+            self.copy_log(&run, now);
+        }
+        for run in self.run_ids(|run| run.hold.is_some() && !run.discard) {
+            self.tell_hold(&run, now);
+        }
+    }
+
+    fn uids(&self) -> Vec<Uid> {
+        self.tasks.keys().cloned().collect()
+    }
+
+    fn run_ids(&self, wanted: impl Fn(&Run) -> bool) -> Vec<RunId> {
+        self.runs
+            .iter()
+            .filter(|(_, run)| wanted(run))
+            .map(|(id, _)| id.clone())
+            .collect()
+    }
+
+    fn runs_of(&self, uid: &Uid) -> Vec<RunId> {
+        let first = RunId {
+            uid: uid.clone(),
+            attempt: 0,
+            rank: 0,
+        };
+        self.runs
+            .range(first..)
+            .map(|(id, _)| id)
+            .take_while(|id| id.uid == *uid)
+            .cloned()
+            .collect()
+    }
+
+    /// The runs of one attempt, by rank.
+    fn attempt_runs<'a>(
+        &'a self,
+        uid: &Uid,
+        attempt: u32,
+    ) -> impl Iterator<Item = (&'a RunId, &'a Run)> + use<'a> {
+        let of = |rank| RunId {
+            uid: uid.clone(),
+            attempt,
+            rank,
+        };
+        self.runs.range(of(0)..=of(u32::MAX))
+    }
+
+    /// Whether the status on record names the attempt of this run as running.
+    fn is_recorded(&self, id: &RunId) -> bool {
+        self.tasks.get(&id.uid).is_some_and(|task| {
+            task.entry.phase() == TaskPhase::Running && task.entry.status.attempt == id.attempt
+        })
+    }
+
+    fn live(&mut self, uid: &Uid) {
+        let live = match self.tasks.get(uid).map(|task| &task.stage) {
+            Some(Stage::Running(attempt)) => (0..attempt.places.len() as u32)
+                .filter_map(|rank| {
+                    let id = RunId {
+                        uid: uid.clone(),
+                        attempt: attempt.number,
+                        rank,
+                    };
+                    let run = self.runs.get(&id)?;
+                    Some(LiveRun {
+                        run_id: id.to_string(),
+                        rank,
+                        attempt: attempt.number,
+                        machine: skyward_core::session::MachineKey::new(
+                            self.key.namespace.as_str(),
+                            &*run.machine,
+                        ),
+                    })
+                })
+                .collect(),
+            Some(Stage::Waiting(_) | Stage::Placing(_) | Stage::Ending(_)) | None => Vec::new(),
+        };
+        self.effects.push(Effect::Live(uid.clone(), live));
+    }
+}

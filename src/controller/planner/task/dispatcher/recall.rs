@@ -1,0 +1,175 @@
+//! What an earlier leader brought into the result store, or left on a machine, and this cluster
+//! has no record of: after a crash, or after a restore of etcd from a backup.
+//!
+//! A run that is on record and that no agent told of is not started before the store was asked
+//! for its end. A Task that stood there before this process did is not placed before the store
+//! was asked for attempts that its status does not know: what has its end there does not run
+//! again, and no attempt has a number under which something is stored.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use jiff::Timestamp;
+use skyward_api::{condition::reason, task::Placement};
+
+use super::{
+    Dispatcher, STORE_AGAIN,
+    runs::synthetic,
+    state::{Collect, Read, RunStage, Stage, Stored},
+};
+use crate::task::{
+    message::{CollectError, Collected, Effect, Remembered},
+    model::{RunId, SlotAttempt, Uid},
+    run::Ending,
+    status::{Rank, Why},
+};
+
+impl Dispatcher {
+    /// Its machine is gone: did an earlier leader bring its outcome into the store?
+    pub(super) fn recall(&mut self, id: &RunId, now: Timestamp) {
+        if let Some(run) = self.runs.get_mut(id)
+            && !run.recalling
+            && run.not_before.is_none_or(|at| at <= now)
+        {
+            run.recalling = true;
+            run.unasked = false;
+            self.effects.push(Effect::Recall(id.clone()));
+        }
+    }
+
+    pub(super) fn on_recalled(
+        &mut self,
+        id: &RunId,
+        result: Result<Option<Box<Collected>>, CollectError>,
+        now: Timestamp,
+    ) {
+        let Some(run) = self.runs.get_mut(id) else { return };
+        run.recalling = false;
+        // Meanwhile its agent may have told of it: then nothing is left to ask.
+        let is_starting = matches!(run.stage, RunStage::Starting);
+        let before_start = run.unasked;
+        run.unasked &= is_starting && result.is_err();
+        let decided = run.discard
+            || !run.needs_machine()
+            || matches!(run.collect, Collect::InFlight)
+            || (before_start && !is_starting);
+        match result {
+            _ if decided => {}
+            Ok(Some(collected)) => {
+                let ending = match collected.reason {
+                    reason::STOPPED => Ending::Stopped,
+                    reason::INTERRUPTED => Ending::MachineRestarted,
+                    _ => Ending::Exited,
+                };
+                run.stage = RunStage::Finished(Arc::new(synthetic(ending, String::new(), now)));
+                if run.machine.is_empty() {
+                    run.machine = collected.result.machine.as_str().into();
+                }
+                run.collect = Collect::Done(collected);
+                run.let_go_on();
+                self.dirty = true;
+                self.conclude(&id.uid, now);
+            }
+            // It is not lost: the question was whether it may be started.
+            Ok(None) if before_start => {
+                run.let_go_on();
+                self.drive(id, now);
+            }
+            Ok(None) => self.lose(id, now),
+            // Not known is not lost.
+            Err(error) => {
+                run.put_off(STORE_AGAIN, now);
+                run.hold_up(error.why(), now);
+            }
+        }
+    }
+
+    /// Before a run is started that is on record and that no agent told of: has it ended, and
+    /// was it forgotten, before the record that there is?
+    pub(super) fn ask_before_start(&mut self, id: &RunId) {
+        if let Some(run) = self.runs.get_mut(id) {
+            run.recalling = true;
+            self.effects.push(Effect::Recall(id.clone()));
+        }
+    }
+
+    /// The answer about a Task that waits.
+    pub(super) fn on_task_recalled(
+        &mut self,
+        uid: &Uid,
+        result: Result<Remembered, CollectError>,
+        now: Timestamp,
+    ) {
+        self.recalling = self.recalling.saturating_sub(1);
+        self.dirty = true;
+        let Some(task) = self.tasks.get_mut(uid) else {
+            return;
+        };
+        let Stage::Waiting(waiting) = &mut task.stage else {
+            task.stored = Stored::Unasked;
+            return;
+        };
+        let remembered = match result {
+            Ok(remembered) => remembered,
+            Err(error) => {
+                task.stored = Stored::Unasked;
+                waiting.obstacle = Some(Why::new(
+                    error.why().reason,
+                    format!(
+                        "whether it has run already cannot be read from the result store: {error}. It is tried again by itself"
+                    ),
+                ));
+                waiting.not_before = Some(now + STORE_AGAIN);
+                return;
+            }
+        };
+        waiting.obstacle = None;
+        task.stored = Stored::Known(remembered.newest);
+        // Of several ranks the store need not have all.
+        let is_one = task.entry.placement != Some(Placement::All);
+        if let Some((attempt, collected)) = remembered.outcome
+            && is_one
+            && attempt > task.counts.attempt
+        {
+            task.counts.attempt = attempt;
+            let rank = Rank {
+                place: None,
+                machine: &collected.result.machine,
+                collected: Some(&collected),
+            };
+            let started = collected.result.started_at.as_ref().map(|time| time.0);
+            self.end_task(uid, &[rank], started, None, now);
+        }
+    }
+
+    /// Runs of an attempt that their Tasks' statuses do not know: this cluster placed them there
+    /// and has forgotten it, as after a restore. They are placed there again: the agent knows the
+    /// run, so it goes on, or its end is collected, and nothing runs twice.
+    pub(super) fn take_up_forgotten(&mut self, now: Timestamp) {
+        let may_be = |id: &RunId| {
+            self.tasks.get(&id.uid).is_some_and(|task| {
+                matches!(task.stage, Stage::Waiting(_))
+                    && task.write.is_none()
+                    && task.read == Read::Not
+                    && !task.entry.suspend
+                    && task.entry.placement == Some(Placement::One)
+                    && id.attempt > task.counts.attempt
+                    && id.rank == 0
+            })
+        };
+        let found = self
+            .unclaimed
+            .iter()
+            .filter(|(id, run)| self.machines.contains_key(&run.place) && may_be(id));
+        // Sorted by attempt: of several the newest is left.
+        let newest: BTreeMap<Uid, (RunId, SlotAttempt)> = found
+            .map(|(id, run)| (id.uid.clone(), (id.clone(), run.place)))
+            .collect();
+        for (uid, (id, place)) in newest {
+            self.unclaimed.remove(&id);
+            if let Some(task) = self.tasks.get_mut(&uid) {
+                task.counts.attempt = id.attempt - 1;
+            }
+            self.begin_attempt(&uid, vec![place], now);
+        }
+    }
+}

@@ -1,0 +1,445 @@
+//! What a dispatcher holds of Tasks, attempts and runs: data, and what is true of it.
+
+use std::{cmp::Reverse, sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+use skyward_api::{Task, TaskStatus, condition::reason};
+
+use super::{LASTING, REFUSED_AGAIN, REFUSED_LONGEST, WRITE_AGAIN};
+use crate::task::{
+    message::Collected,
+    model::{Entry, SlotAttempt, Uid},
+    references::Resolved,
+    run::{Finished, Permit},
+    status::{Counts, Why},
+};
+
+/// Order of the queue: priority, then age, then name.
+pub(super) type QueueKey = (Reverse<i32>, Timestamp, Arc<str>, Uid);
+
+/// Most bytes of a run's log, and of its result, that are kept while it waits for room in the
+/// store.
+const LITTLE: usize = 512;
+
+#[derive(Debug)]
+pub(super) struct TaskState {
+    pub(super) entry: Entry,
+    pub(super) counts: Counts,
+    pub(super) stage: Stage,
+    pub(super) write: Option<u64>,
+    pub(super) read: Read,
+    /// Not written again before.
+    pub(super) write_at: Option<Timestamp>,
+    /// Writes that failed in a row, other than by a conflict.
+    pub(super) refused: u32,
+    /// Statuses that the API server will never take, since the last placement.
+    pub(super) invalid: u32,
+    /// It cannot be put on record what becomes of it: until a write shows that it can, the Task
+    /// does not wait for a place.
+    pub(super) aside: bool,
+    /// The watch does not show it any more.
+    pub(super) left: bool,
+    /// What the store has of attempts that its status does not know.
+    pub(super) stored: Stored,
+}
+
+impl TaskState {
+    /// A status could not be written, as far as is known: the next write waits, and longer
+    /// each time. It may be a policy or a full database, which lasts.
+    pub(super) fn put_off(&mut self, now: Timestamp) {
+        let wait = Duration::from_secs(1 << self.refused.min(10)).min(WRITE_AGAIN);
+        self.refused = self.refused.saturating_add(1);
+        self.write_at = Some(now + wait);
+        self.aside |= self.refused >= LASTING;
+    }
+
+    /// The API server will never take that status: another one is tried later, and later each time.
+    pub(super) fn set_aside(&mut self, now: Timestamp) {
+        let wait = REFUSED_AGAIN.saturating_mul(1 << self.invalid.min(10));
+        self.invalid = self.invalid.saturating_add(1);
+        self.write_at = Some(now + wait.min(REFUSED_LONGEST));
+        self.aside = true;
+    }
+
+    /// A status is on record: the next write waits for nothing.
+    pub(super) fn written(&mut self) {
+        self.refused = 0;
+        self.write_at = None;
+        self.aside = false;
+    }
+
+    /// Whether it waits for a place.
+    pub(super) fn queues(&self) -> bool {
+        matches!(self.stage, Stage::Waiting(_)) && !self.entry.suspend && !self.aside
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Read {
+    Not,
+    InFlight,
+    /// What is under way may be answered already: once more after it.
+    InFlightAndAgain,
+    At(Timestamp),
+}
+
+/// What the store has of attempts that a Task's status does not know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stored {
+    /// To be asked before the Task is placed.
+    Unasked,
+    Asking,
+    /// The newest attempt of which something is stored.
+    Known(u32),
+}
+
+#[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "most Tasks of a long queue wait: a box for each would take more than it saves"
+)]
+pub(super) enum Stage {
+    /// It waits for its machines.
+    Waiting(Waiting),
+    /// Its placement is being written.
+    Placing(Attempt),
+    /// Its placement is on record.
+    Running(Attempt),
+    /// Its end is being written.
+    Ending(Box<TaskStatus>),
+}
+
+#[derive(Debug)]
+pub(super) struct Waiting {
+    /// When the wait is worth a write.
+    pub(super) tell_at: Timestamp,
+    /// A machine was lost, or it was stopped: it waits for another attempt.
+    pub(super) again: Option<Why>,
+    pub(super) references: References,
+    /// It cannot be placed for now although there is room.
+    pub(super) obstacle: Option<Why>,
+    pub(super) not_before: Option<Timestamp>,
+    pub(super) told: Option<Why>,
+    /// How many are before it is not told anew earlier.
+    pub(super) count_at: Timestamp,
+}
+
+#[derive(Debug)]
+pub(super) enum References {
+    /// To be read when there is room for it.
+    Unread,
+    /// Its room is held meanwhile, unless something was missing at the last look.
+    Reading {
+        holds: bool,
+    },
+    Read(Arc<Resolved>, Timestamp),
+    Missing(Timestamp),
+}
+
+#[derive(Debug)]
+pub(super) struct Attempt {
+    pub(super) number: u32,
+    pub(super) places: Vec<SlotAttempt>,
+    pub(super) started_at: Timestamp,
+    /// UID of the Pool that it was placed in; `None` when an earlier leader placed it.
+    pub(super) pool: Option<String>,
+    /// Until every run is started.
+    pub(super) resolved: Option<Arc<Resolved>>,
+    /// The values to mask in what its runs say, from then on.
+    pub(super) masks: Option<Arc<Resolved>>,
+    /// The object as the placement write answered it, until every run is started.
+    pub(super) task: Option<Arc<Task>>,
+    pub(super) stop: Option<StopWhy>,
+}
+
+/// Why an attempt is stopped. The later ones win over the earlier ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum StopWhy {
+    /// A machine of it goes, as when its cloud takes it back: all start again together.
+    Drained,
+    /// A rank was lost: all start again together.
+    Interrupted,
+    /// The Pool is suspended or wants no machines.
+    PoolOff,
+    /// The Task is suspended.
+    Suspended,
+    /// The Pool is deleted.
+    PoolDeleted,
+}
+
+impl StopWhy {
+    pub(super) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Drained | Self::Interrupted => reason::INTERRUPTED,
+            Self::PoolOff => reason::POOL_OFF,
+            Self::Suspended => reason::SUSPENDED,
+            Self::PoolDeleted => reason::POOL_DELETED,
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Run {
+    pub(super) place: SlotAttempt,
+    /// Name of its Machine; empty while an adopted run's machine was not seen yet.
+    pub(super) machine: Arc<str>,
+    pub(super) stage: RunStage,
+    /// Connection over which a Start is under way.
+    pub(super) start: Option<u64>,
+    /// Whether an agent may know of it.
+    pub(super) sent: bool,
+    /// Not tried again before: Start, Stop, Collect, Forget, CopyLog.
+    pub(super) not_before: Option<Timestamp>,
+    pub(super) stop: Option<(Duration, &'static str)>,
+    /// Connection over which Stop was sent.
+    pub(super) stop_sent: Option<u64>,
+    pub(super) collect: Collect,
+    /// No attempt needs it any more: stop, forget.
+    pub(super) discard: bool,
+    pub(super) forgetting: bool,
+    /// It was stopped before any agent knew it: while its attempt is on record, another
+    /// leader would start it.
+    pub(super) unstarted: bool,
+    pub(super) copying: bool,
+    pub(super) copy_at: Option<Timestamp>,
+    /// Its machine is gone: no more of its log and result will come.
+    pub(super) gone: bool,
+    /// Its machine was killed for want of memory while it ran there: why.
+    pub(super) out_of_memory: Option<Arc<str>>,
+    /// The store is being asked what an earlier leader collected of it.
+    pub(super) recalling: bool,
+    /// It is on record, and an earlier leader may have stored its end: the store is asked before
+    /// it is started.
+    pub(super) unasked: bool,
+    /// Failed tries for it, in a row.
+    pub(super) failures: u32,
+    /// What keeps it from going on.
+    pub(super) trouble: Option<Trouble>,
+    /// The room that its end takes of the budget for machines' facts, or the fact that no Task
+    /// claims.
+    pub(super) room: Option<Permit>,
+    /// It waits for room in the result store, or for its machine to give its log or result.
+    pub(super) hold: Option<Hold>,
+    /// Its machine does not give its log or result.
+    pub(super) unread: Option<Unread>,
+}
+
+/// The log and result of a run wait on its machine, and not for ever.
+#[derive(Debug)]
+pub(super) struct Hold {
+    pub(super) since: Timestamp,
+    /// When its user was last told.
+    pub(super) told: Option<Timestamp>,
+}
+
+/// The log or result of a run cannot be read from its machine, although that is connected.
+#[derive(Debug)]
+pub(super) struct Unread {
+    /// For how long, by all tries together: a machine that comes and goes begins nothing anew.
+    pub(super) total: Duration,
+    /// When it was last tried in vain.
+    pub(super) last: Timestamp,
+}
+
+/// What keeps a run from going on, for its user to see when it lasts.
+#[derive(Debug)]
+pub(super) struct Trouble {
+    pub(super) since: Timestamp,
+    pub(super) why: Why,
+}
+
+#[derive(Debug)]
+pub(super) enum RunStage {
+    /// Its place is kept; nobody was told to start it.
+    Reserved,
+    /// It is to be started.
+    Starting,
+    /// Its agent has it.
+    Running,
+    /// It ended.
+    Finished(Arc<Finished>),
+    /// Its machine is gone.
+    Lost,
+}
+
+#[derive(Debug)]
+pub(super) enum Collect {
+    Not,
+    InFlight,
+    Done(Box<Collected>),
+}
+
+#[derive(Debug)]
+pub(super) struct Unclaimed {
+    pub(super) place: SlotAttempt,
+    pub(super) since: Timestamp,
+    pub(super) finished: Option<Arc<Finished>>,
+    /// What it takes of the budget for what machines say: its machine names as many as it likes.
+    pub(super) room: Option<Permit>,
+}
+
+impl Run {
+    pub(super) fn new(place: SlotAttempt, machine: Arc<str>, stage: RunStage) -> Self {
+        Self {
+            place,
+            machine,
+            stage,
+            start: None,
+            sent: false,
+            not_before: None,
+            stop: None,
+            stop_sent: None,
+            collect: Collect::Not,
+            discard: false,
+            forgetting: false,
+            unstarted: false,
+            copying: false,
+            copy_at: None,
+            gone: false,
+            out_of_memory: None,
+            recalling: false,
+            unasked: false,
+            failures: 0,
+            trouble: None,
+            room: None,
+            hold: None,
+            unread: None,
+        }
+    }
+
+    /// It cannot go on for now; since when is kept while it lasts.
+    pub(super) fn hold_up(&mut self, why: Why, now: Timestamp) {
+        let since = self.trouble.as_ref().map_or(now, |trouble| trouble.since);
+        self.trouble = Some(Trouble { since, why });
+    }
+
+    /// It can go on.
+    pub(super) fn let_go_on(&mut self) {
+        self.trouble = None;
+        self.hold = None;
+        self.unread = None;
+        self.failures = 0;
+    }
+
+    /// Something was tried for it and failed: tried again later, and later each time.
+    pub(super) fn put_off(&mut self, longest: Duration, now: Timestamp) {
+        let wait = Duration::from_secs(1 << self.failures.min(10)).min(longest);
+        self.failures = self.failures.saturating_add(1);
+        self.not_before = Some(now + wait);
+    }
+
+    /// What its end brought is in the store: no more of it is needed than how it ended.
+    pub(super) fn let_go_of_output(&mut self) {
+        if let RunStage::Finished(finished) = &mut self.stage {
+            let finished = Arc::make_mut(finished);
+            finished.log = Vec::new();
+            finished.result = Vec::new();
+            finished.log_tail = Vec::new();
+            finished.message = String::new();
+        }
+        self.room = None;
+    }
+
+    /// It waits for the store or its machine, perhaps for long: what can be fetched again, or is
+    /// stored already, is not kept meanwhile, so that facts of its namespace have the room that
+    /// it takes. Little enough to need none stays. Of a machine that is gone nothing can be
+    /// fetched.
+    pub(super) fn let_wait(&mut self) {
+        if self.gone {
+            return;
+        }
+        if let RunStage::Finished(finished) = &mut self.stage {
+            let Finished {
+                log,
+                result,
+                log_tail,
+                message,
+                ..
+            } = Arc::make_mut(finished);
+            for output in [log, result] {
+                if output.len() > LITTLE {
+                    *output = Vec::new();
+                }
+            }
+            *log_tail = log_tail.split_off(log_tail.len().saturating_sub(LITTLE));
+            if message.len() > LITTLE {
+                let end = (0..=LITTLE).rev().find(|at| message.is_char_boundary(*at));
+                *message = message[..end.unwrap_or_default()].to_owned();
+            }
+        }
+        self.room = None;
+    }
+
+    /// No attempt needs it any more. Its id is kept until its machine has stopped and forgotten
+    /// it, which may be never; what it came to is not.
+    pub(super) fn discard(&mut self) {
+        self.discard = true;
+        self.trouble = None;
+        self.hold = None;
+        self.unread = None;
+        if matches!(self.collect, Collect::Done(_)) {
+            self.collect = Collect::Not;
+        }
+        self.let_go_of_output();
+    }
+
+    /// Whether it would be lost with its machine.
+    pub(super) const fn needs_machine(&self) -> bool {
+        match &self.stage {
+            RunStage::Starting | RunStage::Running => true,
+            // A discarded one waits until its agent has forgotten it.
+            RunStage::Finished(_) => {
+                self.discard || (!self.gone && !matches!(self.collect, Collect::Done(_)))
+            }
+            RunStage::Reserved | RunStage::Lost => false,
+        }
+    }
+
+    /// Whether it went with the memory of its machine: what went on there, or may have. One
+    /// that had ended is no cause of that, whatever of it was not collected.
+    pub(super) const fn is_starved(&self) -> bool {
+        let went_on = match self.stage {
+            RunStage::Starting => self.sent,
+            RunStage::Running => true,
+            RunStage::Reserved | RunStage::Finished(_) | RunStage::Lost => false,
+        };
+        went_on && !self.discard && self.out_of_memory.is_some()
+    }
+
+    /// Whether it takes a place of its machine.
+    pub(super) const fn is_active(&self) -> bool {
+        matches!(
+            self.stage,
+            RunStage::Reserved | RunStage::Starting | RunStage::Running
+        )
+    }
+
+    /// Whether it needs nothing more before its attempt can end.
+    pub(super) const fn is_settled(&self) -> bool {
+        match self.stage {
+            RunStage::Finished(_) => matches!(self.collect, Collect::Done(_)),
+            RunStage::Lost => true,
+            RunStage::Reserved | RunStage::Starting | RunStage::Running => false,
+        }
+    }
+}
+
+/// Whether the fact itself holds all that is to be collected.
+pub fn is_complete(finished: &Finished) -> bool {
+    finished.log.len() as u64 == finished.log_bytes
+        && (!finished.has_result || finished.result.len() as u64 == finished.result_bytes)
+}
+
+/// Whether all that it came to is in the fact; of its log perhaps only the end.
+pub(super) fn has_result_left(finished: &Finished) -> bool {
+    !finished.has_result || finished.result.len() as u64 == finished.result_bytes
+}
+
+pub(super) fn queue_key(entry: &Entry) -> QueueKey {
+    (
+        Reverse(entry.priority),
+        entry.created,
+        entry.name.clone(),
+        entry.uid.clone(),
+    )
+}

@@ -1,0 +1,30 @@
+//! A world of Task objects, machines and agents that loses answers, machines and
+//! controllers at any moment; whatever happens, each Task ends once and with its result.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use proptest::prelude::*;
+use rand::{Rng, SeedableRng, rngs::StdRng};
+use serde_json::json;
+use skyward_api::{
+    Task, TaskPhase, TaskStatus,
+    condition::{self, reason},
+    task::RunResult,
+};
+use skyward_core::session::AgentError;
+
+use super::*;
+use crate::task::{
+    message::{CollectError, Collected, Remembered, StartError, StartOrder, WriteError},
+    model::Entry,
+    run::{Ending, Fact, Finished, Permit, RunState},
+};
+
+mod agents;
+mod chaos;
+mod faults;
+mod holds;
+mod restored;
+mod stories;
+mod waits;
+mod world;

@@ -1,0 +1,447 @@
+//! Why a Task waits, is stopped or does not come to its end, and when that is worth a write.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use jiff::Timestamp;
+use skyward_api::{
+    TaskPhase,
+    condition::{self, reason},
+    task::Placement,
+};
+
+use super::{
+    Dispatcher, LOOK_AGAIN, RECOUNT, SKEW, TROUBLE, WORTH_TELLING,
+    standing::{self, Standing},
+    state::{Read, References, Run, RunStage, Stage, StopWhy, TaskState, Waiting},
+};
+use crate::{
+    base::time::after,
+    events,
+    task::{
+        message::Effect,
+        model::{Entry, MachineView, Uid},
+        references::{Resolved, Unresolved},
+        run::Ending,
+        status::{self, Why},
+    },
+};
+
+impl Waiting {
+    pub(super) fn new(entry: &Entry, again: Option<Why>, now: Timestamp) -> Self {
+        // A reason that is on record already need not be told again.
+        let told = condition::find(&entry.status.conditions, condition::SCHEDULED)
+            .filter(|scheduled| scheduled.status == "False" && entry.phase() != TaskPhase::Running)
+            .and_then(|scheduled| {
+                let reason = KNOWN_WAITS.iter().find(|known| **known == scheduled.reason)?;
+                Some(Why {
+                    reason,
+                    detail: detail_of(&scheduled.message),
+                    message: scheduled.message.clone(),
+                    before: standing::before_in(&scheduled.message),
+                })
+            });
+        Self {
+            tell_at: now + WORTH_TELLING,
+            again,
+            references: References::Unread,
+            obstacle: None,
+            not_before: None,
+            told,
+            count_at: now + RECOUNT,
+        }
+    }
+}
+
+const KNOWN_WAITS: [&str; 11] = [
+    reason::NAMESPACE_NOT_SERVED,
+    reason::WAITING_FOR_MACHINE,
+    reason::POOL_NOT_FOUND,
+    reason::POOL_NOT_READY,
+    reason::POOL_OFF,
+    reason::RANK_OUT_OF_RANGE,
+    reason::REFERENCE_NOT_FOUND,
+    reason::REFERENCE_TOO_LARGE,
+    reason::RETRYING,
+    reason::SUSPENDED,
+    reason::INVALID_SPEC,
+];
+
+const KNOWN_TROUBLES: [&str; 6] = [
+    reason::RESULT_STORE_FULL,
+    reason::STORE_QUOTA_EXCEEDED,
+    reason::RESULT_STORE_UNAVAILABLE,
+    reason::OUTPUT_NOT_READ,
+    reason::REFERENCE_NOT_FOUND,
+    reason::REFERENCE_TOO_LARGE,
+];
+
+/// Whether the count that was told, if there was one, says little of the one that is true.
+fn is_outdated(told: Option<u32>, now: Option<u32>) -> bool {
+    now.is_some_and(|now| told.is_none_or(|told| standing::has_changed_much(told, now)))
+}
+
+/// A message that repeats another reason names it in brackets at its end.
+fn detail_of(message: &str) -> String {
+    message
+        .strip_suffix(')')
+        .and_then(|rest| rest.rsplit_once('('))
+        .map(|(_, detail)| detail)
+        .filter(|detail| !detail.is_empty() && detail.chars().all(|c| c.is_ascii_alphanumeric()))
+        .unwrap_or_default()
+        .to_owned()
+}
+
+impl Dispatcher {
+    pub(super) fn on_resolved(
+        &mut self,
+        uid: &Uid,
+        result: Result<Arc<Resolved>, Unresolved>,
+        now: Timestamp,
+    ) {
+        self.resolving = self.resolving.saturating_sub(1);
+        self.dirty = true;
+        let Some(task) = self.tasks.get_mut(uid) else {
+            return;
+        };
+        let Stage::Waiting(waiting) = &mut task.stage else {
+            return;
+        };
+        match result {
+            Ok(resolved) => {
+                waiting.references = References::Read(resolved, now);
+                waiting.obstacle = None;
+            }
+            Err(error) => {
+                waiting.references = References::Missing(now + LOOK_AGAIN);
+                waiting.obstacle = Some(Why::new(error.reason, error.message));
+            }
+        }
+    }
+
+    /// What the Pool and the Task itself ask for now.
+    pub(super) fn steer(&mut self, uid: &Uid, now: Timestamp) {
+        if !self.viewed {
+            return;
+        }
+        let Some(task) = self.tasks.get(uid) else { return };
+        let pool = self.pool.as_deref();
+        let deleted = pool.is_some_and(|pool| pool.deleted_at.is_some_and(|at| task.entry.created <= at));
+        match &task.stage {
+            Stage::Waiting(_) if deleted && task.write.is_none() && task.read == Read::Not => {
+                let name = &task.entry.pool;
+                let why = Why::new(
+                    reason::POOL_DELETED,
+                    format!(
+                        "Pool \"{name}\" was deleted before the Task could run; create the Task again for another Pool"
+                    ),
+                );
+                self.end_task(uid, &[], None, Some(why), now);
+            }
+            Stage::Running(attempt) => {
+                let stop = match pool {
+                    None => Some(StopWhy::PoolDeleted),
+                    Some(_) if deleted => Some(StopWhy::PoolDeleted),
+                    // Another Pool of that name.
+                    Some(pool) if attempt.pool.as_ref().is_some_and(|uid| *uid != pool.uid) => {
+                        Some(StopWhy::PoolDeleted)
+                    }
+                    Some(pool)
+                        if attempt.pool.is_none() && after(attempt.started_at, SKEW) < pool.created =>
+                    {
+                        Some(StopWhy::PoolDeleted)
+                    }
+                    Some(_) if task.entry.suspend => Some(StopWhy::Suspended),
+                    Some(pool) if pool.why_suspended.is_some() => Some(StopWhy::PoolOff),
+                    Some(_) if self.loses_machine(uid, attempt.number) => Some(StopWhy::Drained),
+                    Some(_) => None,
+                };
+                if let Some(stop) = stop {
+                    self.stop_attempt(uid, stop, now);
+                }
+            }
+            Stage::Waiting(_) | Stage::Placing(_) | Stage::Ending(_) => {}
+        }
+    }
+
+    fn loses_machine(&self, uid: &Uid, attempt: u32) -> bool {
+        let runs = self.runs_of(uid);
+        runs.iter()
+            .any(|id| id.attempt == attempt && self.runs.get(id).is_some_and(|run| self.ends(run)))
+    }
+
+    /// Whether a run is cut short because its machine goes.
+    pub(super) fn ends(&self, run: &Run) -> bool {
+        let stays = matches!(&run.stage, RunStage::Finished(finished) if finished.ending != Ending::Stopped);
+        !stays
+            && self
+                .machines
+                .get(&run.place)
+                .is_some_and(|machine| machine.ending)
+    }
+
+    /// Does the work that was put off until now.
+    pub(super) fn retry_task(&mut self, uid: &Uid, now: Timestamp) {
+        let Some(task) = self.tasks.get_mut(uid) else {
+            return;
+        };
+        if matches!(task.read, Read::At(at) if at <= now) {
+            task.read = Read::Not;
+            self.reread(uid);
+            return;
+        }
+        match &mut task.stage {
+            Stage::Waiting(waiting) => {
+                // Once is enough: from then on it is like any other that waits.
+                let may_go_on = waiting.not_before.take_if(|at| *at <= now).is_some();
+                let due =
+                    may_go_on || matches!(waiting.references, References::Missing(until) if until <= now);
+                self.dirty |= due;
+                self.steer(uid, now);
+            }
+            Stage::Ending(_) => self.write_end(uid, now),
+            Stage::Placing(_) => {
+                if task.write.is_none() && task.read == Read::Not {
+                    self.reread(uid);
+                }
+            }
+            Stage::Running(_) => self.conclude(uid, now),
+        }
+    }
+
+    /// Why it waits, as far as is known now.
+    fn why_waiting(&self, task: &TaskState, waiting: &Waiting, standing: Option<Standing>) -> Why {
+        let name = &task.entry.pool;
+        if task.entry.suspend {
+            return Why::new(
+                reason::SUSPENDED,
+                "spec.suspend is true; set it to false to let the Task run",
+            );
+        }
+        if !self.served {
+            return Why::new(
+                reason::NAMESPACE_NOT_SERVED,
+                format!(
+                    "namespace \"{}\" is not served: the operator was installed for other namespaces; ask a platform engineer to add it to the chart's value namespaces",
+                    self.key.namespace
+                ),
+            );
+        }
+        let Some(pool) = self.pool.as_deref() else {
+            return Why::new(
+                reason::POOL_NOT_FOUND,
+                format!(
+                    "there is no Pool \"{name}\" in namespace \"{}\"; the Task starts when there is",
+                    self.key.namespace
+                ),
+            );
+        };
+        if pool.deleted_at.is_some() {
+            return Why::new(
+                reason::POOL_NOT_READY,
+                format!(
+                    "Pool \"{name}\" is being deleted; the Task starts when there is a new one of that name"
+                ),
+            );
+        }
+        if let Some(why_suspended) = pool.why_suspended {
+            return Why::new(
+                reason::POOL_OFF,
+                format!("Pool \"{name}\" is off: {why_suspended}"),
+            );
+        }
+        let hindrance = waiting.obstacle.as_ref().filter(|why| {
+            why.reason != reason::WAITING_FOR_MACHINE || self.machines.values().any(MachineView::takes_runs)
+        });
+        if let Some(why) = hindrance {
+            return why.clone();
+        }
+        if !self.machines.values().any(MachineView::takes_runs) {
+            return match &pool.not_ready {
+                Some((reason, message)) => Why {
+                    reason: reason::POOL_NOT_READY,
+                    detail: reason.clone(),
+                    message: format!("no machine of Pool \"{name}\" takes Tasks: {message} ({reason})"),
+                    before: None,
+                },
+                None => Why::new(
+                    reason::WAITING_FOR_MACHINE,
+                    format!("no machine of Pool \"{name}\" takes Tasks at this moment"),
+                ),
+            };
+        }
+        let away = self
+            .machines
+            .values()
+            .find(|machine| machine.ready && !machine.takes_runs());
+        if let Some(machine) = away.filter(|_| waiting.again.is_none()) {
+            let name = format!("machine \"{}\" of Pool \"{name}\"", machine.name);
+            return Why::new(
+                reason::WAITING_FOR_MACHINE,
+                format!("{name} is being connected to"),
+            );
+        }
+        let places = match standing {
+            Some(standing) => standing.of(name).to_string(),
+            None => format!("every place of Pool \"{name}\" is taken"),
+        };
+        let again = waiting.again.clone();
+        let needs = match (&again, task.entry.placement) {
+            (Some(again), _) => format!("{}; ", again.message),
+            (None, Some(Placement::All)) => "needs a free place on each machine: ".to_owned(),
+            (None, Some(Placement::Rank(rank))) => format!("needs a free place on rank {rank}: "),
+            (None, Some(Placement::One) | None) => String::new(),
+        };
+        Why {
+            message: format!("{needs}{places}"),
+            before: standing.map(|standing| standing.before),
+            ..again.unwrap_or_else(|| Why::new(reason::WAITING_FOR_MACHINE, ""))
+        }
+    }
+
+    /// Tasks that ended lately in a second.
+    fn ended(&self) -> usize {
+        self.ended.into_iter().max().unwrap_or_default()
+    }
+
+    /// Whether no more waits may be told before the next tick.
+    pub(super) fn has_told_enough(&self) -> bool {
+        self.told >= standing::most_told(self.ended())
+    }
+
+    /// Tells those who came a moment ago and wait.
+    pub(super) fn tell_newcomers(&mut self, now: Timestamp) {
+        let mut due = BTreeSet::new();
+        while let Some(uid) = self.newcomers.front() {
+            // All wait equally long, so the first of them is due first.
+            let is_early = self
+                .tasks
+                .get(uid)
+                .is_some_and(|task| matches!(&task.stage, Stage::Waiting(waiting) if waiting.tell_at > now));
+            if is_early {
+                break;
+            }
+            due.extend(self.newcomers.pop_front());
+        }
+        if !due.is_empty() {
+            self.tell_waits(Some(&due), now);
+        }
+    }
+
+    /// Tells why they wait those for whom that is worth a write: of these or all.
+    pub(super) fn tell_waits(&mut self, among: Option<&BTreeSet<Uid>>, now: Timestamp) {
+        // What starts now does not wait.
+        self.place_if_dirty(now);
+        let is_meant = |uid: &Uid| among.is_none_or(|among| among.contains(uid));
+        let (taken, places) = self.places();
+        let ended = self.ended();
+        let queued = self.queue.iter().enumerate().filter_map(|(before, key)| {
+            let tells = is_meant(&key.3) && !standing::starts_soon(before, ended);
+            let standing = Standing {
+                taken,
+                places,
+                before: u32::try_from(before).unwrap_or(u32::MAX),
+            };
+            tells.then(|| (key.3.clone(), Some(standing)))
+        });
+        let others = self.tasks.iter().filter_map(|(uid, task)| {
+            let waits = matches!(task.stage, Stage::Waiting(_)) && !task.queues();
+            (waits && is_meant(uid)).then(|| (uid.clone(), None))
+        });
+        let waits: Vec<(Uid, Option<Standing>)> = others.chain(queued).collect();
+        for (uid, standing) in waits {
+            if self.has_told_enough() {
+                break;
+            }
+            self.told += usize::from(self.tell_wait(&uid, standing, now));
+        }
+    }
+
+    /// Writes why it waits, if that is worth a write; whether it was.
+    pub(super) fn tell_wait(&mut self, uid: &Uid, standing: Option<Standing>, now: Timestamp) -> bool {
+        let Some(task) = self.tasks.get(uid) else {
+            return false;
+        };
+        let Stage::Waiting(waiting) = &task.stage else {
+            return false;
+        };
+        let stopped = task.entry.phase() == TaskPhase::Running;
+        let at_once = task.entry.suspend
+            || (stopped
+                && self
+                    .pool
+                    .as_deref()
+                    .is_some_and(|pool| pool.why_suspended.is_some()));
+        let hold = task.write.is_some()
+            || task.read != Read::Not
+            || !self.viewed
+            || !self.synced
+            || task.write_at.is_some_and(|at| at > now)
+            || (!at_once && waiting.tell_at > now);
+        if hold {
+            return false;
+        }
+        let why = self.why_waiting(task, waiting, standing);
+        let is_told = waiting.told.as_ref().is_some_and(|told| {
+            told.is_like(&why) && (waiting.count_at > now || !is_outdated(told.before, why.before))
+        });
+        // One that was set aside tries whether the API server takes a status now.
+        if is_told && !stopped && !task.aside {
+            return false;
+        }
+        let status = status::waiting(&task.entry, task.counts, &why, now);
+        if let Some(Stage::Waiting(waiting)) = self.tasks.get_mut(uid).map(|task| &mut task.stage) {
+            waiting.told = Some(why);
+            waiting.count_at = now + RECOUNT;
+        }
+        self.write(uid, status);
+        true
+    }
+
+    /// Writes what keeps a run of it from its end, if that lasts and is not on record; or
+    /// that nothing does any more. Whether there was something to write.
+    pub(super) fn tell_trouble(&mut self, uid: &Uid, now: Timestamp) -> bool {
+        let Some(task) = self.tasks.get(uid) else {
+            return false;
+        };
+        let Stage::Running(attempt) = &task.stage else {
+            return false;
+        };
+        let busy = task.write.is_some() || task.read != Read::Not || task.write_at.is_some_and(|at| at > now);
+        if busy || task.entry.phase() != TaskPhase::Running {
+            return false;
+        }
+        let worst = self
+            .attempt_runs(uid, attempt.number)
+            .filter_map(|(_, run)| Some((run.trouble.as_ref()?, run.hold.is_some())))
+            .filter(|(trouble, _)| trouble.since + TROUBLE <= now)
+            .min_by_key(|(trouble, _)| trouble.since);
+        // A hold has Events of its own.
+        let is_held = worst.is_some_and(|(_, held)| held);
+        let why = worst.map(|(trouble, _)| trouble.why.clone());
+        let known = task.entry.status.reason.as_str();
+        // A new leader does not know yet, and what has just begun may last.
+        let goes_on = || {
+            self.attempt_runs(uid, attempt.number).all(|(_, run)| {
+                run.trouble.is_none() && (run.is_settled() || matches!(run.stage, RunStage::Running))
+            })
+        };
+        let is_told = match &why {
+            Some(why) => why.reason == known,
+            None => !KNOWN_TROUBLES.contains(&known) || !goes_on(),
+        };
+        if is_told {
+            return false;
+        }
+        let status = status::running(&task.entry, why.as_ref(), now);
+        if let Some(why) = why.filter(|_| !is_held) {
+            let event = events::EventSpec::warning(events::reason::RUN_HELD_UP, "Collect", why.message);
+            self.effects.push(Effect::Publish {
+                uid: uid.clone(),
+                name: task.entry.name.clone(),
+                event: Box::new(event),
+            });
+        }
+        self.write(uid, status);
+        true
+    }
+}

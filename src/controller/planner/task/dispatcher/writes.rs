@@ -1,0 +1,231 @@
+//! Statuses are written, one at a time for each Task, until they are on record.
+
+use std::{sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+use skyward_api::{
+    Task, TaskPhase, TaskStatus,
+    condition::{self, cut},
+};
+
+use super::{
+    AGAIN, Dispatcher, LASTING, SAID_EACH,
+    state::{Read, Stage, queue_key},
+};
+use crate::{
+    base::time::after,
+    events,
+    task::{
+        message::{Effect, WriteError},
+        model::{Entry, Uid},
+        status::{self, Why},
+    },
+};
+
+/// Bytes of what the API server says that an Event repeats.
+const MOST_SAID: usize = 500;
+
+impl Dispatcher {
+    pub(super) fn write(&mut self, uid: &Uid, status: TaskStatus) {
+        let Some(task) = self.tasks.get_mut(uid) else {
+            return;
+        };
+        self.writes += 1;
+        task.write = Some(self.writes);
+        task.write_at = None;
+        self.effects.push(Effect::Write {
+            uid: uid.clone(),
+            name: task.entry.name.clone(),
+            write: self.writes,
+            version: task.entry.version.clone(),
+            status: Box::new(status),
+        });
+    }
+
+    pub(super) fn on_written(
+        &mut self,
+        uid: &Uid,
+        write: u64,
+        result: Result<Arc<Task>, WriteError>,
+        now: Timestamp,
+    ) {
+        let Some(task) = self.tasks.get_mut(uid) else {
+            return;
+        };
+        if task.write != Some(write) {
+            return;
+        }
+        task.write = None;
+        self.dirty = true;
+        match result {
+            Ok(object) => {
+                let Some(entry) = Entry::of(&object) else { return };
+                task.written();
+                match &task.stage {
+                    Stage::Placing(_) => self.placement_is_recorded(uid, entry, object, now),
+                    Stage::Ending(_) if entry.phase().is_finished() => self.end_is_recorded(uid, now),
+                    // The write was about a run that was held up; meanwhile that passed.
+                    Stage::Ending(_) => {
+                        self.refresh(entry, now);
+                        self.write_end(uid, now);
+                    }
+                    Stage::Waiting(_) | Stage::Running(_) => self.refresh(entry, now),
+                }
+            }
+            Err(WriteError::Gone) => self.task_is_gone(uid, now),
+            Err(error @ (WriteError::Conflict | WriteError::Unknown(_))) => {
+                // A status that cannot be written now cannot be written a moment later either:
+                // after an unknown outcome the next write waits. The object is read again at once,
+                // and a status that is decided anew after a conflict is written at once.
+                if let WriteError::Unknown(message) = &error {
+                    task.put_off(now);
+                    let lasts = task.refused.checked_sub(LASTING);
+                    if lasts.is_some_and(|more| more % SAID_EACH == 0) {
+                        self.say_refused(uid, message);
+                    }
+                }
+                let Some(task) = self.tasks.get_mut(uid) else {
+                    return;
+                };
+                if task.aside {
+                    self.queue.remove(&queue_key(&task.entry));
+                }
+                if let Stage::Waiting(waiting) = &mut task.stage {
+                    waiting.told = None;
+                    waiting.not_before = task.write_at;
+                }
+                self.reread(uid);
+            }
+            Err(WriteError::Invalid(message)) => {
+                task.set_aside(now);
+                self.queue.remove(&queue_key(&task.entry));
+                self.say_refused(uid, &message);
+                let Some(task) = self.tasks.get_mut(uid) else {
+                    return;
+                };
+                match &mut task.stage {
+                    Stage::Placing(_) => self.abandon_placement(uid, now),
+                    Stage::Ending(status) => {
+                        let bare = status::bare(status);
+                        // Refused even so: slowly, then.
+                        if **status != bare {
+                            **status = bare;
+                            task.write_at = Some(now + AGAIN);
+                        }
+                    }
+                    Stage::Waiting(_) | Stage::Running(_) => {}
+                }
+            }
+        }
+        self.steer(uid, now);
+    }
+
+    /// What becomes of a Task cannot be put on record: there is no status to say that in.
+    fn say_refused(&mut self, uid: &Uid, message: &str) {
+        let Some(task) = self.tasks.get(uid) else { return };
+        let (namespace, task) = (&self.key.namespace, &task.entry.name);
+        self.effects.push(Effect::Warn(format!(
+            "the API server does not take the status of Task {namespace}/{task}: {message}"
+        )));
+        let note = format!(
+            "the API server does not take the status of this Task, so it neither starts nor ends: {}. That is tried again by itself, and no other Task waits for it. If a policy or webhook of this cluster refuses it, that has to admit the operator; else delete the Task and create it with other values",
+            cut(message, MOST_SAID)
+        );
+        let mut event = events::EventSpec::warning(events::reason::STATUS_REFUSED, "Record", note);
+        if let Some(pool) = &self.pool {
+            event = event.merged_into(pool.reference.clone());
+        }
+        self.effects.push(Effect::Publish {
+            uid: uid.clone(),
+            name: task.clone(),
+            event: Box::new(event),
+        });
+    }
+
+    /// The end of a Task is decided; it is written until it is on record.
+    pub(super) fn end_task(
+        &mut self,
+        uid: &Uid,
+        ranks: &[status::Rank<'_>],
+        started_at: Option<Timestamp>,
+        because: Option<Why>,
+        now: Timestamp,
+    ) {
+        let Some(task) = self.tasks.get_mut(uid) else {
+            return;
+        };
+        let status = status::ended(&task.entry, task.counts, ranks, started_at, because, now);
+        self.queue.remove(&queue_key(&task.entry));
+        task.stage = Stage::Ending(Box::new(status));
+        self.write_end(uid, now);
+    }
+
+    pub(super) fn write_end(&mut self, uid: &Uid, now: Timestamp) {
+        let Some(task) = self.tasks.get_mut(uid) else {
+            return;
+        };
+        let Stage::Ending(status) = &mut task.stage else {
+            return;
+        };
+        if task.write.is_none() && task.read == Read::Not && task.write_at.is_none_or(|at| at <= now) {
+            status::record_end(status, now);
+            let status = (**status).clone();
+            self.write(uid, status);
+        }
+    }
+
+    /// The end is on record: the agents may forget, and so do we.
+    pub(super) fn end_is_recorded(&mut self, uid: &Uid, now: Timestamp) {
+        let Some(task) = self.tasks.get(uid) else { return };
+        let Stage::Ending(status) = &task.stage else {
+            return;
+        };
+        let phase = status.phase.unwrap_or_default();
+        self.ended[0] += 1;
+        self.effects.push(Effect::Entered(phase));
+        let what = condition::find(
+            &status.conditions,
+            if phase == TaskPhase::Succeeded {
+                condition::COMPLETE
+            } else {
+                condition::FAILED
+            },
+        );
+        let message = what
+            .map(|condition| condition.message.clone())
+            .unwrap_or_default();
+        let mut event = if phase == TaskPhase::Succeeded {
+            let note = format!("completed after {}: {message}", status.duration);
+            events::EventSpec::normal(events::reason::TASK_COMPLETED, "Complete", note)
+        } else {
+            events::EventSpec::warning(
+                events::reason::TASK_FAILED,
+                "Fail",
+                format!("{}: {message}", status.reason),
+            )
+        };
+        if let Some(pool) = &self.pool {
+            event = event.merged_into(pool.reference.clone());
+        }
+        let name = task.entry.name.clone();
+        let (ttl, ended_at) = (task.entry.ttl, status::recorded_end(status));
+        self.expire(uid, &name, ttl, ended_at.unwrap_or(now));
+        self.effects.push(Effect::Publish {
+            uid: uid.clone(),
+            name,
+            event: Box::new(event),
+        });
+        self.remove_task(uid, now);
+    }
+
+    /// An ended Task that says so is deleted when its time has come.
+    pub(super) fn expire(&mut self, uid: &Uid, name: &Arc<str>, ttl: Option<u32>, ended_at: Timestamp) {
+        if let Some(ttl) = ttl {
+            self.effects.push(Effect::Expire {
+                uid: uid.clone(),
+                name: name.clone(),
+                at: after(ended_at, Duration::from_secs(u64::from(ttl))),
+            });
+        }
+    }
+}

@@ -1,0 +1,403 @@
+//! What a dispatcher is told ([`Event`]) and what it wants done ([`Effect`]).
+//!
+//! Effects are complete: the code that carries one out makes no choice, and tells the outcome
+//! as an event. An outcome may never come (the process ends); every event may therefore
+//! be the first one after a restart.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+use skyward_api::{
+    Task, TaskStatus, condition::reason, offer::OfferedAccelerator, shared::EnvFrom, task::RunResult,
+};
+use skyward_core::session::{AgentError, MachineKey};
+
+use crate::{
+    events::EventSpec,
+    task::{
+        model::{Entry, MachineView, Peer, PoolView, RunId, SlotAttempt, Uid},
+        references::{Resolved, Unresolved},
+        run::{Fact, Finished, RunState, Told},
+        status::Why,
+    },
+};
+
+/// A run that its agent has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LiveRun {
+    /// Its id, as the agent and the store know it.
+    pub run_id: String,
+    /// Its rank.
+    pub rank: u32,
+    /// Its attempt.
+    pub attempt: u32,
+    /// Its machine.
+    pub machine: MachineKey,
+}
+
+/// Why a write of a status did not succeed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WriteError {
+    /// The object was changed since it was read.
+    Conflict,
+    /// The object is gone.
+    Gone,
+    /// The API server will never take this.
+    Invalid(String),
+    /// It may have happened or not.
+    Unknown(String),
+}
+
+/// Why a run was not started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StartError {
+    /// What the agent, or the way to it, says.
+    Agent(AgentError),
+    /// The Task is gone.
+    TaskGone,
+    /// Something that it needs could not be read now.
+    NotNow(String),
+    /// A Secret or ConfigMap that it needs is not there, or too large; for the user.
+    References(Unresolved),
+}
+
+/// Why a run was not collected; it is tried again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CollectError {
+    /// Its machine does not give it now.
+    Machine(String),
+    /// The result store has no room.
+    Full(String),
+    /// Its namespace holds as much of the result store as it may.
+    Quota(String),
+    /// It is larger than anything that is stored.
+    TooLarge(String),
+    /// The result store does not do its work.
+    Store(String),
+}
+
+impl CollectError {
+    /// For the user.
+    pub fn why(&self) -> Why {
+        let (reason, what) = match self {
+            Self::Machine(what) => (reason::OUTPUT_NOT_READ, what),
+            Self::Full(what) => (reason::RESULT_STORE_FULL, what),
+            Self::Quota(what) => (reason::STORE_QUOTA_EXCEEDED, what),
+            Self::Store(what) | Self::TooLarge(what) => (reason::RESULT_STORE_UNAVAILABLE, what),
+        };
+        Why::new(
+            reason,
+            format!(
+                "a run has ended, and what it left cannot be stored yet: {what}. Nothing is lost, and it is tried again by itself"
+            ),
+        )
+    }
+}
+
+impl fmt::Display for CollectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::Machine(what)
+        | Self::Full(what)
+        | Self::Quota(what)
+        | Self::TooLarge(what)
+        | Self::Store(what)) = self;
+        f.write_str(what)
+    }
+}
+
+/// The summary of a run once its log and result are in the store.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Collected {
+    /// What the Task's status shows of it (rank, machine and attempt are filled in later).
+    pub result: RunResult,
+    /// One of the reasons of the condition Failed, or Succeeded.
+    pub reason: &'static str,
+}
+
+/// Something happened. Each dispatcher has queues with room for some, so it is small.
+#[derive(Debug)]
+pub enum Event {
+    /// A Task was added or changed, as the watch shows it.
+    Task(Box<Entry>),
+    /// A Task left the watch: it ended, or is gone.
+    Left(Uid),
+    /// The watch has shown every Task that there is.
+    Synced,
+    /// The Pool, its machines or connections may have changed.
+    Views {
+        /// The Pool, if it exists.
+        pool: Option<Arc<PoolView>>,
+        /// Its machines, deleting ones too.
+        machines: Vec<MachineView>,
+    },
+    /// What is known of this cluster's own memory.
+    Memory(ClusterMemory),
+    /// Answer to [`Effect::Resolve`]; the error is for the user.
+    Resolved(Uid, Result<Arc<Resolved>, Unresolved>),
+    /// Answer to [`Effect::Write`].
+    Written {
+        /// Of which Task.
+        uid: Uid,
+        /// Number of the write.
+        write: u64,
+        /// The object as written.
+        result: Result<Arc<Task>, WriteError>,
+    },
+    /// Answer to [`Effect::Reread`]: `None` is gone, an error is not known.
+    Reread(Uid, Result<Option<Arc<Task>>, String>),
+    /// Answer to [`Effect::ListMachines`].
+    MachinesListed(Result<Vec<SlotAttempt>, String>),
+    /// Answer to [`Effect::Start`].
+    Started {
+        /// Which run.
+        run: RunId,
+        /// Over which connection.
+        connection: u64,
+        /// What the agent said.
+        result: Result<Box<Told<RunState>>, StartError>,
+    },
+    /// Answer to [`Effect::Stop`].
+    Stopped {
+        /// Which run.
+        run: RunId,
+        /// Over which connection.
+        connection: u64,
+        /// What the agent said.
+        result: Result<Box<Told<RunState>>, AgentError>,
+    },
+    /// Answer to [`Effect::Forget`].
+    Forgotten {
+        /// Which runs.
+        runs: Vec<RunId>,
+        /// What the agent said.
+        result: Result<(), AgentError>,
+    },
+    /// An agent reports.
+    Fact(SlotAttempt, Box<Told<Fact>>),
+    /// An agent has told every fact that it had when it was asked.
+    Replayed {
+        /// Of which machine.
+        place: SlotAttempt,
+        /// Over which connection.
+        connection: u64,
+    },
+    /// The stream of an agent's facts ended.
+    FollowEnded {
+        /// Of which machine.
+        place: SlotAttempt,
+        /// Over which connection.
+        connection: u64,
+    },
+    /// Answer to [`Effect::Collect`]; the error is why it must be tried again.
+    Collected(RunId, Result<Box<Collected>, CollectError>),
+    /// The log and result of a run have waited for room in the store since then; told before the
+    /// answer to [`Effect::Collect`] that says why.
+    Held(RunId, Timestamp),
+    /// Answer to [`Effect::Recall`]: `None` = the store knows nothing of its end.
+    Recalled(RunId, Result<Option<Box<Collected>>, CollectError>),
+    /// Answer to [`Effect::RecallTask`].
+    TaskRecalled(Uid, Result<Remembered, CollectError>),
+    /// Answer to [`Effect::CopyLog`].
+    LogCopied(RunId),
+    /// A moment has passed since a Task came.
+    Newcomers,
+    /// Time has passed.
+    Tick,
+}
+
+/// What is known of this cluster's own memory: whether it is older than its machines, as after
+/// a restore from a backup.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClusterMemory {
+    /// Not known yet: runs that no Task claims are left alone.
+    Unproved,
+    /// It is older: nothing is started, stopped, forgotten or given up.
+    Held,
+    /// Nothing says that it is older.
+    Whole,
+}
+
+/// What the store has of attempts that a Task's status does not know.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Remembered {
+    /// The newest attempt of which something is stored; 0 = none.
+    pub newest: u32,
+    /// The outcome of the newest attempt that was not interrupted or stopped, with its number.
+    pub outcome: Option<(u32, Box<Collected>)>,
+}
+
+/// Something to be done.
+#[derive(Debug)]
+pub enum Effect {
+    /// Read the Secrets and ConfigMaps that a Task and its Pool name.
+    Resolve {
+        /// For which Task.
+        uid: Uid,
+        /// The references of the Pool, then the references of the Task.
+        refs: Vec<EnvFrom>,
+    },
+    /// Write a Task's status, if nobody changed the object meanwhile.
+    Write {
+        /// Of which Task.
+        uid: Uid,
+        /// Its name.
+        name: Arc<str>,
+        /// Number of the write.
+        write: u64,
+        /// The version that it was decided on.
+        version: String,
+        /// The whole status.
+        status: Box<TaskStatus>,
+    },
+    /// Read a Task.
+    Reread {
+        /// Which.
+        uid: Uid,
+        /// Its name.
+        name: Arc<str>,
+    },
+    /// List the Machines of the Pool, past all caches.
+    ListMachines,
+    /// Read an agent's facts, from the first on.
+    Follow {
+        /// Of which machine.
+        place: SlotAttempt,
+        /// Its name.
+        machine: Arc<str>,
+        /// Over which connection.
+        connection: u64,
+    },
+    /// Start a run, or learn its state.
+    Start(Box<StartOrder>),
+    /// Stop a run.
+    Stop {
+        /// Which.
+        run: RunId,
+        /// Where.
+        machine: Arc<str>,
+        /// Over which connection.
+        connection: u64,
+        /// Between SIGTERM and SIGKILL.
+        grace: Duration,
+        /// For the record.
+        why: &'static str,
+    },
+    /// Bring the rest of a run's log, and its result, into the store.
+    Collect(Box<CollectOrder>),
+    /// Ask the store what an earlier leader collected of a run.
+    Recall(RunId),
+    /// Ask the store what it has of attempts of a Task that its status does not know.
+    RecallTask {
+        /// Which Task.
+        uid: Uid,
+        /// The last attempt that its status knows.
+        after: u32,
+    },
+    /// Copy what a run has printed so far.
+    CopyLog {
+        /// Which run.
+        run: RunId,
+        /// Where.
+        machine: Arc<str>,
+        /// Bytes of it that are stored while it runs.
+        limit: u64,
+    },
+    /// Let the agent delete these runs.
+    Forget {
+        /// Where.
+        machine: Arc<str>,
+        /// Which.
+        runs: Vec<RunId>,
+    },
+    /// Delete all that the store has of a Task.
+    DeleteStored(Uid),
+    /// Delete a Task at that time, or soon if it has passed.
+    Expire {
+        /// Which.
+        uid: Uid,
+        /// Its name.
+        name: Arc<str>,
+        /// When.
+        at: Timestamp,
+    },
+    /// Publish an Event about a Task.
+    Publish {
+        /// Which.
+        uid: Uid,
+        /// Its name.
+        name: Arc<str>,
+        /// The Event.
+        event: Box<EventSpec>,
+    },
+    /// Where a Task runs now; nowhere when empty.
+    Live(Uid, Vec<LiveRun>),
+    /// A Task entered a phase (for the metrics).
+    Entered(skyward_api::TaskPhase),
+    /// A run ended so (for the metrics).
+    RunEnded(&'static str),
+    /// Say this in the log: something that nobody can be told in a status goes on failing.
+    Warn(String),
+    /// The agent of this machine refuses our epoch: whether we lead still is to be asked.
+    DoubtLeadership(Arc<str>),
+}
+
+/// All that starting a run needs.
+#[derive(Clone, Debug)]
+pub struct StartOrder {
+    /// Which run.
+    pub run: RunId,
+    /// Name of its Task.
+    pub name: Arc<str>,
+    /// Name of its machine.
+    pub machine: Arc<str>,
+    /// Over which connection.
+    pub connection: u64,
+    /// Its Pool.
+    pub pool: Arc<PoolView>,
+    /// Slot of its machine.
+    pub slot: u32,
+    /// What its machine has.
+    pub accelerator: Option<OfferedAccelerator>,
+    /// The machines of all ranks.
+    pub peers: Vec<Peer>,
+    /// The object, if it was just written; else it is read.
+    pub task: Option<Arc<Task>>,
+    /// What was read from Secrets and ConfigMaps, if that was just done.
+    pub resolved: Option<Arc<Resolved>>,
+}
+
+/// All that collecting a run needs.
+#[derive(Clone, Debug)]
+pub struct CollectOrder {
+    /// Which run.
+    pub run: RunId,
+    /// Name of its machine.
+    pub machine: Arc<str>,
+    /// How it ended.
+    pub finished: Arc<Finished>,
+    /// Its machine is gone: no more of its log and result will come.
+    pub gone: bool,
+    /// Its end is stored as well: the Task cannot record it yet.
+    pub keep: bool,
+    /// It has waited for room long enough: parts that do not fit are given up.
+    pub give_up: bool,
+    /// Its machine, which is connected, has not given it for long enough: parts that cannot be
+    /// read now are given up.
+    pub unreadable: bool,
+    /// References that may name Secrets, whose values are masked.
+    pub refs: Vec<EnvFrom>,
+    /// Their environment, if it was read for this attempt.
+    pub resolved: Option<Arc<Resolved>>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thousand_pools_without_work_cost_little() {
+        // A queue takes memory for 32 events as soon as it exists, and each Pool has two.
+        let queues = 2 * 32 * size_of::<Event>();
+        assert!(queues <= 8 * 1024, "{queues} bytes for each Pool");
+    }
+}

@@ -1,0 +1,15 @@
+//! What becomes of the Tasks of one Pool. Begin reading at `dispatcher/mod.rs`: a state machine
+//! without I/O, whose tests drop it at any moment and build it anew.
+//!
+//! - [`dispatcher`]: takes [`message`]s in and says what is to be done; [`run`]: what agents tell it.
+//! - [`model`]: what it knows of Tasks, the Pool and its Machines; [`references`]: what was read from
+//!   Secrets.
+//! - [`placement`]: which machines a Task gets; [`status`]: what users see.
+
+pub mod dispatcher;
+pub mod message;
+pub mod model;
+pub mod placement;
+pub mod references;
+pub mod run;
+pub mod status;

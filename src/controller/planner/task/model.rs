@@ -1,0 +1,557 @@
+//! What a dispatcher knows: slim forms of Tasks, the Pool and its Machines.
+//!
+//! Objects are kept only while they matter and without fields that nobody asks for again: a
+//! Task's source is read back from the answer to the placement write.
+
+use std::{fmt, net::IpAddr, sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::{Resource, ResourceExt};
+use skyward_api::{
+    Machine, MachinePhase, Pool, Task, TaskPhase, TaskStatus,
+    condition::{self, reason},
+    labels,
+    offer::OfferedAccelerator,
+    shared::{EnvFrom, EnvVar},
+    task::{Placed, Placement},
+};
+
+use crate::{
+    accelerators::of_record,
+    pool::suspension::{ready, why_suspended},
+};
+
+/// UID of a Task.
+pub type Uid = Arc<str>;
+
+/// Which machine of a Pool: slots and attempts are never used twice together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SlotAttempt {
+    /// Its slot.
+    pub slot: u32,
+    /// Which try to fill the slot.
+    pub attempt: u32,
+}
+
+impl From<Placed> for SlotAttempt {
+    fn from(Placed { slot, attempt }: Placed) -> Self {
+        Self { slot, attempt }
+    }
+}
+
+impl From<SlotAttempt> for Placed {
+    fn from(SlotAttempt { slot, attempt }: SlotAttempt) -> Self {
+        Self { slot, attempt }
+    }
+}
+
+impl fmt::Display for SlotAttempt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.slot, self.attempt)
+    }
+}
+
+/// One run: one rank of one attempt of a Task.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RunId {
+    /// UID of the Task.
+    pub uid: Uid,
+    /// Which attempt.
+    pub attempt: u32,
+    /// Which rank.
+    pub rank: u32,
+}
+
+impl RunId {
+    /// From `<task uid>-<attempt>-<rank>`, as agents know it.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (rest, rank) = text.rsplit_once('-')?;
+        let (uid, attempt) = rest.rsplit_once('-')?;
+        Some(Self {
+            uid: uid.into(),
+            attempt: attempt.parse().ok()?,
+            rank: rank.parse().ok()?,
+        })
+    }
+}
+
+impl fmt::Display for RunId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}-{}", self.uid, self.attempt, self.rank)
+    }
+}
+
+/// Time between SIGTERM and SIGKILL where a Task does not say.
+pub const GRACE: Duration = Duration::from_secs(30);
+/// The grace of Tasks when their Pool is deleted, where the Pool does not say.
+pub const SHUTDOWN: Duration = Duration::from_mins(2);
+/// Retries after a lost machine where neither Task nor Pool say.
+pub const RETRIES: u32 = 3;
+/// Time for collecting the end of a run before its machine is taken away.
+const LAST_WORDS: Duration = Duration::from_secs(3);
+/// The least grace of a run.
+const LEAST_GRACE: Duration = Duration::from_secs(1);
+
+/// An active Task, slim.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// Name.
+    pub name: Arc<str>,
+    /// UID.
+    pub uid: Uid,
+    /// Version of the object that this was read from.
+    pub version: String,
+    /// Generation of its spec.
+    pub generation: Option<i64>,
+    /// When it was created.
+    pub created: Timestamp,
+    /// Whether its deletion was asked for.
+    pub deleting: bool,
+    /// Name of its Pool.
+    pub pool: String,
+    /// A Task of a higher one comes first.
+    pub priority: i32,
+    /// Whether it is suspended.
+    pub suspend: bool,
+    /// `None`: none of the admitted values; such a Task waits for a person.
+    pub placement: Option<Placement>,
+    /// What its status calls it: how it is placed, in words.
+    pub mode: String,
+    /// Secrets and ConfigMaps that it names.
+    pub env_from: Vec<EnvFrom>,
+    /// Time between SIGTERM and SIGKILL.
+    pub grace: Duration,
+    /// How often it runs again after a machine was lost, where it says.
+    pub retries: Option<u32>,
+    /// Seconds after its end until it is deleted.
+    pub ttl: Option<u32>,
+    /// Without results: an active Task has none.
+    pub status: TaskStatus,
+}
+
+impl Entry {
+    /// The slim form; `None` when the API server left out a field that it never leaves out.
+    pub fn of(task: &Task) -> Option<Self> {
+        let metadata = &task.metadata;
+        let spec = &task.spec;
+        let mut status = task.status.clone().unwrap_or_default();
+        status.results = Vec::new();
+        Some(Self {
+            name: metadata.name.as_deref()?.into(),
+            uid: metadata.uid.as_deref()?.into(),
+            version: metadata.resource_version.clone()?,
+            generation: metadata.generation,
+            created: metadata.creation_timestamp.as_ref()?.0,
+            deleting: metadata.deletion_timestamp.is_some(),
+            pool: spec.pool.clone(),
+            priority: spec.priority.unwrap_or_default(),
+            suspend: spec.suspend.unwrap_or_default(),
+            placement: spec.parsed_placement(),
+            mode: spec.mode(),
+            env_from: spec.env_from.clone(),
+            grace: skyward_api::Duration::or(spec.termination_grace_period.as_ref(), GRACE),
+            retries: spec.retries.as_ref().and_then(|retries| retries.on_interruption),
+            ttl: spec.ttl_seconds_after_finished,
+            status,
+        })
+    }
+
+    /// Its phase.
+    pub fn phase(&self) -> TaskPhase {
+        self.status.phase.unwrap_or_default()
+    }
+
+    /// Whether this is older than another view of the same Task.
+    pub fn is_older_than(&self, other: &Self) -> bool {
+        match (self.version.parse::<u64>(), other.version.parse::<u64>()) {
+            (Ok(mine), Ok(theirs)) => mine < theirs,
+            // Versions are opaque in principle; then the later message wins.
+            _ => false,
+        }
+    }
+}
+
+/// What a dispatcher needs of its Pool.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PoolView {
+    /// Name.
+    pub name: String,
+    /// UID.
+    pub uid: String,
+    /// When it was created.
+    pub created: Timestamp,
+    /// When its deletion was asked for.
+    pub deleted_at: Option<Timestamp>,
+    /// Why it has no machines by intention.
+    pub why_suspended: Option<&'static str>,
+    /// Machines wanted.
+    pub desired: u32,
+    /// The least number of machines that `All` runs on.
+    pub min: u32,
+    /// Runs of one machine at the same time.
+    pub concurrency: u32,
+    /// The grace of its Tasks when it is deleted.
+    pub shutdown: Duration,
+    /// How often a Task runs again after a machine was lost, where it does not say.
+    pub retries: u32,
+    /// Bytes of the log of one run that are kept.
+    pub log_limit: u64,
+    /// Reason and message of its condition Ready while that is not True.
+    pub not_ready: Option<(String, String)>,
+    /// Variables of every run.
+    pub env: Vec<EnvVar>,
+    /// Secrets and ConfigMaps that it names.
+    pub env_from: Vec<EnvFrom>,
+    /// User that runs are started as.
+    pub user: Option<String>,
+    /// The object, for Events.
+    pub reference: ObjectReference,
+}
+
+impl PoolView {
+    /// From the object; `None` when the API server left out a field that it never leaves out.
+    pub fn of(pool: &Pool) -> Option<Self> {
+        let spec = &pool.spec;
+        let image = spec.image.clone().unwrap_or_default();
+        let worker = spec.worker.clone().unwrap_or_default();
+        let ready = ready(pool);
+        Some(Self {
+            name: pool.name_any(),
+            uid: pool.uid()?,
+            created: pool.metadata.creation_timestamp.as_ref()?.0,
+            deleted_at: pool.metadata.deletion_timestamp.as_ref().map(|time| time.0),
+            why_suspended: why_suspended(pool),
+            desired: spec.nodes.desired,
+            min: spec
+                .nodes
+                .min
+                .unwrap_or(spec.nodes.desired)
+                .clamp(1, spec.nodes.desired.max(1)),
+            concurrency: worker.concurrency.unwrap_or(1).max(1),
+            shutdown: skyward_api::Duration::or(
+                spec.timeouts
+                    .as_ref()
+                    .and_then(|timeouts| timeouts.shutdown.as_ref()),
+                SHUTDOWN,
+            ),
+            retries: spec
+                .retries
+                .as_ref()
+                .and_then(|retries| retries.on_interruption)
+                .unwrap_or(RETRIES),
+            log_limit: spec.log_limit(),
+            not_ready: ready
+                .filter(|condition| condition.status != "True")
+                .map(|condition| (condition.reason.clone(), condition.message.clone())),
+            env: image.env,
+            env_from: image.env_from,
+            user: worker.user,
+            reference: pool.object_ref(&()),
+        })
+    }
+}
+
+/// The machine of a rank, as the others are told of it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Peer {
+    /// By which other machines of the Pool reach it.
+    pub address: String,
+    /// Its address on the internet, where it is known to have one.
+    pub public_address: Option<String>,
+    /// How many accelerators it has.
+    pub accelerators: f64,
+}
+
+/// Whether this is an address of the internet, and neither one of a network of its own nor a
+/// name, behind which another machine may stand.
+fn is_public(address: &str) -> bool {
+    let Ok(address) = address.parse::<IpAddr>() else {
+        return false;
+    };
+    match address.to_canonical() {
+        IpAddr::V4(v4) => {
+            let [first, second, ..] = v4.octets();
+            // What providers give out behind their own translation (RFC 6598).
+            let shared = first == 100 && (64..128).contains(&second);
+            !(v4.is_private() || v4.is_loopback() || v4.is_link_local() || v4.is_unspecified() || shared)
+        }
+        // The internet has 2000::/3.
+        IpAddr::V6(v6) => v6.segments()[0] >> 13 == 1,
+    }
+}
+
+/// What a dispatcher needs of a Machine.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MachineView {
+    /// Slot and attempt.
+    pub place: SlotAttempt,
+    /// Name of the Machine.
+    pub name: Arc<str>,
+    /// It is Ready and stays; a draining one keeps its runs and gets no new ones, and one
+    /// whose connection was lost (its condition says so) does not count.
+    pub ready: bool,
+    /// Its end is decided: it never takes new runs again.
+    pub deleting: bool,
+    /// Its runs are asked to end while there is time: it goes, and does not wait for them.
+    pub ending: bool,
+    /// When its cloud takes it back, once that is known.
+    pub reclaim_at: Option<Timestamp>,
+    /// By which other machines of the Pool reach it.
+    pub address: String,
+    /// Its address on the internet, where it is known to have one.
+    pub public_address: Option<String>,
+    /// What it has: machines of one Pool differ in that.
+    pub accelerator: Option<OfferedAccelerator>,
+    /// Why it was killed as a whole, if that was for want of memory: it comes back no more, and
+    /// what ran on it would meet the same end elsewhere.
+    pub out_of_memory: Option<Arc<str>>,
+    /// What it costs in an hour, in dollars.
+    pub hourly_price: String,
+    /// The connection to its agent.
+    pub connection: Option<u64>,
+}
+
+impl MachineView {
+    /// From the object and the connection that there is.
+    pub fn of(machine: &Machine, connection: Option<u64>) -> Option<Self> {
+        let status = machine.status.as_ref();
+        let deleting = machine.metadata.deletion_timestamp.is_some();
+        let finish_runs = machine.annotations().contains_key(labels::FINISH_RUNS);
+        let reclaim_at = status
+            .and_then(|status| status.reclaim_at.as_ref())
+            .map(|at| at.0);
+        let phase = status.and_then(|status| status.phase).unwrap_or_default();
+        // The one that SSH dials. Where a cloud has no private ones, it is the only one.
+        let dialled = status.map_or("", |status| &status.address);
+        let stalled = status.and_then(|status| condition::find(&status.conditions, condition::STALLED));
+        let private = status.map_or("", |status| &status.private_address);
+        let address = if private.is_empty() { dialled } else { private };
+        Some(Self {
+            place: SlotAttempt {
+                slot: machine.spec.slot,
+                attempt: machine.spec.attempt,
+            },
+            name: machine.metadata.name.as_deref()?.into(),
+            ready: phase == MachinePhase::Ready
+                && !deleting
+                && status
+                    .and_then(|status| condition::find(&status.conditions, condition::READY))
+                    .is_none_or(|ready| ready.status != "False"),
+            deleting,
+            ending: deleting && (reclaim_at.is_some() || !finish_runs),
+            reclaim_at,
+            address: address.to_owned(),
+            public_address: is_public(dialled).then(|| dialled.to_owned()),
+            accelerator: of_record(&machine.spec),
+            out_of_memory: stalled
+                .filter(|stalled| stalled.reason == reason::OUT_OF_MEMORY)
+                .map(|stalled| stalled.message.as_str().into()),
+            hourly_price: machine.spec.hourly_price.clone(),
+            connection,
+        })
+    }
+
+    /// What the machines of a run are told of this one.
+    pub fn peer(&self) -> Peer {
+        Peer {
+            address: self.address.clone(),
+            public_address: self.public_address.clone(),
+            accelerators: self.accelerator.as_ref().map_or(0.0, |some| some.count.number()),
+        }
+    }
+
+    /// How long a run that is asked to end has, of the time that it may take: what it says
+    /// last is to be collected before the machine is taken away.
+    pub fn grace(&self, allowed: Duration, now: Timestamp) -> Duration {
+        let Some(at) = self.reclaim_at else {
+            return allowed;
+        };
+        let left = Duration::try_from(at.duration_since(now)).unwrap_or_default();
+        allowed.min(left.saturating_sub(LAST_WORDS).max(LEAST_GRACE))
+    }
+
+    /// Whether it takes new runs.
+    pub fn takes_runs(&self) -> bool {
+        self.ready && self.connection.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::{Value, json};
+    use skyward_api::shared::Size;
+
+    use super::*;
+
+    #[test]
+    fn a_run_id_is_read_back() {
+        let run = RunId {
+            uid: "0b5c6f5e-0000-4000-8000-000000000001".into(),
+            attempt: 3,
+            rank: 12,
+        };
+        assert_eq!(RunId::parse(&run.to_string()), Some(run));
+        for bad in ["", "a", "a-b", "uid-1-x", "uid--1"] {
+            assert_eq!(RunId::parse(bad).filter(|run| !run.uid.is_empty()), None, "{bad}");
+        }
+    }
+
+    fn view(metadata: Value, more: Value, status: Value) -> MachineView {
+        let mut spec = json!({
+            "pool": "p", "poolUid": "u", "slot": 0, "attempt": 1, "provider": "a", "offer": "o", "instanceType": "x",
+            "market": "Spot", "hourlyPrice": "1", "token": "t", "templateHash": "h"
+        });
+        if let (Some(spec), Value::Object(more)) = (spec.as_object_mut(), more) {
+            spec.extend(more);
+        }
+        let machine: Machine = serde_json::from_value(json!({
+            "apiVersion": "skyward.dev/v1alpha1", "kind": "Machine",
+            "metadata": metadata, "spec": spec, "status": status,
+        }))
+        .unwrap();
+        MachineView::of(&machine, None).unwrap()
+    }
+
+    fn going(finishes: bool, reclaimed: bool) -> MachineView {
+        let annotations = if finishes {
+            json!({ labels::FINISH_RUNS: "true" })
+        } else {
+            json!({})
+        };
+        view(
+            json!({ "name": "m", "deletionTimestamp": "2026-01-01T00:00:00Z", "annotations": annotations }),
+            json!({}),
+            json!({ "reclaimAt": reclaimed.then_some("2026-01-01T00:02:00Z") }),
+        )
+    }
+
+    #[test]
+    fn a_machine_has_what_it_was_granted_and_what_was_asked_for_where_the_record_is_old() {
+        let has = |spec: Value| view(json!({ "name": "m" }), spec, json!({}));
+        let granted = has(json!({
+            "accelerator": { "name": "L4", "count": 1 },
+            "grantedAccelerator": { "name": "L4", "count": 4, "memory": "24Gi" },
+        }));
+        assert!((granted.peer().accelerators - 4.0).abs() < 1e-9, "{granted:?}");
+        assert_eq!(granted.accelerator.unwrap().memory, Some(Size("24Gi".into())));
+        let part = has(json!({ "grantedAccelerator": { "name": "L4", "count": "0.125", "memory": "3Gi" } }));
+        assert!((part.peer().accelerators - 0.125).abs() < 1e-9, "{part:?}");
+        let old = has(json!({ "accelerator": { "name": "H100:8", "memory": "80G" } }));
+        let old = old.accelerator.unwrap();
+        assert_eq!(
+            (old.name.as_str(), old.memory.clone()),
+            ("H100", Some(Size("80Gi".into())))
+        );
+        assert!((old.count.number() - 8.0).abs() < 1e-9, "{old:?}");
+        let none = has(json!({}));
+        assert_eq!((none.peer(), none.accelerator), (Peer::default(), None));
+    }
+
+    #[rstest]
+    #[case::at_a_cloud("203.0.113.7", "10.0.0.7", "10.0.0.7", Some("203.0.113.7"))]
+    #[case::the_only_one("203.0.113.7", "", "203.0.113.7", Some("203.0.113.7"))]
+    #[case::twice_the_same("203.0.113.7", "203.0.113.7", "203.0.113.7", Some("203.0.113.7"))]
+    #[case::a_pod("10.244.1.7", "10.244.1.7", "10.244.1.7", None)]
+    #[case::behind_its_provider("100.64.0.7", "", "100.64.0.7", None)]
+    #[case::a_proxy("ssh5.vast.ai", "172.17.0.2", "172.17.0.2", None)]
+    #[case::version_6("2a01:db8::7", "fd00::7", "fd00::7", Some("2a01:db8::7"))]
+    #[case::not_known_yet("", "", "", None)]
+    fn the_address_on_the_internet_is_told_beside_that_of_the_neighbours(
+        #[case] dialled: &str,
+        #[case] private: &str,
+        #[case] address: &str,
+        #[case] public: Option<&str>,
+    ) {
+        let status = json!({ "address": dialled, "privateAddress": private });
+        let peer = view(json!({ "name": "m" }), json!({}), status).peer();
+        assert_eq!(
+            (peer.address.as_str(), peer.public_address.as_deref()),
+            (address, public)
+        );
+    }
+
+    #[test]
+    fn a_machine_that_was_killed_for_want_of_memory_says_so() {
+        let stalled = |reason: &str| {
+            let condition = json!({
+                "type": "Stalled", "status": "True", "reason": reason, "message": "more memory",
+                "lastTransitionTime": "2026-01-01T00:00:00Z"
+            });
+            let status = json!({ "phase": "Failed", "conditions": [condition] });
+            view(json!({ "name": "m" }), json!({}), status).out_of_memory
+        };
+        assert_eq!(stalled(reason::OUT_OF_MEMORY).as_deref(), Some("more memory"));
+        assert_eq!(stalled(reason::MACHINE_LOST), None);
+    }
+
+    #[test]
+    fn a_machine_that_goes_waits_for_its_runs_only_if_it_may() {
+        assert!(going(false, false).ending && going(false, true).ending);
+        assert!(!going(true, false).ending, "fewer are wanted");
+        assert!(going(true, true).ending, "the cloud does not wait");
+    }
+
+    #[test]
+    fn a_run_has_no_longer_than_its_machine_but_for_what_collecting_its_end_takes() {
+        let machine = going(false, true);
+        let grace = |allowed, now: &str| {
+            let grace = machine.grace(Duration::from_secs(allowed), now.parse().unwrap());
+            grace.as_secs()
+        };
+        assert_eq!(grace(30, "2026-01-01T00:00:00Z"), 30);
+        assert_eq!(grace(600, "2026-01-01T00:00:00Z"), 117);
+        assert_eq!(grace(30, "2026-01-01T00:01:59Z"), 1);
+        assert_eq!(grace(30, "2026-01-01T00:03:00Z"), 1);
+        let stays = going(false, false);
+        let day = Duration::from_hours(24);
+        assert_eq!(stays.grace(day, Timestamp::UNIX_EPOCH), day);
+    }
+
+    #[test]
+    fn a_pool_that_has_spent_its_budget_is_off_and_its_runs_were_not_interrupted() {
+        let pool = |reason: &str| -> Pool {
+            serde_json::from_value(json!({
+                "apiVersion": "skyward.dev/v1alpha1", "kind": "Pool",
+                "metadata": { "name": "p", "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z" },
+                "spec": { "provider": "a", "nodes": { "desired": 1 } },
+                "status": { "conditions": [{
+                    "type": "Ready", "status": "False", "reason": reason, "message": "",
+                    "lastTransitionTime": "2026-01-01T00:00:00Z"
+                }] }
+            }))
+            .unwrap()
+        };
+        let why_suspended = |reason| PoolView::of(&pool(reason)).unwrap().why_suspended;
+        assert!(why_suspended(reason::BUDGET_SPENT).is_some());
+        assert!(why_suspended(reason::PROVISIONING).is_none());
+    }
+
+    #[test]
+    fn tasks_run_again_as_often_as_their_pool_says_and_three_times_where_it_does_not() {
+        let retries = |retries: Value| {
+            let pool: Pool = serde_json::from_value(json!({
+                "apiVersion": "skyward.dev/v1alpha1", "kind": "Pool",
+                "metadata": { "name": "p", "uid": "pu", "creationTimestamp": "2026-01-01T00:00:00Z" },
+                "spec": { "provider": "c", "retries": retries },
+            }))
+            .unwrap();
+            PoolView::of(&pool).unwrap().retries
+        };
+        assert_eq!(retries(json!({ "onInterruption": 7 })), 7);
+        assert_eq!(retries(json!({})), 3);
+        assert_eq!(retries(Value::Null), 3);
+    }
+
+    #[test]
+    fn a_place_is_read_back() {
+        let place = SlotAttempt { slot: 7, attempt: 41 };
+        let recorded = serde_json::to_value(Placed::from(place)).unwrap();
+        assert_eq!(recorded, json!({ "slot": 7, "attempt": 41 }));
+        assert_eq!(
+            SlotAttempt::from(serde_json::from_value::<Placed>(recorded).unwrap()),
+            place
+        );
+    }
+}

@@ -1,0 +1,293 @@
+//! Which machines a Task gets: pure, over the free places of one moment.
+//!
+//! Tasks are asked for one after the other in the order of the queue. A Task that must
+//! wait for places on certain machines (`All`, or a rank) keeps the free ones for itself,
+//! so that Tasks behind it cannot take them one by one and starve it.
+
+use skyward_api::task::Placement;
+
+use crate::task::model::SlotAttempt;
+
+/// A machine that takes runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// Which.
+    pub place: SlotAttempt,
+    /// Runs that it can still take.
+    pub free: u32,
+    /// Runs that it has.
+    pub used: u32,
+}
+
+/// Why a Task must wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// Every place that would do is taken.
+    NoPlace,
+    /// Fewer machines take runs than it needs.
+    FewMachines {
+        /// How many do.
+        ready: u32,
+        /// How many it needs.
+        wanted: u32,
+    },
+    /// The Pool never has a machine of that rank.
+    OutOfRange,
+}
+
+/// Gives out the places of one moment.
+#[derive(Debug)]
+pub struct Planner {
+    // In order of slots: the index is the rank.
+    rooms: Vec<Room>,
+    desired: u32,
+    min: u32,
+    last: Option<SlotAttempt>,
+}
+
+impl Planner {
+    /// Over the machines that take runs; `last` got the newest single run.
+    pub fn new(mut rooms: Vec<Room>, desired: u32, min: u32, last: Option<SlotAttempt>) -> Self {
+        rooms.sort_unstable_by_key(|room| room.place);
+        // While a slot's machine is being replaced there may be two of it: the newer counts.
+        let mut newest: Vec<Room> = Vec::with_capacity(rooms.len());
+        for room in rooms {
+            match newest.last_mut() {
+                Some(before) if before.place.slot == room.place.slot => *before = room,
+                _ => newest.push(room),
+            }
+        }
+        Self {
+            rooms: newest,
+            desired,
+            min,
+            last,
+        }
+    }
+
+    /// Whether nothing is left for anybody.
+    pub fn is_exhausted(&self) -> bool {
+        self.rooms.iter().all(|room| room.free == 0)
+    }
+
+    /// Machine that got the newest single run.
+    pub const fn last(&self) -> Option<SlotAttempt> {
+        self.last
+    }
+
+    /// The machines of the ranks 0, 1, …, or why it must wait.
+    pub fn place(&mut self, placement: Placement) -> Result<Vec<SlotAttempt>, Wait> {
+        match placement {
+            Placement::One => self.one(),
+            Placement::All => self.all(),
+            Placement::Rank(rank) => self.rank(rank),
+        }
+    }
+
+    /// Keeps the room of a Task that is about to be placed.
+    pub fn hold(&mut self, placement: Placement) {
+        let last = self.last;
+        let _ = self.place(placement);
+        self.last = last;
+    }
+
+    /// Least loaded; among equals the next one after the last.
+    fn one(&mut self) -> Result<Vec<SlotAttempt>, Wait> {
+        if self.rooms.is_empty() {
+            return Err(Wait::FewMachines { ready: 0, wanted: 1 });
+        }
+        let last = self.last;
+        let room = self
+            .rooms
+            .iter_mut()
+            .filter(|room| room.free > 0)
+            .min_by_key(|room| (room.used, last.is_some_and(|last| room.place <= last), room.place))
+            .ok_or(Wait::NoPlace)?;
+        room.free -= 1;
+        room.used += 1;
+        let place = room.place;
+        self.last = Some(place);
+        Ok(vec![place])
+    }
+
+    fn all(&mut self) -> Result<Vec<SlotAttempt>, Wait> {
+        let ready = self.rooms.len() as u32;
+        if ready < self.min.max(1) {
+            return Err(Wait::FewMachines {
+                ready,
+                wanted: self.min.max(1),
+            });
+        }
+        let complete = self.rooms.iter().all(|room| room.free > 0);
+        // Taken also when it is not complete: kept for it in this moment.
+        for room in &mut self.rooms {
+            room.free = room.free.saturating_sub(1);
+            room.used += u32::from(complete);
+        }
+        if complete {
+            Ok(self.rooms.iter().map(|room| room.place).collect())
+        } else {
+            Err(Wait::NoPlace)
+        }
+    }
+
+    fn rank(&mut self, rank: u32) -> Result<Vec<SlotAttempt>, Wait> {
+        if rank >= self.desired {
+            return Err(Wait::OutOfRange);
+        }
+        // Not before the Pool has its minimum: while it comes up, the lowest slot may be the
+        // last to be Ready, and the head would be whichever machine was first.
+        let ready = self.rooms.len() as u32;
+        let wanted = self.min.max(rank + 1);
+        let few = Wait::FewMachines { ready, wanted };
+        if ready < wanted {
+            return Err(few);
+        }
+        let room = usize::try_from(rank)
+            .ok()
+            .and_then(|rank| self.rooms.get_mut(rank))
+            .ok_or(few)?;
+        if room.free == 0 {
+            return Err(Wait::NoPlace);
+        }
+        room.free -= 1;
+        room.used += 1;
+        Ok(vec![room.place])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn rooms(free: &[u32]) -> Vec<Room> {
+        free.iter()
+            .enumerate()
+            .map(|(slot, free)| Room {
+                place: SlotAttempt {
+                    slot: slot as u32,
+                    attempt: 1,
+                },
+                free: *free,
+                used: 4 - free,
+            })
+            .collect()
+    }
+
+    fn planner(free: &[u32]) -> Planner {
+        Planner::new(rooms(free), free.len() as u32, free.len() as u32, None)
+    }
+
+    fn slots(placed: Result<Vec<SlotAttempt>, Wait>) -> Vec<u32> {
+        placed.unwrap().into_iter().map(|place| place.slot).collect()
+    }
+
+    #[test]
+    fn one_goes_to_the_least_loaded_then_around() {
+        let mut planner = planner(&[2, 4, 4]);
+        let taken: Vec<u32> = (0..6)
+            .flat_map(|_| slots(planner.place(Placement::One)))
+            .collect();
+        assert_eq!(taken, [1, 2, 1, 2, 0, 1]);
+        let mut idle = Planner::new(rooms(&[4, 4, 4]), 3, 3, Some(SlotAttempt { slot: 1, attempt: 1 }));
+        assert_eq!(slots(idle.place(Placement::One)), [2]);
+        assert_eq!(slots(idle.place(Placement::One)), [0]);
+    }
+
+    #[test]
+    fn all_waits_for_one_free_place_on_each_machine_and_keeps_what_is_free() {
+        let mut planner = planner(&[1, 0, 2]);
+        assert_eq!(planner.place(Placement::All), Err(Wait::NoPlace));
+        // Machine 0's only place is kept; machine 2 has one more.
+        assert_eq!(slots(planner.place(Placement::One)), [2]);
+        assert_eq!(planner.place(Placement::One), Err(Wait::NoPlace));
+        assert!(planner.is_exhausted());
+    }
+
+    #[test]
+    fn all_starts_with_the_minimum_of_machines() {
+        let mut planner = Planner::new(rooms(&[1, 1]), 4, 2, None);
+        assert_eq!(slots(planner.place(Placement::All)), [0, 1]);
+        let mut planner = Planner::new(rooms(&[1, 1]), 4, 3, None);
+        assert_eq!(
+            planner.place(Placement::All),
+            Err(Wait::FewMachines { ready: 2, wanted: 3 })
+        );
+        // It keeps nothing while machines are missing: others may use them meanwhile.
+        assert_eq!(slots(planner.place(Placement::One)), [0]);
+    }
+
+    #[test]
+    fn a_rank_is_the_nth_machine_that_takes_runs() {
+        let mut machines = rooms(&[1, 1, 1]);
+        machines.remove(1);
+        let mut early = Planner::new(machines.clone(), 3, 3, None);
+        let few = Wait::FewMachines { ready: 2, wanted: 3 };
+        assert_eq!(
+            early.place(Placement::Rank(0)),
+            Err(few),
+            "the Pool is not ready yet"
+        );
+        let mut planner = Planner::new(machines, 3, 2, None);
+        assert_eq!(slots(planner.place(Placement::Rank(1))), [2]);
+        assert_eq!(planner.place(Placement::Rank(1)), Err(Wait::NoPlace));
+        assert_eq!(
+            planner.place(Placement::Rank(2)),
+            Err(Wait::FewMachines { ready: 2, wanted: 3 })
+        );
+        assert_eq!(planner.place(Placement::Rank(3)), Err(Wait::OutOfRange));
+        assert_eq!(slots(planner.place(Placement::Rank(0))), [0]);
+    }
+
+    #[test]
+    fn of_two_machines_in_a_slot_the_newer_counts() {
+        let mut machines = rooms(&[1]);
+        machines.push(Room {
+            place: SlotAttempt { slot: 0, attempt: 2 },
+            free: 1,
+            used: 0,
+        });
+        let mut planner = Planner::new(machines, 1, 1, None);
+        assert_eq!(
+            planner.place(Placement::All),
+            Ok(vec![SlotAttempt { slot: 0, attempt: 2 }])
+        );
+    }
+
+    fn placement() -> impl Strategy<Value = Placement> {
+        prop_oneof![
+            Just(Placement::One),
+            Just(Placement::All),
+            (0_u32..6).prop_map(Placement::Rank)
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn no_machine_ever_gets_more_than_it_can_take(
+            free in proptest::collection::vec(0_u32..4, 0..6),
+            wants in proptest::collection::vec(placement(), 0..40),
+            min in 0_u32..6,
+        ) {
+            let mut planner = Planner::new(rooms(&free), 6, min, None);
+            let mut taken: BTreeMap<u32, u32> = BTreeMap::new();
+            for want in wants {
+                if let Ok(places) = planner.place(want) {
+                    if want == Placement::All {
+                        prop_assert_eq!(places.len(), free.len());
+                    }
+                    for place in places {
+                        *taken.entry(place.slot).or_default() += 1;
+                    }
+                }
+            }
+            for (slot, taken) in taken {
+                prop_assert!(taken <= free[slot as usize]);
+            }
+        }
+    }
+}

@@ -1,0 +1,435 @@
+//! The statuses of a Task: pure, from what the dispatcher decided. Three kinds of write:
+//! placement, wait, end.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use serde_json::{Value, json};
+use skyward_api::{
+    TaskPhase, TaskStatus,
+    condition::{self, Draft, cut, reason},
+    task::{Placed, RunResult},
+};
+
+use crate::task::{
+    message::Collected,
+    model::{Entry, SlotAttempt},
+};
+
+/// A status must stay below this, in bytes of JSON.
+pub const MAX: usize = 32 * 1024;
+/// Room that the JSON around the status takes.
+const MARGIN: usize = 512;
+/// Results that a status shows.
+const MAX_RESULTS: usize = 8;
+/// Longest message of a run or condition, in bytes.
+const MAX_MESSAGE: usize = 1000;
+
+/// Numbers that are on record of a Task.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// The newest attempt.
+    pub attempt: u32,
+    /// Attempts that ended because a machine was lost.
+    pub interruptions: u32,
+}
+
+impl Counts {
+    fn apply(self, entry: &Entry) -> TaskStatus {
+        TaskStatus {
+            mode: entry.mode.clone(),
+            attempt: self.attempt,
+            restarts: self.attempt.saturating_sub(1),
+            interruptions: self.interruptions,
+            observed_generation: entry.generation,
+            ..TaskStatus::default()
+        }
+    }
+}
+
+/// Its machines are chosen and it is about to start.
+pub fn placed(
+    entry: &Entry,
+    counts: Counts,
+    places: &[SlotAttempt],
+    machines: &[&str],
+    now: Timestamp,
+) -> TaskStatus {
+    let on = match machines {
+        [only] => format!("on machine \"{only}\""),
+        many => format!(
+            "on {} machines, rank 0 on \"{}\"",
+            many.len(),
+            many.first().copied().unwrap_or_default()
+        ),
+    };
+    let drafts = [
+        Draft::new(condition::SCHEDULED, true, reason::PLACED, on.clone()),
+        Draft::new(
+            condition::RUNNING,
+            true,
+            reason::STARTED,
+            format!("attempt {} runs {on}", counts.attempt),
+        ),
+    ];
+    TaskStatus {
+        phase: Some(TaskPhase::Running),
+        reason: reason::STARTED.to_owned(),
+        done: format!("0/{}", places.len()),
+        placed: places.iter().copied().map(Placed::from).collect(),
+        started_at: Some(Time(now)),
+        conditions: condition::apply(&entry.status.conditions, &drafts, entry.generation, now),
+        ..counts.apply(entry)
+    }
+}
+
+/// Why a Task waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Why {
+    /// One of the reasons of the condition Scheduled.
+    pub reason: &'static str,
+    /// Another detail that makes it a different reason, such as the Pool's reason.
+    pub detail: String,
+    /// For the user.
+    pub message: String,
+    /// How many Tasks come first, where the message counts them.
+    pub before: Option<u32>,
+}
+
+impl Why {
+    /// A reason without detail.
+    pub fn new(reason: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            reason,
+            detail: String::new(),
+            message: message.into(),
+            before: None,
+        }
+    }
+
+    /// Whether a status that says the one need not be changed to say the other.
+    pub fn is_like(&self, other: &Self) -> bool {
+        self.reason == other.reason && self.detail == other.detail
+    }
+}
+
+/// It waits.
+pub fn waiting(entry: &Entry, counts: Counts, why: &Why, now: Timestamp) -> TaskStatus {
+    let suspended = why.reason == reason::SUSPENDED;
+    let message = cut(&why.message, MAX_MESSAGE);
+    let mut drafts = vec![Draft::new(
+        condition::SCHEDULED,
+        false,
+        why.reason,
+        message.clone(),
+    )];
+    if counts.attempt > 0 {
+        drafts.push(Draft::new(condition::RUNNING, false, why.reason, message.clone()));
+    }
+    if suspended || condition::find(&entry.status.conditions, condition::SUSPENDED).is_some() {
+        drafts.push(Draft::new(condition::SUSPENDED, suspended, why.reason, message));
+    }
+    TaskStatus {
+        phase: Some(if suspended {
+            TaskPhase::Suspended
+        } else {
+            TaskPhase::Pending
+        }),
+        reason: why.reason.to_owned(),
+        conditions: condition::apply(&entry.status.conditions, &drafts, entry.generation, now),
+        ..counts.apply(entry)
+    }
+}
+
+/// It runs on; `held_up` says what keeps it from its end.
+pub fn running(entry: &Entry, held_up: Option<&Why>, now: Timestamp) -> TaskStatus {
+    let (reason, message) = match held_up {
+        Some(why) => (why.reason, cut(&why.message, MAX_MESSAGE)),
+        None => (reason::STARTED, format!("attempt {} runs", entry.status.attempt)),
+    };
+    let draft = Draft::new(condition::RUNNING, true, reason, message);
+    let mut status = entry.status.clone();
+    reason.clone_into(&mut status.reason);
+    for running in condition::apply(&entry.status.conditions, &[draft], entry.generation, now) {
+        status.conditions.retain(|known| known.type_ != running.type_);
+        status.conditions.push(running);
+    }
+    status
+}
+
+/// A rank of an attempt that ended, or was never heard of again.
+pub struct Rank<'a> {
+    /// Its place, where that is known.
+    pub place: Option<SlotAttempt>,
+    /// Name of its machine.
+    pub machine: &'a str,
+    /// The summary of the run.
+    pub collected: Option<&'a Collected>,
+}
+
+/// It ended. `because` says why it failed although (or before) its runs did.
+pub fn ended(
+    entry: &Entry,
+    counts: Counts,
+    ranks: &[Rank<'_>],
+    started_at: Option<Timestamp>,
+    because: Option<Why>,
+    now: Timestamp,
+) -> TaskStatus {
+    let mut succeeded = Vec::new();
+    let mut failed = Vec::new();
+    let mut results = Vec::new();
+    for (rank, run) in ranks.iter().enumerate() {
+        let rank = rank as u32;
+        let ok = run
+            .collected
+            .is_some_and(|collected| collected.reason == reason::SUCCEEDED);
+        if ok { &mut succeeded } else { &mut failed }.push(rank);
+        if let Some(collected) = run.collected {
+            let result = RunResult {
+                rank,
+                machine: run.machine.to_owned(),
+                attempt: counts.attempt,
+                message: cut(&collected.result.message, MAX_MESSAGE),
+                ..collected.result.clone()
+            };
+            results.push((ok, result));
+        }
+    }
+    let ended = ranks.iter().filter(|run| run.collected.is_some()).count();
+    let first_failure = results.iter().find(|(ok, _)| !ok).map(|(_, result)| result);
+    let reason_of = |result: &RunResult| {
+        ranks
+            .get(result.rank as usize)
+            .and_then(|run| run.collected)
+            .map_or(reason::INTERRUPTED, |collected| collected.reason)
+    };
+    let failure = because.or_else(|| {
+        first_failure.map(|result| {
+            Why::new(
+                reason_of(result),
+                failure_message(result, failed.len(), ranks.len()),
+            )
+        })
+    });
+    let (phase, draft) = match &failure {
+        None => {
+            let message = match ranks.len() {
+                1 => "the run succeeded".to_owned(),
+                many => format!("all {many} runs succeeded"),
+            };
+            (
+                TaskPhase::Succeeded,
+                Draft::new(condition::COMPLETE, true, reason::SUCCEEDED, message),
+            )
+        }
+        Some(why) => (
+            TaskPhase::Failed,
+            Draft::new(
+                condition::FAILED,
+                true,
+                why.reason,
+                cut(&why.message, MAX_MESSAGE),
+            ),
+        ),
+    };
+    let mut drafts = Vec::new();
+    if let Some(scheduled) = condition::find(&entry.status.conditions, condition::SCHEDULED) {
+        let done = scheduled.status == "True";
+        drafts.push(Draft::new(
+            condition::SCHEDULED,
+            done,
+            if done { reason::PLACED } else { draft.reason },
+            scheduled.message.clone(),
+        ));
+    }
+    if counts.attempt > 0 {
+        drafts.push(Draft::new(
+            condition::RUNNING,
+            false,
+            draft.reason,
+            draft.message.clone(),
+        ));
+    }
+    drafts.push(Draft::new(
+        condition::FINISHED,
+        true,
+        draft.reason,
+        draft.message.clone(),
+    ));
+    drafts.push(draft);
+    // Of all ranks, not only of the ranks that are shown. A machine whose clock is wrong may say
+    // times that cannot be.
+    let finished_at = results
+        .iter()
+        .filter_map(|(_, result)| result.finished_at.as_ref())
+        .map(|time| time.0)
+        .max()
+        .filter(|at| *at <= now && started_at.is_none_or(|started| *at >= started))
+        .unwrap_or(now);
+    results.sort_by_key(|(ok, result)| (*ok, result.rank));
+    results.truncate(MAX_RESULTS);
+    let mut results: Vec<RunResult> = results.into_iter().map(|(_, result)| result).collect();
+    // A list map by rank reads best in order of rank.
+    results.sort_by_key(|result| result.rank);
+    let mut status = TaskStatus {
+        phase: Some(phase),
+        reason: failure
+            .as_ref()
+            .map_or(reason::SUCCEEDED, |why| why.reason)
+            .to_owned(),
+        done: if ranks.is_empty() {
+            String::new()
+        } else {
+            format!("{ended}/{}", ranks.len())
+        },
+        placed: ranks
+            .iter()
+            .filter_map(|run| run.place.map(Placed::from))
+            .collect(),
+        started_at: started_at.map(Time),
+        finished_at: Some(Time(finished_at)),
+        duration: started_at.map_or_else(String::new, |start| in_words(start, finished_at)),
+        succeeded_ranks: ranges(&succeeded),
+        failed_ranks: ranges(&failed),
+        results,
+        conditions: condition::apply(&entry.status.conditions, &drafts, entry.generation, now),
+        ..counts.apply(entry)
+    };
+    shorten(&mut status);
+    status
+}
+
+/// When the end of a Task was recorded: its ttl counts from then. Not from `finishedAt`, which
+/// is by the clocks of its machines, and long ago if no controller was there when it ended.
+pub fn recorded_end(status: &TaskStatus) -> Option<Timestamp> {
+    let at = |condition: &Condition| condition.last_transition_time.0;
+    [condition::COMPLETE, condition::FAILED]
+        .into_iter()
+        .filter_map(|type_| condition::find(&status.conditions, type_))
+        .map(at)
+        .max()
+        // A person who ended it by hand may have left out the one or the other.
+        .or_else(|| status.finished_at.as_ref().map(|time| time.0))
+        .or_else(|| status.conditions.iter().map(at).max())
+}
+
+/// An end that could not be written for a while is recorded when it is: nobody saw it before.
+pub fn record_end(status: &mut TaskStatus, now: Timestamp) {
+    for end in &mut status.conditions {
+        if [condition::COMPLETE, condition::FAILED, condition::FINISHED].contains(&end.type_.as_str()) {
+            end.last_transition_time = Time(now);
+        }
+    }
+}
+
+fn failure_message(result: &RunResult, failed: usize, total: usize) -> String {
+    let what = if !result.message.is_empty() {
+        result.message.clone()
+    } else if let Some(code) = result.exit_code {
+        format!("the process exited with code {code}")
+    } else if result.signal.is_empty() {
+        "the run failed".to_owned()
+    } else {
+        format!("the process was killed by {}", result.signal)
+    };
+    if total == 1 {
+        what
+    } else {
+        format!(
+            "{failed} of {total} runs failed; rank {} on \"{}\": {what}",
+            result.rank, result.machine
+        )
+    }
+}
+
+/// Brings a status below [`MAX`]: shorter tails, then no large values, then fewer results.
+fn shorten(status: &mut TaskStatus) {
+    let too_long =
+        |status: &TaskStatus| serde_json::to_vec(status).map_or(usize::MAX, |json| json.len()) > MAX - MARGIN;
+    for longest in [1024, 512, 256, 0] {
+        if !too_long(status) {
+            return;
+        }
+        for result in &mut status.results {
+            result.log_tail = end_of(&result.log_tail, longest).to_owned();
+        }
+    }
+    if too_long(status) {
+        for result in &mut status.results {
+            if result
+                .value
+                .as_ref()
+                .is_some_and(|value| value.to_string().len() > 1024)
+            {
+                result.value = None;
+            }
+        }
+    }
+    while too_long(status) && status.results.pop().is_some() {}
+}
+
+/// A status that the API server is sure to take, when it did not take the full one.
+pub fn bare(status: &TaskStatus) -> TaskStatus {
+    let mut bare = status.clone();
+    bare.results = Vec::new();
+    for condition in &mut bare.conditions {
+        condition.message = cut(&condition.message, 256);
+    }
+    bare
+}
+
+/// The patch that makes an object's status exactly this one, if nobody changed the
+/// object since the version that it was decided on (else the answer is a conflict).
+///
+/// A JSON patch: a merge patch would drop every `null` inside a return value.
+pub fn patch(uid: &str, version: &str, status: &TaskStatus) -> Value {
+    json!([
+        { "op": "replace", "path": "/metadata/uid", "value": uid },
+        { "op": "replace", "path": "/metadata/resourceVersion", "value": version },
+        { "op": "add", "path": "/status", "value": status },
+    ])
+}
+
+/// `1m12s`, and tenths of a second below a minute.
+fn in_words(start: Timestamp, end: Timestamp) -> String {
+    let milliseconds = (end.as_millisecond() - start.as_millisecond()).max(0);
+    let seconds = milliseconds / 1000;
+    let (hours, minutes, rest) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    match (hours, minutes) {
+        (0, 0) => format!("{rest}.{}s", milliseconds % 1000 / 100),
+        (0, _) => format!("{minutes}m{rest}s"),
+        _ => format!("{hours}h{minutes}m{rest}s"),
+    }
+}
+
+/// Sorted numbers as ranges, such as `0-3,5`.
+fn ranges(numbers: &[u32]) -> String {
+    let mut parts: Vec<String> = Vec::new();
+    let mut index = 0;
+    while let Some(first) = numbers.get(index).copied() {
+        let mut last = first;
+        while numbers.get(index + 1) == Some(&(last + 1)) {
+            index += 1;
+            last += 1;
+        }
+        parts.push(if first == last {
+            first.to_string()
+        } else {
+            format!("{first}-{last}")
+        });
+        index += 1;
+    }
+    parts.join(",")
+}
+
+/// The last bytes of a text, from a character's boundary.
+pub fn end_of(text: &str, max: usize) -> &str {
+    let mut start = text.len().saturating_sub(max);
+    while !text.is_char_boundary(start) {
+        start += 1;
+    }
+    &text[start..]
+}
+
+#[cfg(test)]
+mod tests;
