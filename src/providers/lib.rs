@@ -15,6 +15,7 @@ pub mod registry;
 pub mod runpod;
 pub mod vastai;
 pub mod verda;
+pub mod vultr;
 
 pub use instrumented::CallSink;
 pub use registry::{Options, capabilities, credential_keys, factory};

@@ -12,7 +12,7 @@ use skyward_provider_kit::{Connected, Kind, kind::settings_of};
 use crate::{
     container,
     instrumented::{CallSink, Instrumented},
-    lambda, runpod, vastai, verda,
+    lambda, runpod, vastai, verda, vultr,
 };
 
 /// Default of `requestTimeout` of every kind.
@@ -100,6 +100,7 @@ const CLOUDS: &[Cloud] = &[
     cloud::<runpod::RunPodKind>(),
     cloud::<vastai::VastAiKind>(),
     cloud::<verda::VerdaKind>(),
+    cloud::<vultr::VultrKind>(),
 ];
 
 /// Every kind that is reached over HTTP.

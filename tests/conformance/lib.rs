@@ -71,6 +71,13 @@ pub fn subject(kind: &str) -> Option<Subject> {
             create: BTreeMap::from([(Market::OnDemand, "instances.create")]),
             delete: "instances.delete",
         }),
+        "vultr" => Some(Subject {
+            customer: Customer::with_key(ACCOUNT, &key),
+            credentials: vec![("VULTR_API_KEY", key)],
+            settings: json!({}),
+            create: BTreeMap::from([(Market::OnDemand, "instances.create")]),
+            delete: "instances.delete",
+        }),
         "runpod" => Some(Subject {
             customer: Customer::with_key(ACCOUNT, &key),
             credentials: vec![("RUNPOD_API_KEY", key)],

@@ -16,6 +16,7 @@ mod pages;
 mod prices;
 mod prism;
 mod tokens;
+mod vultr;
 
 use std::{collections::BTreeSet, path::PathBuf, time::Duration};
 

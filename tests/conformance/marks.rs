@@ -3,28 +3,45 @@
 
 use std::{collections::BTreeMap, mem::swap};
 
+use serde_json::{Value, json};
 use skyward_conformance::{Bench, can_be_tried, machine, passes};
 use skyward_core::Market;
 
 use crate::in_virtual_time;
 
-/// The label or the tags of a machine.
-type Mark = (String, BTreeMap<String, String>);
+/// What may carry a mark of a machine.
+struct Mark {
+    label: String,
+    tags: BTreeMap<String, String>,
+    /// Tags that are plain texts.
+    texts: Value,
+}
+
+impl Default for Mark {
+    fn default() -> Self {
+        Self {
+            label: String::new(),
+            tags: BTreeMap::new(),
+            texts: json!([]),
+        }
+    }
+}
 
 /// Exchanges what a machine carries.
 fn exchange(bench: &Bench, kind: &str, id: &str, other: &mut Mark) {
     bench.sim.world(|world| {
-        let mark = &mut world.machines.get_mut(id).unwrap().mark;
+        let machine = world.machines.get_mut(id).unwrap();
         match kind {
-            "vastai" => swap(&mut mark.name, &mut other.0),
-            _ => swap(&mut mark.tags, &mut other.1),
+            "vastai" => swap(&mut machine.mark.name, &mut other.label),
+            "vultr" => swap(&mut machine.detail["tags"], &mut other.texts),
+            _ => swap(&mut machine.mark.tags, &mut other.tags),
         }
     });
 }
 
 #[test]
 fn p6_a_machine_that_lost_its_mark_is_neither_gone_nor_ended() {
-    for kind in ["aws", "lambda", "vastai"] {
+    for kind in ["aws", "lambda", "vastai", "vultr"] {
         if !can_be_tried(kind) {
             continue;
         }

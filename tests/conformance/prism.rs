@@ -48,14 +48,16 @@ const WRONG_DESCRIPTIONS: &[(&str, &str, &str, &str)] = &[
 ];
 
 #[rstest]
-#[case("verda", "verda.derived.json", None)]
-#[case("lambda", "lambda.json", None)]
-#[case("vastai", "vastai.relaxed.yaml", None)]
+#[case("verda", "verda.derived.json", "", None)]
+#[case("lambda", "lambda.json", "", None)]
+#[case("vultr", "vultr.json", "/v2", None)]
+#[case("vastai", "vastai.relaxed.yaml", "", None)]
 // GraphQL has no description: its one path goes past Prism.
-#[case("runpod", "runpod-rest-v2.json", Some("/graphql"))]
+#[case("runpod", "runpod-rest-v2.json", "", Some("/graphql"))]
 fn prism_finds_nothing_wrong_with_the_requests_of_a_whole_life(
     #[case] kind: &'static str,
     #[case] description: &str,
+    #[case] base: &'static str,
     #[case] past: Option<&'static str>,
 ) {
     let Some((program, folder)) = given() else {
@@ -65,8 +67,8 @@ fn prism_finds_nothing_wrong_with_the_requests_of_a_whole_life(
     in_virtual_time(async || {
         let mut bench = Bench::start(kind, None).await;
         let upstream: SocketAddr = bench.simulator.url(kind)["http://".len()..].parse().unwrap();
-        let prism = Prism::start(&program, &description, upstream);
-        let relay = Relay::start(prism.address, upstream, past).await;
+        let prism = Prism::start(&program, &description, &format!("http://{upstream}{base}"));
+        let relay = Relay::start(prism.address, upstream, base, past).await;
         bench.provider = connect(
             kind,
             &relay.url,
@@ -149,7 +151,7 @@ impl Drop for Prism {
 
 impl Prism {
     /// Starts it and waits until it says that it listens.
-    fn start(program: &Path, description: &Path, upstream: SocketAddr) -> Self {
+    fn start(program: &Path, description: &Path, upstream: &str) -> Self {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, own_port()));
         let mut process = Command::new(program)
             .args([
@@ -160,7 +162,7 @@ impl Prism {
                 &address.port().to_string(),
             ])
             .arg(description)
-            .arg(format!("http://{upstream}"))
+            .arg(upstream)
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
@@ -199,14 +201,19 @@ impl Drop for Relay {
 }
 
 impl Relay {
-    async fn start(prism: SocketAddr, upstream: SocketAddr, past: Option<&'static str>) -> Self {
+    async fn start(
+        prism: SocketAddr,
+        upstream: SocketAddr,
+        base: &'static str,
+        past: Option<&'static str>,
+    ) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let said = Arc::new(Mutex::new(Said::default()));
         let inner = said.clone();
         let task = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(pass(stream, prism, upstream, past, inner.clone()));
+                tokio::spawn(pass(stream, prism, upstream, base, past, inner.clone()));
             }
         });
         Self { url, said, task }
@@ -223,6 +230,7 @@ async fn pass(
     mut stream: TcpStream,
     prism: SocketAddr,
     upstream: SocketAddr,
+    base: &'static str,
     past: Option<&'static str>,
     said: Arc<Mutex<Said>>,
 ) {
@@ -236,6 +244,12 @@ async fn pass(
     let answer = tokio::task::spawn_blocking(move || {
         let mut way = Blocking::connect(to)?;
         let (first, rest) = request.split_once("\r\n").unwrap_or_default();
+        // Prism's paths are those of the description, to which its server's path is added upstream.
+        let first = if described {
+            first.replacen(&format!(" {base}/"), " /", 1)
+        } else {
+            first.to_owned()
+        };
         write!(way, "{first}\r\nconnection: close\r\n{rest}")?;
         let mut answer = Vec::new();
         way.read_to_end(&mut answer)?;

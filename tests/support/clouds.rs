@@ -112,6 +112,7 @@ impl Clouds {
                 ],
             ),
             "lambda" => (key(), vec![("LAMBDA_API_KEY", secret.clone())]),
+            "vultr" => (key(), vec![("VULTR_API_KEY", secret.clone())]),
             "runpod" => (key(), vec![("RUNPOD_API_KEY", secret.clone())]),
             _ => (key(), vec![("VAST_API_KEY", secret.clone())]),
         };

@@ -11,8 +11,11 @@ use crate::core::market::{InstanceType, Left, Market, Shelf};
 use crate::core::meter::Meter;
 use crate::core::world::World;
 
-/// The hours that Vultr charges of a month.
-const MONTH: Decimal = Decimal::from_parts(672, 0, 0, false, 0);
+/// The most hours that Vultr charges of a month: 730 of an instance with GPUs, 672 of any other server
+/// (docs.vultr.com, "How am I billed for my servers?", of September 2025).
+fn month(plan: &str) -> Decimal {
+    Decimal::from(if plan.starts_with("vcg-") { 730 } else { 672 })
+}
 
 /// Id, GPU, its memory in GB and how many, vCPUs, memory and disk in GB, dollars for a month, regions.
 /// A part of a GPU counts as one.
@@ -28,15 +31,15 @@ type PlanRow = (
     &'static [&'static str],
 );
 
-// Each month's price is that of 672 hours without a remainder.
+// Each month's price is that of so many hours without a remainder.
 #[rustfmt::skip]
 const PLANS: [PlanRow; 9] = [
-    ("vcg-a16-2c-8g-2vram", "NVIDIA_A16", 2, 1, 2, 8, 50, 42, &["ewr", "lhr"]),
-    ("vcg-a16-6c-64g-16vram", "NVIDIA_A16", 16, 1, 6, 64, 350, 336, &["ewr"]),
-    ("vcg-a40-24c-120g-48vram", "NVIDIA_A40", 48, 1, 24, 120, 1400, 1_008, &["ewr", "lhr"]),
-    ("vcg-a100-12c-120g-80vram", "NVIDIA_A100", 80, 1, 12, 120, 1400, 1_680, &["ewr"]),
-    ("vcg-a100-24c-240g-160vram", "NVIDIA_A100", 160, 2, 24, 240, 1600, 3_360, &[]),
-    ("vcg-l40s-16c-180g-48vram", "NVIDIA_L40S", 48, 1, 16, 180, 1200, 1_176, &["ord"]),
+    ("vcg-a16-2c-8g-2vram", "NVIDIA_A16", 2, 1, 2, 8, 50, 73, &["ewr", "lhr"]),
+    ("vcg-a16-6c-64g-16vram", "NVIDIA_A16", 16, 1, 6, 64, 350, 365, &["ewr"]),
+    ("vcg-a40-24c-120g-48vram", "NVIDIA_A40", 48, 1, 24, 120, 1400, 1_095, &["ewr", "lhr"]),
+    ("vcg-a100-12c-120g-80vram", "NVIDIA_A100", 80, 1, 12, 120, 1400, 1_825, &["ewr"]),
+    ("vcg-a100-24c-240g-160vram", "NVIDIA_A100", 160, 2, 24, 240, 1600, 3_650, &[]),
+    ("vcg-l40s-16c-180g-48vram", "NVIDIA_L40S", 48, 1, 16, 180, 1200, 1_168, &["ord"]),
     ("vc2-2c-4gb", "", 0, 0, 2, 4, 80, 21, &["ewr", "lhr", "ord"]),
     ("vbm-112c-2048gb-8-h100-gpu", "NVIDIA_H100", 640, 8, 112, 2048, 960, 16_128, &["ord"]),
     ("vbm-4c-32gb", "", 0, 0, 4, 32, 240, 84, &["ewr", "ord"]),
@@ -69,7 +72,7 @@ pub(super) fn is_metal(plan: &str) -> bool {
 
 pub(super) fn furnish(world: &mut World) {
     world.regions = REGIONS.iter().map(|(id, ..)| (*id).to_owned()).collect();
-    for (name, gpu, vram, gpus, vcpus, memory, disk, month, regions) in PLANS {
+    for (name, gpu, vram, gpus, vcpus, memory, disk, cost, regions) in PLANS {
         world.add_type(InstanceType {
             name: name.to_owned(),
             vcpus,
@@ -78,7 +81,7 @@ pub(super) fn furnish(world: &mut World) {
             gpu: gpu.to_owned(),
             gpu_memory_gb: vram,
             architecture: "x86_64".to_owned(),
-            on_demand: Decimal::from(month) / MONTH,
+            on_demand: (Decimal::from(cost) / month(name)).normalize(),
             spot: None,
             detail: json!({ "disk": disk }),
         });
@@ -116,7 +119,7 @@ fn locations(world: &World, plan: &str) -> Vec<String> {
 fn shown(world: &World, plan: &InstanceType) -> Value {
     let mut value = json!({
         "id": plan.name, "ram": plan.memory_gb * 1024, "disk": plan.detail["disk"], "disk_count": 1,
-        "bandwidth": 10_240, "monthly_cost": amount(plan.on_demand * MONTH), "type": family(plan),
+        "bandwidth": 10_240, "monthly_cost": amount(plan.on_demand * month(&plan.name)), "type": family(plan),
         "locations": locations(world, &plan.name),
     });
     if is_metal(&plan.name) {

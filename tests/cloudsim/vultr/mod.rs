@@ -9,7 +9,7 @@
 //! | failures are `{"error", "status"}` without a code; a shortage, a quota and a mistake are all 400 | [`Vultr::REFUSALS`] |
 //! | 30 requests a second from one address, then 429 without a time | [`Vultr::LIMITS`] |
 //! | pages of 100, at most 500; `meta.links.next` is the cursor, "" on the last page | [`listed`] |
-//! | a plan tells a month's price, which is that of 672 hours, and mostly an hour's; one of metal only the month's, and no GPU | `catalogue.rs` |
+//! | a plan tells a month's price, which is that of 730 hours with GPUs and of 672 without, and mostly an hour's; one of metal only the month's, and no GPU | `catalogue.rs` |
 //! | fractions of a GPU by their memory; locations shrink when a plan is sold out there | `catalogue.rs` |
 //! | one machine for each order, exactly one image, keys by id, user data in base64; no token | `orders.rs` |
 //! | a plan of the other kind is a 400 "Invalid plan chosen." | `orders.rs` |
@@ -23,7 +23,7 @@
 //! Quotas of an account: `instances`. Its balance is what it has paid ahead.
 //!
 //! Assumed, since no fact says it: a GPU is billed by hours begun, from the order on, and so is all
-//! else; the cap of 672 hours a month is left out. For five seconds a machine is `pending` and for
+//! else; the cap of a month's hours is left out. For five seconds a machine is `pending` and for
 //! five more locked; metal stays `pending` until it runs, and is locked for these ten seconds. One
 //! whose host is lost, or that was never installed, is `suspended`. A machine that is being deleted
 //! is `active`, `stopped` and `locked` until it is gone. Without money an order is a 403. An id that

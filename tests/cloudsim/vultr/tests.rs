@@ -157,7 +157,7 @@ async fn an_hour_that_began_is_paid_and_a_halted_instance_goes_on_costing() {
     let id = world.order(order()).await;
     world.0.advance(60);
     let bill = |world: &World| world.sim().meter(|meter| meter.bill("acme").to_string());
-    assert_eq!(bill(&world), "0.0625");
+    assert_eq!(bill(&world), "0.1");
     let path = format!("instances/{id}/halt");
     assert_eq!(
         world
@@ -170,9 +170,9 @@ async fn an_hour_that_began_is_paid_and_a_halted_instance_goes_on_costing() {
     );
     assert_eq!(world.states(&id).await, json!(["active", "stopped", "ok"]));
     world.0.advance(3_600);
-    assert_eq!(bill(&world), "0.1250");
+    assert_eq!(bill(&world), "0.2");
     let account = world.get("account").await.json();
-    assert_eq!(account["account"]["pending_charges"], 0.125);
+    assert_eq!(account["account"]["pending_charges"], 0.2);
     let path = format!("/v2/instances/{id}/start");
     assert_eq!(world.1.call(Method::POST, &path).await.unwrap().status, 204);
     world.0.advance(30);
@@ -217,7 +217,7 @@ async fn bare_metal_has_a_status_alone_and_plans_of_its_own() {
 }
 
 #[tokio::test]
-async fn plans_tell_a_month_of_672_hours_parts_of_gpus_and_where_some_are_left() {
+async fn plans_tell_a_month_of_730_hours_parts_of_gpus_and_where_some_are_left() {
     let world = world().await;
     let open = Client::new(world.0.url("vultr"));
     let plans = open.get("/v2/plans?type=vcg&per_page=500").await.unwrap().json();
@@ -232,7 +232,7 @@ async fn plans_tell_a_month_of_672_hours_parts_of_gpus_and_where_some_are_left()
     );
     assert_eq!(
         (&part["hourly_cost"], &part["monthly_cost"]),
-        (&json!(0.0625), &json!(42))
+        (&json!(0.1), &json!(73))
     );
     assert_eq!(part["locations"], json!(["ewr", "lhr"]));
     assert_eq!(plan("vcg-a40-24c-120g-48vram")["hourly_cost"], Value::Null);

@@ -48,7 +48,7 @@ def check_offers(client):
     plans = plans_api.PlansApi(client)
     listed = plans.list_plans(query_params={"type": "vcg", "per_page": 500}).body
     part = next(plan for plan in listed["plans"] if plan["id"] == "vcg-a16-2c-8g-2vram")
-    assert (int(part["monthly_cost"]), list(part["locations"])) == (42, ["ewr", "lhr"]), part
+    assert (int(part["monthly_cost"]), list(part["locations"])) == (73, ["ewr", "lhr"]), part
     first = plans.list_plans(query_params={"per_page": 2}).body
     next_page = plans.list_plans(query_params={"per_page": 2, "cursor": str(first["meta"]["links"]["next"])}).body
     assert {str(plan["id"]) for plan in first["plans"]}.isdisjoint(str(plan["id"]) for plan in next_page["plans"])

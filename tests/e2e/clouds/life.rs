@@ -132,11 +132,10 @@ async fn sample_story(cloud: &'static str) -> Result {
         let unseen = end.map_or(0, |end| returned.duration_since(end).as_secs());
         (ours.iter().map(|machine| machine.price).sum::<Decimal>(), unseen)
     });
-    // These bill by the minute.
-    let step = if ["lambda", "vastai"].contains(&cloud) {
-        60
-    } else {
-        0
+    let step = match cloud {
+        "lambda" | "vastai" => 60,
+        "vultr" => 3600,
+        _ => 0,
     };
     let seconds = (ledger - bill).abs() * Decimal::from(3600) / hourly;
     ensure!(
@@ -176,6 +175,11 @@ async fn the_sample_of_vastai_runs_and_leaves_nothing() -> Result {
 #[tokio::test]
 async fn the_sample_of_lambda_runs_and_leaves_nothing() -> Result {
     sample_story("lambda").await
+}
+
+#[tokio::test]
+async fn the_sample_of_vultr_runs_and_leaves_nothing() -> Result {
+    sample_story("vultr").await
 }
 
 #[tokio::test]

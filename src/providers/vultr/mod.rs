@@ -1,0 +1,187 @@
+//! Vultr: virtual machines with GPUs and bare metal, on demand only, over REST.
+//!
+//! These are two APIs, alike but for a few words. A Provider offers what one of them has, and finds
+//! and ends what either has: its settings may have changed. Marks are tags. What the machines of a
+//! Pool share is its key, which carries the Pool's UID in its name.
+
+pub mod client;
+pub mod config;
+pub mod errors;
+pub mod map;
+pub mod offers;
+pub mod wire;
+
+use std::{collections::BTreeSet, time::Duration};
+
+use async_trait::async_trait;
+use futures::future::try_join_all;
+use skyward_core::{
+    Account, Capabilities, CredentialKey, Deletion, Offer, Order, ProviderError, ProviderMachine,
+    provider::{Idempotency, MarkWriters, Marking, SelfStop},
+};
+use skyward_provider_kit::{
+    Connected, Kind, account_id,
+    http::{Auth, Batched, Http, Setup},
+    lookup::{self, PRICE_AGE, Service},
+    shared::Shared,
+};
+
+use client::Client;
+use config::{Mode, Settings};
+use wire::{Instance, Plan};
+
+/// Name of this kind of provider.
+pub const KIND: &str = "vultr";
+
+/// How old a plan may be whose price a machine has: machines do not tell theirs. Plans are read
+/// more often for offers.
+const KNOWN: Duration = Duration::from_hours(1);
+
+/// What the registry knows of this folder.
+pub struct VultrKind;
+
+impl Kind for VultrKind {
+    const NAME: &'static str = KIND;
+    const CREDENTIALS: &'static [CredentialKey] = config::CREDENTIALS;
+    const ENDPOINTS: &'static [(&'static str, &'static str)] = &[client::ENDPOINT];
+    const CAPABILITIES: &'static Capabilities = &CAPABILITIES;
+    const FIXED: &'static [&'static str] = &["mode", "region"];
+    type Settings = Settings;
+
+    fn connect(account: Account<Settings>) -> Connected {
+        let key = account.credentials.token(config::API_KEY)?;
+        // Vultr tells a name and an address for mail, and no id. That of the key stands for it, hashed.
+        let account_id = account_id("key", &key);
+        let auth = Auth::Bearer(key);
+        let setup = Setup::of(&account, "Vultr", client::ENDPOINT, auth, client::limits());
+        let client = Client::new(Http::new(setup)?);
+        let vultr = Vultr {
+            keys: Shared::new(client.keys()),
+            client,
+            settings: account.settings.clone(),
+            account_id,
+            plans: Batched::default(),
+        };
+        lookup::provider(&account.settings, vultr)
+    }
+}
+
+const CAPABILITIES: Capabilities = Capabilities {
+    marking: Marking::Tags,
+    mark_writers: MarkWriters::Account,
+    idempotency: Idempotency::LookUp,
+    settle_time: Duration::from_secs(60),
+    poll_interval: Duration::from_secs(15),
+    // A machine that was shut down stays on the bill until it is deleted.
+    self_stop: SelfStop::None,
+    billing_step: Duration::from_hours(1),
+    billing_minimum: Duration::from_hours(1),
+    // In the VPC of their region; bare metal is not.
+    connected: true,
+    boot_script: true,
+    fuse: true,
+    ..Capabilities::of(KIND)
+};
+
+/// One account at Vultr.
+struct Vultr {
+    client: Client,
+    settings: Settings,
+    account_id: String,
+    plans: Batched<Vec<Plan>>,
+    keys: Shared,
+}
+
+impl Vultr {
+    /// The plans of both APIs.
+    async fn plans(&self) -> Result<Vec<Plan>, ProviderError> {
+        let (virtual_ones, metal) =
+            tokio::try_join!(self.client.plans(Mode::Cloud), self.client.plans(Mode::BareMetal))?;
+        Ok(virtual_ones.into_iter().chain(metal).collect())
+    }
+
+    /// Machines with the prices of their plans. Where no plans can be read the machines count.
+    async fn priced(&self, instances: Vec<Instance>) -> Vec<Instance> {
+        let plans = self.plans.recent(KNOWN, Self::OPERATION, || self.plans()).await;
+        let price = |id: &str| {
+            let mut plans = plans.iter().flat_map(|plans| plans.iter());
+            offers::price(plans.find(|plan| plan.id == id)?)
+        };
+        let priced = |instance: Instance| Instance {
+            price: price(&instance.plan),
+            ..instance
+        };
+        instances.into_iter().map(priced).collect()
+    }
+}
+
+#[async_trait]
+impl Service for Vultr {
+    type Settings = Settings;
+    type Machine = Instance;
+    const CAPABILITIES: &'static Capabilities = &CAPABILITIES;
+    const OPERATION: Duration = Duration::from_secs(45);
+
+    async fn account(&self) -> Result<String, ProviderError> {
+        self.machines().await?;
+        Ok(self.account_id.clone())
+    }
+
+    async fn offers(&self) -> Result<Vec<Offer>, ProviderError> {
+        let plans = self.plans.fresh(Self::OPERATION, || self.plans()).await?;
+        let offered = plans.iter().filter(|plan| plan.mode == self.settings.mode());
+        let regions: BTreeSet<&String> = offered.flat_map(|plan| &plan.locations).collect();
+        let stock = regions.into_iter().map(async |region| {
+            let left = self.client.stock(self.settings.mode(), region).await?;
+            Ok((region.clone(), left))
+        });
+        let stock = try_join_all(stock).await?.into_iter().collect();
+        Ok(offers::offers(&plans, &stock, &self.settings))
+    }
+
+    async fn machines(&self) -> Result<Vec<Instance>, ProviderError> {
+        let (virtual_ones, metal) = tokio::try_join!(
+            self.client.instances(Mode::Cloud),
+            self.client.instances(Mode::BareMetal),
+        )?;
+        let all = virtual_ones.into_iter().chain(metal).collect();
+        Ok(self.priced(all).await)
+    }
+
+    async fn machine(&self, id: &str) -> Result<Option<Instance>, ProviderError> {
+        let (virtual_one, metal) = tokio::try_join!(
+            self.client.instance(Mode::Cloud, id),
+            self.client.instance(Mode::BareMetal, id),
+        )?;
+        let found = virtual_one.or(metal).into_iter().collect();
+        Ok(self.priced(found).await.pop())
+    }
+
+    fn seen(&self, instance: &Instance) -> Option<ProviderMachine> {
+        map::machine(instance)
+    }
+
+    async fn order(&self, order: &Order, settings: &Settings) -> Result<String, ProviderError> {
+        let plans = self
+            .plans
+            .recent(PRICE_AGE, Self::OPERATION, || self.plans())
+            .await?;
+        let plan = plans.iter().find(|plan| plan.id == order.instance_type);
+        let sold = plan.and_then(|plan| offers::price(plan).map(|price| (plan.mode, price)));
+        let (mode, price) = sold.ok_or_else(|| lookup::not_sold("Vultr", order))?;
+        lookup::affordable(Some(price), order)?;
+        let key = self.keys.key(order).await?.id;
+        self.client
+            .create(mode, map::body(order, settings, mode, &key))
+            .await
+    }
+
+    async fn end(&self, instance: &Instance) -> Result<Deletion, ProviderError> {
+        self.client.delete(instance.mode, &instance.id).await?;
+        Ok(Deletion::InProgress)
+    }
+
+    fn stores(&self) -> Vec<&Shared> {
+        vec![&self.keys]
+    }
+}
