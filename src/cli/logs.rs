@@ -219,17 +219,24 @@ async fn task(cluster: &Cluster, name: &str, mut options: LogOptions, sheet: She
     // The lines have their times in any case.
     options.timestamps = false;
     let mut failures = 0;
+    // Whether the Task had ended before the request was made. A stream that ends in order says only
+    // that nothing more is known now: a leader that has just begun may not know yet what runs.
+    let mut had_ended = false;
     loop {
         options.positions = screen.positions();
         // Lines that came while the connection was lost are no part of what was left out.
         options.tail_lines = tail.filter(|_| !screen.knows_all());
         match read(cluster, name, &options, &mut screen).await? {
-            Stream::Ended if !follow => break,
+            Stream::Ended if !follow || had_ended => break,
             Stream::Ended => {
                 failures = 0;
                 // The stream ends with the Task, but also when the server restarts.
                 match cluster.task(name).await {
-                    Ok(Some(task)) if phase(&task).is_finished() || attempt.is_some() => break,
+                    // Once more, for what came between.
+                    Ok(Some(task)) if phase(&task).is_finished() || attempt.is_some() => {
+                        had_ended = true;
+                        continue;
+                    }
                     Ok(None) => break,
                     Err(Failure::Lasting(error)) => {
                         complain(&format!(
