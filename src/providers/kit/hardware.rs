@@ -5,6 +5,8 @@ use skyward_core::{
     offer::{Accelerators, Architecture},
 };
 
+use crate::dns_label;
+
 /// GB (10^9 bytes) in a GiB.
 pub const GB_IN_GIB: f64 = 1.073_741_824;
 
@@ -43,6 +45,18 @@ pub fn architecture<'a>(texts: impl IntoIterator<Item = &'a str>) -> Architectur
     }
 }
 
+/// Part of the ids of offers in regions whose names come before that of the preferred one.
+const LATER: &str = "zz-";
+
+/// The id of an offer: type of machine and region. Where prices are equal the first by name is chosen,
+/// so an id in a region that is not preferred never comes before the one in the preferred region.
+pub fn offer_id(kind: &str, region: &str, preferred: Option<&str>) -> String {
+    let is_earlier =
+        preferred.is_some_and(|preferred| region.to_ascii_lowercase() < preferred.to_ascii_lowercase());
+    let between = if is_earlier { LATER } else { "" };
+    dns_label(&format!("{kind}-{between}{region}"))
+}
+
 #[cfg(test)]
 mod tests {
     use rstest::rstest;
@@ -66,6 +80,19 @@ mod tests {
             .as_ref()
             .map(|found| (found.name.to_uppercase(), found.memory_gb));
         assert_eq!(found, expected.map(|(name, memory)| (name.to_owned(), memory)));
+    }
+
+    #[rstest]
+    #[case(Some("b"), ["t-b", "t-c", "t-zz-a"])]
+    #[case(Some("B"), ["t-b", "t-c", "t-zz-a"])]
+    #[case(None, ["t-a", "t-b", "t-c"])]
+    fn the_offer_of_the_preferred_region_is_the_first_by_name(
+        #[case] preferred: Option<&str>,
+        #[case] expected: [&str; 3],
+    ) {
+        let mut ids = ["a", "b", "c"].map(|region| offer_id("t", region, preferred));
+        ids.sort();
+        assert_eq!(ids, expected);
     }
 
     #[rstest]

@@ -3,14 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use skyward_core::offer::Offer;
-use skyward_provider_kit::{
-    dns_label,
-    hardware::{self, GB_IN_GIB},
-};
+use skyward_provider_kit::hardware::{self, GB_IN_GIB};
 
 use super::wire::{InstanceType, Region, TypeItem};
 
-/// The offers, those of the preferred region first.
+/// The offers. Where prices are equal the first by name is chosen: the offer in the preferred region.
 pub fn offers(types: &BTreeMap<String, TypeItem>, regions: &[Region], preferred: Option<&str>) -> Vec<Offer> {
     let having = |item: &TypeItem| -> BTreeSet<String> {
         let names = item.regions_with_capacity_available.iter();
@@ -18,20 +15,24 @@ pub fn offers(types: &BTreeMap<String, TypeItem>, regions: &[Region], preferred:
     };
     let mut names: BTreeSet<String> = regions.iter().map(|region| region.name.clone()).collect();
     names.extend(types.values().flat_map(having));
-    let mut names: Vec<String> = names.into_iter().collect();
-    names.sort_by_key(|name| (Some(name.as_str()) != preferred, name.clone()));
     let mut offers = Vec::new();
     for region in &names {
         for item in types.values() {
-            offers.push(offer(&item.instance_type, region, having(item).contains(region)));
+            let id = hardware::offer_id(&item.instance_type.name, region, preferred);
+            offers.push(offer(
+                &item.instance_type,
+                id,
+                region,
+                having(item).contains(region),
+            ));
         }
     }
     offers
 }
 
-fn offer(kind: &InstanceType, region: &str, in_stock: bool) -> Offer {
+fn offer(kind: &InstanceType, id: String, region: &str, in_stock: bool) -> Offer {
     Offer {
-        id: dns_label(&format!("{}-{region}", kind.name)),
+        id,
         instance_type: kind.name.clone(),
         region: region.to_owned(),
         accelerators: hardware::accelerators(&kind.gpu_description, f64::from(kind.specs.gpus), None),

@@ -3,12 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use skyward_core::offer::Offer;
-use skyward_provider_kit::{dns_label, hardware};
+use skyward_provider_kit::hardware;
 
 use super::wire::{Availability as Stock, InstanceType, Location};
-
-/// Part of the ids of locations whose names come before that of the preferred one.
-const LATER: &str = "zz-";
 
 /// What is known of the catalogue.
 pub struct Catalogue<'a> {
@@ -22,15 +19,12 @@ pub struct Catalogue<'a> {
     pub spot: &'a [Stock],
 }
 
-/// The offers, those of the preferred location first: where prices are equal the first by
-/// name is taken.
+/// The offers. Where prices are equal the first by name is chosen: the offer at the preferred location.
 pub fn offers(catalogue: &Catalogue<'_>, preferred: &str) -> Vec<Offer> {
     let on_demand = by_location(catalogue.on_demand);
     let spot = by_location(catalogue.spot);
     let mut locations: BTreeSet<&str> = catalogue.locations.iter().map(|l| l.code.as_str()).collect();
     locations.extend(on_demand.keys().chain(spot.keys()));
-    let mut locations: Vec<&str> = locations.into_iter().collect();
-    locations.sort_by_key(|code| (*code != preferred, *code));
     let mut offers = Vec::new();
     for location in locations {
         for kind in catalogue.types {
@@ -47,7 +41,7 @@ pub fn offers(catalogue: &Catalogue<'_>, preferred: &str) -> Vec<Offer> {
                     .get(location)
                     .is_some_and(|kinds| kinds.contains(kind.instance_type.as_str()))
             };
-            let id = id(&kind.instance_type, location, preferred);
+            let id = hardware::offer_id(&kind.instance_type, location, Some(preferred));
             offers.push(offer(kind, id, location, has(&on_demand), has(&spot)));
         }
     }
@@ -61,14 +55,6 @@ fn by_location(stock: &[Stock]) -> BTreeMap<&str, BTreeSet<&str>> {
         by.entry(place.location_code.as_str()).or_default().extend(kinds);
     }
     by
-}
-
-/// Type and location; between, where the preferred location would come later by name, what
-/// comes later still.
-fn id(kind: &str, location: &str, preferred: &str) -> String {
-    let earlier = location.to_ascii_lowercase() < preferred.to_ascii_lowercase();
-    let between = if earlier { LATER } else { "" };
-    dns_label(&format!("{kind}-{between}{location}"))
 }
 
 fn offer(kind: &InstanceType, id: String, location: &str, on_demand: bool, spot: bool) -> Offer {

@@ -7,18 +7,12 @@ use skyward_core::{
     accelerator,
     offer::{Accelerators, Offer},
 };
-use skyward_provider_kit::{
-    dns_label,
-    hardware::{self, GB_IN_GIB},
-};
+use skyward_provider_kit::hardware::{self, GB_IN_GIB};
 
 use super::{
     config::{Mode, Settings},
     wire::Plan,
 };
-
-/// Part of the ids of regions whose names come before that of the preferred one.
-const LATER: &str = "zz-";
 
 /// Ids of the plans that each region has now.
 pub type Stock = BTreeMap<String, BTreeSet<String>>;
@@ -34,11 +28,10 @@ pub fn offers(plans: &[Plan], stock: &Stock, settings: &Settings) -> Vec<Offer> 
 }
 
 fn offer(plan: &Plan, region: &str, stock: &Stock, settings: &Settings) -> Offer {
-    let earlier = if region < settings.region() { LATER } else { "" };
     let in_stock = stock.get(region).is_some_and(|plans| plans.contains(&plan.id));
     let texts = [plan.gpu_type.as_deref(), plan.cpu_model.as_deref()];
     Offer {
-        id: dns_label(&format!("{}-{earlier}{region}", plan.id)),
+        id: hardware::offer_id(&plan.id, region, Some(settings.region())),
         instance_type: plan.id.clone(),
         region: region.to_owned(),
         accelerators: gpus(plan),

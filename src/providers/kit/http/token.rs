@@ -60,7 +60,7 @@ struct KeyFile {
 
 impl ServiceAccount {
     /// From the JSON of its key. Tokens of this scope are got at `address`, which is not taken from
-    /// the JSON: whoever wrote that would learn what is signed. The error says nothing of the key.
+    /// the JSON: who wrote that address would learn what is signed. The error says nothing of the key.
     pub fn from_json(key: &Secret, address: String, scope: &'static str) -> Result<Self, ProviderError> {
         let unusable = |what: &str| {
             ProviderError::new(
