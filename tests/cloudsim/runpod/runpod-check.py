@@ -7,7 +7,7 @@ simulator. Called with the address of the simulator; needs runpod.
 
 import os
 import sys
-import time
+from pathlib import Path
 
 URL, KEY = sys.argv[1:3]
 os.environ["RUNPOD_API_BASE_URL"] = URL
@@ -15,6 +15,9 @@ os.environ["RUNPOD_API_BASE_URL"] = URL
 import runpod  # noqa: E402
 from runpod.api.graphql import run_graphql_query  # noqa: E402
 from runpod.error import AuthenticationError, QueryError  # noqa: E402
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from waiting import until  # noqa: E402
 
 GPU = "NVIDIA GeForce RTX 4090"
 PUBLIC = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ2Hq6vIvOaT0nUqGrXvUqWy8n1Zq6e8o0i1c2b3d4e5 test"
@@ -27,15 +30,6 @@ def refused(kind, message, call, *values, **named):
         assert message in str(error), error
         return
     raise AssertionError(f"{message} expected, got {answer}")
-
-
-def until(what, look, seconds=30):
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if look():
-            return
-        time.sleep(0.1)
-    raise AssertionError(f"not within {seconds} s: {what}")
 
 
 def check_offers():

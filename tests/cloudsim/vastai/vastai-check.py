@@ -6,11 +6,14 @@ simulator. Called with the address of the simulator and a key; needs vastai.
 """
 
 import sys
-import time
+from pathlib import Path
 
 import requests
 from vastai import VastAI
 from vastai.utils import VERSION
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from waiting import until  # noqa: E402
 
 URL, KEY = sys.argv[1:3]
 IMAGE = "nvidia/cuda:12.9.1-runtime-ubuntu24.04"
@@ -23,15 +26,6 @@ def refused(status, call, *values, **named):
         assert error.response.status_code == status, error
         return
     raise AssertionError(f"{status} expected, got {answer}")
-
-
-def until(what, look, seconds=30):
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if look():
-            return
-        time.sleep(0.1)
-    raise AssertionError(f"not within {seconds} s: {what}")
 
 
 def runs(vast, instance):

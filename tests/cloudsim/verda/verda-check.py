@@ -6,10 +6,13 @@ simulator. Called with the address of the simulator; needs verda.
 """
 
 import sys
-import time
+from pathlib import Path
 
 from verda import VerdaClient
 from verda.exceptions import APIException
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from waiting import until  # noqa: E402
 
 URL, ID, SECRET = sys.argv[1:4]
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ2Hq6vIvOaT0nUqGrXvUqWy8n1Zq6e8o0i1c2b3d4e5 test"
@@ -23,15 +26,6 @@ def refused(code, message, call, *values, **named):
         assert (error.code, error.message) == (code, message), error
         return
     raise AssertionError(f"{message} expected, got {answer}")
-
-
-def until(what, look, seconds=30):
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if look():
-            return
-        time.sleep(0.1)
-    raise AssertionError(f"not within {seconds} s: {what}")
 
 
 def check_offers(client):

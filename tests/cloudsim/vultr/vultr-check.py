@@ -8,12 +8,15 @@ vultr-python-client.
 
 import base64
 import sys
-import time
+from pathlib import Path
 
 import vultr_python_client
 from vultr_python_client.apis.tags import (
     account_api, baremetal_api, instances_api, os_api, plans_api, region_api, ssh_api, startup_api,
 )
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from waiting import until  # noqa: E402
 
 URL, KEY = sys.argv[1:3]
 PUBLIC = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ2Hq6vIvOaT0nUqGrXvUqWy8n1Zq6e8o0i1c2b3d4e5 test"
@@ -33,15 +36,6 @@ def refused(status, call, **named):
         assert error.status == status, error
         return
     raise AssertionError(f"{status} expected, got {answer.body}")
-
-
-def until(what, look, seconds=30):
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if look():
-            return
-        time.sleep(0.1)
-    raise AssertionError(f"not within {seconds} s: {what}")
 
 
 def check_offers(client):
