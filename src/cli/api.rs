@@ -49,6 +49,15 @@ impl From<Failure> for anyhow::Error {
 }
 
 impl Cluster {
+    /// The namespace of a test, behind an API server of its own.
+    #[cfg(test)]
+    pub(crate) fn of(client: Client) -> Self {
+        Self {
+            namespace: client.default_namespace().to_owned(),
+            client,
+        }
+    }
+
     /// Connects as kubectl would; `acting_as`: a user, and groups, that the API server shall judge instead.
     pub(crate) async fn connect(
         file: Option<PathBuf>,

@@ -393,7 +393,74 @@ async fn verdict(cluster: &Cluster, name: &str) -> Result<ExitCode> {
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        convert::Infallible,
+        sync::{Arc, Mutex, PoisonError},
+    };
+
+    use hyper::{Request, Response};
+    use kube::Client;
+
     use super::*;
+    use crate::screen::Paper;
+
+    /// A Task that has ended when it is first looked at. The first stream of its log ends in order and
+    /// too early, as under a leader that does not know yet what runs. Answers which logs were asked for.
+    async fn follow(first: &'static str, then: &'static str) -> Vec<String> {
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let requests = asked.clone();
+        let server = tower::service_fn(move |request: Request<kube::client::Body>| {
+            let path = request.uri().to_string();
+            let body = match path.split_once("/log?") {
+                Some((_, query)) => {
+                    let mut requests = requests.lock().unwrap_or_else(PoisonError::into_inner);
+                    requests.push(query.to_owned());
+                    if requests.len() == 1 { first } else { then }.to_owned()
+                }
+                None => serde_json::json!({
+                    "apiVersion": "skyward.dev/v1alpha1", "kind": "Task", "metadata": { "name": "t" },
+                    "spec": { "pool": "p", "command": ["true"] }, "status": { "phase": "Succeeded", "attempt": 1 },
+                })
+                .to_string(),
+            };
+            async move { Ok::<_, Infallible>(Response::new(body)) }
+        });
+        let cluster = Cluster::of(Client::new(server, "team"));
+        let options = LogOptions {
+            follow: true,
+            format: Format::Records,
+            ..LogOptions::default()
+        };
+        let sheet = Sheet {
+            paper: Paper::default(),
+            number: 0,
+            name: None,
+        };
+        assert_eq!(
+            task(&cluster, "t", options, sheet).await.unwrap(),
+            ExitCode::SUCCESS
+        );
+        let asked = asked.lock().unwrap_or_else(PoisonError::into_inner);
+        asked.clone()
+    }
+
+    #[tokio::test]
+    async fn a_stream_that_was_asked_for_before_the_task_had_ended_is_not_taken_for_the_whole() {
+        let asked = follow("# 1 1\n1 0 10 1 o F a\n", "# 1 1\n1 0 20 2 o F b\n").await;
+        assert_eq!(
+            asked,
+            [
+                "follow=true&format=records",
+                "follow=true&format=records&positions=1.0.10"
+            ]
+        );
+    }
+
+    #[tokio::test]
+    async fn a_log_that_is_whole_at_once_is_asked_for_once_more_and_not_for_ever() {
+        let whole = "# 1 1\n1 0 10 1 o F a\n";
+        assert_eq!(follow(whole, whole).await.len(), 2);
+    }
 
     #[test]
     fn durations_are_written_as_in_specs() {

@@ -176,6 +176,7 @@ mod tests {
             "logs a b c --max-log-requests 9",
             "results a b -o json",
             "results -l app=train -n team",
+            "results a --as lea --as-group research --as-group ops",
         ] {
             assert!(
                 parsed(line).is_ok(),
