@@ -76,7 +76,7 @@ impl Default for Accounts {
 }
 
 impl Accounts {
-    /// The account of the Provider of that name; `None` until the Provider controller has seen the object.
+    /// The account of the Provider with this name; `None` until the Provider controller has seen that object.
     pub fn get(&self, name: &str) -> Option<Account> {
         self.known
             .read()

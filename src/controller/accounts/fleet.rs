@@ -151,7 +151,7 @@ impl Fleet {
     /// The API server answered that a Machine is being deleted, which the watch may not have shown
     /// yet: who plans in between gives it up once and not twice. One that is not known any more,
     /// or is known under another UID, stays so.
-    pub fn is_being_deleted(&self, machine: Machine) {
+    pub fn note_deletion(&self, machine: Machine) {
         let Some(name) = &machine.metadata.name else {
             return;
         };
@@ -389,15 +389,19 @@ mod tests {
             deleting.collect::<Vec<_>>()
         };
         let fleet = Fleet::default();
-        fleet.is_being_deleted(answered("m-0", "a"));
+        fleet.note_deletion(answered("m-0", "a"));
         assert!(
             is_deleting(&fleet).is_empty(),
             "a Machine that is gone stays gone"
         );
         fleet.apply(&known("b"));
-        fleet.is_being_deleted(answered("m-0", "a"));
-        assert_eq!(is_deleting(&fleet), [false], "it is another Machine of that name");
-        fleet.is_being_deleted(answered("m-0", "b"));
+        fleet.note_deletion(answered("m-0", "a"));
+        assert_eq!(
+            is_deleting(&fleet),
+            [false],
+            "the answer was about another Machine of the same name"
+        );
+        fleet.note_deletion(answered("m-0", "b"));
         assert_eq!(is_deleting(&fleet), [true]);
     }
 

@@ -414,7 +414,7 @@ async fn delete_machine(
         Ok(answer) => {
             let is_deleting = |machine: &Machine| machine.metadata.deletion_timestamp.is_some();
             if let Some(machine) = answer.left().filter(is_deleting) {
-                context.fleet.is_being_deleted(machine);
+                context.fleet.note_deletion(machine);
             }
             tracing::info!(
                 namespace = seen.pool.namespace,

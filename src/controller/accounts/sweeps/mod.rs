@@ -48,8 +48,8 @@ where
 }
 
 /// Keeps the tasks running for as long as this is polled. A task returns its account's name when
-/// the account is gone, and begins anew if an account of that name comes back; the tasks of all other
-/// accounts go on.
+/// the account is gone, and begins anew if an account with the same name comes back; the tasks of all
+/// other accounts go on.
 async fn each<F>(
     names: impl Fn() -> BTreeSet<String>,
     mut changed: watch::Receiver<u64>,

@@ -41,7 +41,7 @@ pub struct ProviderFacts {
 pub enum AccountFacts {
     /// It is being deleted: nothing is ordered there any more.
     Deleting,
-    /// No Provider of that name exists; the names of all Providers that exist.
+    /// There is no Provider with the name that the Pool names; these are the names of all Providers.
     NotFound(Vec<String>),
     /// It cannot be used now; why.
     NotReady(String),

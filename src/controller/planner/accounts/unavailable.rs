@@ -316,8 +316,8 @@ impl UnavailableOfferings {
         !self.0.is_empty() && self.named(offer, now).any(|(what, _)| bars(what))
     }
 
-    /// The offers of a Provider that are barred, for its status: at most [`BARRED`], those that are
-    /// barred longest.
+    /// The offers of a Provider that are barred, for its status: at most [`BARRED`] offers, which are
+    /// the offers that stay barred longest.
     pub fn barred(&self, provider: &str, now: Timestamp) -> Vec<BarredOffer> {
         let mut barred: Vec<(Reverse<i64>, &str, bool, &str)> = self
             .all()
