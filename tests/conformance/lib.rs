@@ -33,6 +33,8 @@ pub const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIF3d8JVnY8w3V0Q1yTzHn
 
 /// How far the clock goes at a time.
 const TICK: Duration = Duration::from_millis(50);
+/// How long the Lease lasts, where a test does not say otherwise.
+const LEASE: Duration = Duration::from_hours(24 * 365);
 
 /// What a cloud needs to be tried, besides its simulator.
 #[derive(Debug)]
@@ -164,7 +166,9 @@ impl Bench {
         // Verda's description allows more than one form of some answers: our client takes each.
         drop(sim.control("answers", &serde_json::json!({ "mixed": true })));
         let settings = settings.unwrap_or_else(|| subject.settings.clone());
-        let fence = Fence::always_open();
+        // A pause of the leader is one of the virtual time.
+        let fence = Fence::with_clock(|| Instant::now().into_std());
+        fence.open_until(Instant::now() + LEASE);
         let provider = connect_behind(&fence, kind, simulator.url(kind), &subject.credentials, settings);
         let clock = tokio::spawn(keep_time(simulator.clone()));
         Self {

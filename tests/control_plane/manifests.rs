@@ -681,6 +681,11 @@ pub(crate) const BAD: &[(&str, &str, &str)] = &[
     ),
     (
         "Provider",
+        "{vultr: {}, overridable: [mode], allowedNamespaces: {}}",
+        "overridable cannot name mode, region of vultr",
+    ),
+    (
+        "Provider",
         "{aws: {region: us-east-1}, overridable: [regions], allowedNamespaces: {}}",
         "overridable cannot name region, regions, excludeBurstable",
     ),
