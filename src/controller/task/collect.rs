@@ -43,9 +43,11 @@ const PIECE: usize = 512 * 1024;
 const HELD: usize = PIECE + CHUNK_BYTES;
 /// Most bytes that one copy of a running log takes, so that others have their turn.
 const TURN: u64 = 32 * 1024 * 1024;
-/// Most gaps that are kept of one log. A run that prints faster than it is copied has one for each
-/// [`TURN`] that is stored of it; a machine that invents more would fill the store with names.
+/// Most gaps that are kept of one log: a machine that invents more would fill the store with names.
 const MAX_GAPS: usize = 64;
+/// Most of them while the run goes on. A run that prints faster than it is copied makes one with
+/// each piece; the newest part of its log, which is fetched when it has ended, stands behind another.
+const GAPS_OF_A_RUNNING_LOG: usize = MAX_GAPS / 2;
 /// Largest offset in a log: it fits where numbers are signed, too.
 const MAX_OFFSET: u64 = i64::MAX as u64;
 /// Longest wait for the store to take or give one piece.
@@ -68,6 +70,7 @@ pub(crate) async fn copy_log(
         taken: TURN,
         stored: limit,
         end: MAX_OFFSET,
+        gaps: GAPS_OF_A_RUNNING_LOG,
     };
     let copy = async {
         // For a namespace that is full nothing is fetched in vain.
@@ -91,6 +94,8 @@ struct Bounds {
     stored: u64,
     /// Offset where the log ends.
     end: u64,
+    /// Nothing is taken behind one gap more than these.
+    gaps: usize,
 }
 
 /// Copies the log from where the store's copy ends; returns where the copy ends then.
@@ -128,8 +133,8 @@ async fn copy_to(
             )));
         }
         if offset > next {
-            if gaps >= MAX_GAPS {
-                tracing::warn!(%run, gaps, "a log has more gaps than are kept: it ends at the next one");
+            if gaps >= bounds.gaps {
+                tracing::debug!(%run, gaps, "a log has more gaps than are kept: the copy ends at the next one");
                 break;
             }
             if !held.is_empty() {
@@ -402,6 +407,7 @@ async fn bring_log(
             taken: u64::MAX,
             stored: u64::MAX,
             end: finished.log_bytes.min(MAX_OFFSET),
+            gaps: MAX_GAPS,
         };
         let end = copy_to(store, agent, run, bounds, metrics, pace).await?;
         if end < finished.log_bytes && !pace.is_over() {

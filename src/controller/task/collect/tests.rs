@@ -241,6 +241,24 @@ async fn a_machine_that_makes_up_gaps_leaves_few_names_in_the_store_and_its_run_
 }
 
 #[tokio::test]
+async fn the_end_of_a_log_that_was_printed_faster_than_it_was_copied_is_stored() {
+    let (_folder, store) = store();
+    let metrics = Metrics::default();
+    // Each piece is deleted before the next one is read, as long as the run prints.
+    let running = Liar((0..200).map(|n| chunk(2 * n, b"x")).collect());
+    copy_log(&store, &running, &run(), u64::MAX, &metrics).await;
+    let ended = Liar(vec![chunk(900, b"the end")]);
+    let finished = Finished {
+        log_bytes: 907,
+        ..exited(0)
+    };
+    collect(&store, Some(&ended), &order(&finished), Some(&[]), &metrics)
+        .await
+        .unwrap();
+    assert_eq!(pieces(&store).await.last(), Some(&(900, b"the end".to_vec())));
+}
+
+#[tokio::test]
 async fn offsets_that_go_back_are_refused_and_what_lies_beyond_what_was_announced_is_not_taken() {
     let metrics = Metrics::default();
     let finished = Finished {
