@@ -20,7 +20,7 @@ ifneq (,$(findstring command,$(origin CONTEXT)))
 export SKYWARD_CONTEXT := $(CONTEXT)
 endif
 unexport KUBECONFIG CONTEXT
-export CLUSTER REGISTRY KEEP MINUTES SEED ROUNDS PROFILE ONLY ARCHES RELEASE_URL
+export CLUSTER REGISTRY KEEP MINUTES SEED ROUNDS PROFILE ONLY ARCHES RELEASE_URL FROM
 
 ##@ Try it
 
@@ -57,6 +57,10 @@ bench: tools ## Benchmarks, on the local cluster: `name value unit bar raw-limit
 .PHONY: soak
 soak: ## Simulations and crash stories with ever new seeds (MINUTES=60 SEED= ROUNDS=)
 	@hack/test.sh soak
+
+.PHONY: upgrade
+upgrade: ## Install a release that was made before, and upgrade to this checkout while Tasks run (FROM=DIR)
+	@hack/test.sh upgrade
 
 ##@ Work on it
 

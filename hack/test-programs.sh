@@ -20,7 +20,7 @@ programs=$(cargo metadata --locked --no-deps --format-version 1 | python3 -c '
 import json, sys
 for package in json.load(sys.stdin)["packages"]:
     if package["name"] == sys.argv[1]:
-        print(*(target["name"] for target in package["targets"] if "test" in target["kind"]))
+        print(*(target["name"] for target in package["targets"] if "test" in target["kind"] and target["test"]))
 ' "$package")
 [ -n "$programs" ] || {
   printf 'error: the workspace has no package "%s" with test programs\n' "$package" >&2

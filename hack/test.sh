@@ -4,8 +4,9 @@
 # are, so that one run tells all there is to know. Unit tests keep the processors busy, tests
 # on a cluster mostly wait: they run side by side.
 #
-#   hack/test.sh [test|unit|lint|e2e|soak]
+#   hack/test.sh [test|unit|lint|e2e|soak|upgrade]
 #
+# upgrade goes from the release in the folder FROM (made by `make release`) to this checkout.
 # KEEP=1 leaves a cluster that this run started, for a look around; TEST_BACKTRACE=1 prints the
 # frames of panics.
 set -euo pipefail
@@ -141,6 +142,14 @@ test_env() {
   settings=$(OPERATOR_IMAGE=$OPERATOR_IMAGE NODE_IMAGE=$NODE_IMAGE hack/test-env.sh "$KUBECONFIG_TEST") && eval "$settings"
 }
 
+# The chart and the image that an upgrade begins with.
+release_before() {
+  [ -f "${FROM:-}/SHA256SUMS" ] || die "FROM='${FROM:-}' is no folder that 'make release' made: make upgrade FROM=DIR"
+  (cd "$FROM" && sha256sum --quiet -c SHA256SUMS) || return
+  SKYWARD_BEFORE_CHART=$(realpath "$FROM"/skyward-*.tgz)
+  export SKYWARD_BEFORE_CHART
+}
+
 # --- when something failed ---------------------------------------------------
 
 # keep_evidence: what somebody needs who was not there, before the cluster goes.
@@ -210,7 +219,7 @@ finish() {
   say "All passed."
 }
 # Before anything is built: a cluster that somebody has is not for this.
-case $WHAT in e2e | soak | test) choose_own_cluster ;; esac
+case $WHAT in e2e | soak | test | upgrade) choose_own_cluster ;; esac
 
 trap finish EXIT
 trap 'exit 130' INT
@@ -315,6 +324,13 @@ case $WHAT in
     a_cluster
     stage soak images 0 "campaign" hack/soak.sh
     ;;
+  upgrade)
+    stage before tools 0 "the release before" release_before
+    stage cluster-tools before 30 "kubectl, helm and the parts of a cluster" hack/tools.sh
+    a_cluster
+    stage load images 5 "load the image of the release before" hack/cluster/cluster.sh load "${FROM:-}"/operator-*.oci.tar
+    stage upgrade load 20 "end-to-end: upgrade" cargo test --locked --workspace --test upgrade
+    ;;
   test)
     lints
     tools_of_units
@@ -329,5 +345,5 @@ case $WHAT in
     on_the_cluster
     join
     ;;
-  *) die "hack/test.sh does not know '$WHAT'; it can be test, lint, unit, e2e or soak" ;;
+  *) die "hack/test.sh does not know '$WHAT'; it can be test, lint, unit, e2e, soak or upgrade" ;;
 esac
