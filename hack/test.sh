@@ -26,7 +26,7 @@ WHAT=${1:-test}
 KUBECONFIG_TEST=$SKYWARD_CACHE/test/kubeconfig
 BEGUN=$SECONDS
 CLUSTER_IS_NEW=no
-SUMMARY=()
+SUMMARY=() # seconds, a tab, what is said of a stage
 declare -A OUTCOME=()
 RUNNING= # pid of a stage with a limit
 CURRENT= # title of the stage at work
@@ -45,7 +45,7 @@ stage() {
   for need in $needs; do
     if [ "${OUTCOME[$need]:-}" != ok ]; then
       OUTCOME[$id]=skipped
-      SUMMARY+=("not run  $title (needs: $need)")
+      SUMMARY+=("0	not run  $title (needs: $need)")
       return
     fi
   done
@@ -63,11 +63,12 @@ stage() {
     ((rc != 124)) || warn "error: this took longer than $minutes minutes and was ended"
   fi
   CURRENT=
+  local took=$((SECONDS - begun))
   if ((rc == 0)); then
     OUTCOME[$id]=ok
-    SUMMARY+=("ok       $title ($(elapsed $((SECONDS - begun))))")
+    SUMMARY+=("$took	ok       $title ($(elapsed $took))")
   else
-    SUMMARY+=("FAILED   $title ($(elapsed $((SECONDS - begun))))")
+    SUMMARY+=("$took	FAILED   $title ($(elapsed $took))")
     warn "=== failed: $title (exit status $rc)"
   fi
 }
@@ -105,7 +106,7 @@ join() {
     SUMMARY+=("${TOLD[@]}")
   else
     OUTCOME[beside]=failed
-    SUMMARY+=("FAILED   what ran beside the others: it was ended")
+    SUMMARY+=("0	FAILED   what ran beside the others: it was ended")
   fi
   rm -rf "$BESIDE_SAID"
 }
@@ -114,7 +115,7 @@ join() {
 absent() {
   [ ! -e "$2" ] || return 1
   OUTCOME[$1]=ok
-  SUMMARY+=("absent   $3: there is no $2")
+  SUMMARY+=("0	absent   $3: there is no $2")
 }
 
 shell_lint() {
@@ -185,7 +186,7 @@ keep_evidence() {
 }
 
 finish() {
-  local rc=$? id failed=0 line
+  local rc=$? id failed=0
   trap - EXIT INT TERM
   if [ -n "$RUNNING" ]; then
     kill -TERM "$RUNNING" 2>/dev/null || true
@@ -195,7 +196,7 @@ finish() {
     ((rc == 0)) || kill -TERM "$BESIDE" 2>/dev/null || true
     join
   fi
-  [ -z "$CURRENT" ] || SUMMARY+=("FAILED   $CURRENT")
+  [ -z "$CURRENT" ] || SUMMARY+=("0	FAILED   $CURRENT")
   for id in "${!OUTCOME[@]}"; do [ "${OUTCOME[$id]}" = ok ] || failed=1; done
   if ((failed || rc)) && [[ ${OUTCOME[cluster]:-} =~ ^(ok|failed)$ ]]; then keep_evidence; fi
   if [ "$CLUSTER_IS_NEW" = yes ]; then
@@ -210,8 +211,8 @@ finish() {
   fi
   [ -n "${KEEP:-}" ] || rm -rf "$SKYWARD_CACHE/test"
   say
-  say "=== summary ($(elapsed $((SECONDS - BEGUN))))"
-  for line in "${SUMMARY[@]}"; do say "  $line"; done
+  say "=== summary ($(elapsed $((SECONDS - BEGUN)))), the slowest stage first"
+  printf '%s\n' "${SUMMARY[@]}" | sort -s -t'	' -k1,1nr | cut -f2- | sed 's/^/  /'
   if ((failed || rc)); then
     say "Something failed."
     exit $((rc ? rc : 1))
