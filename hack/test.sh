@@ -28,6 +28,7 @@ BEGUN=$SECONDS
 CLUSTER_IS_NEW=no
 SUMMARY=() # seconds, a tab, what is said of a stage
 declare -A OUTCOME=()
+PRINTED=$(mktemp -d) # a file for each stage
 RUNNING= # pid of a stage with a limit
 CURRENT= # title of the stage at work
 STORIES=() # ids of the stages of end-to-end tests
@@ -38,9 +39,11 @@ BESIDE_SAID=
 
 # stage ID "NEEDED STAGES" MINUTES TITLE COMMAND...
 # The limit ends a hang with everything the stage started; it runs in a process
-# group of its own for that.
+# group of its own for that. What it prints is kept until the end: a failure among an hour's
+# output is said again there.
 stage() {
   local id=$1 needs=$2 minutes=$3 title=$4 need begun=$SECONDS rc=0
+  local out tee
   shift 4
   for need in $needs; do
     if [ "${OUTCOME[$need]:-}" != ok ]; then
@@ -53,16 +56,21 @@ stage() {
   say "=== $title"
   OUTCOME[$id]=failed
   CURRENT=$title
+  exec {out}> >(tee "$PRINTED/$id")
+  tee=$!
   if [ "$minutes" = 0 ]; then
-    "$@" </dev/null || rc=$?
+    "$@" </dev/null >&"$out" 2>&1 || rc=$?
   else
-    timeout --kill-after 15 "${minutes}m" "$@" </dev/null &
+    timeout --kill-after 15 "${minutes}m" "$@" </dev/null >&"$out" 2>&1 &
     RUNNING=$!
     wait "$RUNNING" || rc=$?
     RUNNING=
     ((rc != 124)) || warn "error: this took longer than $minutes minutes and was ended"
   fi
   CURRENT=
+  exec {out}>&-
+  # What a stage started and leaves running may hold it open.
+  timeout 2 tail --pid "$tee" -f /dev/null || true
   local took=$((SECONDS - begun))
   if ((rc == 0)); then
     OUTCOME[$id]=ok
@@ -185,6 +193,15 @@ keep_evidence() {
   warn "What the cluster and the controller said is kept in $to"
 }
 
+# failure_in ID: what a stage said of its failure, or the end of its output.
+failure_in() {
+  local said
+  said=$(grep -A 8 -E "^(thread '.*panicked at|Error: |error(\[|:))" "$PRINTED/$1" || tail -n 15 "$PRINTED/$1")
+  say
+  say "=== what failed in $1"
+  head -n 60 <<<"$said" | cut -c1-400 | sed 's/^/  /'
+}
+
 finish() {
   local rc=$? id failed=0
   trap - EXIT INT TERM
@@ -213,6 +230,10 @@ finish() {
   say
   say "=== summary ($(elapsed $((SECONDS - BEGUN)))), the slowest stage first"
   printf '%s\n' "${SUMMARY[@]}" | sort -s -t'	' -k1,1nr | cut -f2- | sed 's/^/  /'
+  for id in "${!OUTCOME[@]}"; do
+    if [ "${OUTCOME[$id]}" = failed ] && [ -s "$PRINTED/$id" ]; then failure_in "$id"; fi
+  done
+  rm -rf "$PRINTED"
   if ((failed || rc)); then
     say "Something failed."
     exit $((rc ? rc : 1))
