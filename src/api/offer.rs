@@ -94,6 +94,12 @@ pub struct OfferSpec {
     pub availability: Availability,
     /// Whether its machines can reach each other.
     pub connected: bool,
+    /// Day of the Provider's exchange rate by which the prices are in USD, such as `2026-11-01`;
+    /// absent where the provider bills in USD. Once it is more than 30 days ago, only Pools with
+    /// `maxHourlyCost` order this Offer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 10))]
+    pub exchange_rate_as_of: Option<String>,
 }
 
 /// Accelerators of an Offer.

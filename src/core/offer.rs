@@ -1,5 +1,6 @@
 //! What can be rented, and for how much.
 
+use jiff::civil::Date;
 use rust_decimal::Decimal;
 use serde::{Deserialize, Serialize};
 
@@ -83,4 +84,36 @@ pub struct Offer {
     pub availability: Availability,
     /// Whether its machines can reach each other.
     pub connected: bool,
+    /// Day of the exchange rate by which its prices are in USD; `None` where the cloud bills in USD.
+    pub rate_as_of: Option<Date>,
+}
+
+/// Days for which an exchange rate is current.
+pub const RATE_DAYS: i32 = 30;
+
+/// Whether an exchange rate of that day may be ordered by: it is of the last [`RATE_DAYS`] days. A
+/// day that is still to come is no day of a rate; tomorrow's may be today's elsewhere.
+pub fn is_current_rate(as_of: Date, today: Date) -> bool {
+    let age = today.since(as_of);
+    age.is_ok_and(|age| (-1..=RATE_DAYS).contains(&age.get_days()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_exchange_rate_is_current_for_thirty_days() {
+        for (as_of, is_current) in [
+            ("2026-11-23", true),
+            ("2026-10-24", true),
+            ("2026-10-23", false),
+            ("2025-11-23", false),
+            ("2026-11-24", true),
+            ("2026-12-24", false),
+        ] {
+            let (day, today) = (as_of.parse().unwrap(), "2026-11-23".parse().unwrap());
+            assert_eq!(is_current_rate(day, today), is_current, "{as_of}");
+        }
+    }
 }

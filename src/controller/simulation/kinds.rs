@@ -165,6 +165,7 @@ impl Kind {
                         .then(|| price / Decimal::from(4)),
                     availability: Availability::Unknown,
                     connected: self.capabilities.connected,
+                    rate_as_of: None,
                 });
             }
         }

@@ -228,6 +228,7 @@ pub fn offers(
                 // AWS publishes no stock: only trying tells.
                 availability: Availability::Unknown,
                 connected: true,
+                rate_as_of: None,
             })
         })
         .collect();

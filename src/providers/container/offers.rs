@@ -174,6 +174,7 @@ fn offer(group: &Group, seen: &Seen) -> Option<Offer> {
             Availability::Unknown
         },
         connected: true,
+        rate_as_of: None,
     })
 }
 

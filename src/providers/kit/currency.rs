@@ -2,28 +2,18 @@
 //! with its day. Nothing is ever guessed, and nothing asks a bank.
 //!
 //! A cloud that bills in euro has `exchangeRate: Option<ExchangeRate>` among its settings. Without a
-//! rate its offers have no price. With one they are priced in USD, and [`ExchangeRate::admits`] says
-//! whether a machine may be ordered at such a price: a rate that is older than [`CURRENT`] days
-//! still shows what is offered, but an order needs the Pool's own `maxHourlyCost`.
-//!
-//! Who asks: an [`Order`](skyward_core::Order) always has a `max_hourly_cost`, which is the recorded
-//! price where the Pool wrote none, so a client cannot tell. The question belongs where the Pool's
-//! candidates are compared with offers (`controller/pool/choice`, which knows what the Pool wrote).
-//! For that, [`Offer`](skyward_core::offer::Offer) needs to say that its price is
-//! by a rate that is not current. It does not yet: the first cloud that bills in another currency
-//! brings that field with it.
+//! rate its offers have no price. With one they are priced in USD and carry the day of the rate
+//! ([`Offer::rate_as_of`](skyward_core::Offer)): a Pool orders at a price by a rate that is older than
+//! [`RATE_DAYS`](skyward_core::offer::RATE_DAYS) days only where it has `maxHourlyCost`
+//! (`controller/planner/pool/choice`).
 
 use jiff::civil::Date;
 use rust_decimal::Decimal;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use skyward_api::Amount;
-use skyward_core::{ErrorKind, ProviderError};
 
 use crate::decimal;
-
-/// Days for which a rate is current.
-pub const CURRENT: i32 = 30;
 
 /// What one unit of the cloud's currency costs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -45,31 +35,6 @@ impl ExchangeRate {
         let usd = amount.checked_mul(rate)?;
         let away = rust_decimal::RoundingStrategy::ToPositiveInfinity;
         Some(usd.round_dp_with_strategy(6, away).normalize())
-    }
-
-    /// Whether it is of the last [`CURRENT`] days. A day that is still to come is no day of a rate;
-    /// tomorrow's may be today's elsewhere.
-    pub fn is_current(&self, today: Date) -> bool {
-        let Ok(age) = today.since(self.as_of) else {
-            return false;
-        };
-        (-1..=CURRENT).contains(&age.get_days())
-    }
-
-    /// Whether a machine may be ordered at a price by this rate. `max_hourly_cost` is what the Pool
-    /// itself wrote, not the price that was recorded.
-    pub fn admits(&self, today: Date, max_hourly_cost: Option<Decimal>) -> Result<(), ProviderError> {
-        if self.is_current(today) || max_hourly_cost.is_some() {
-            return Ok(());
-        }
-        Err(ProviderError::new(
-            ErrorKind::InvalidOrder,
-            "order at a price in another currency",
-            format!(
-                "the Provider's exchange rate is of {}, more than {CURRENT} days ago. Write a current exchangeRate into the Provider, or maxHourlyCost into the Pool",
-                self.as_of
-            ),
-        ))
     }
 }
 
@@ -99,23 +64,6 @@ mod tests {
     ) {
         let found = rate(usd, "2026-11-01").in_usd(decimal(amount).unwrap());
         assert_eq!(found, expected.and_then(decimal));
-    }
-
-    #[rstest]
-    #[case("2026-11-23", true)]
-    #[case("2026-10-24", true)]
-    #[case("2026-10-23", false)]
-    #[case("2025-11-23", false)]
-    #[case("2026-11-24", true)]
-    #[case("2026-12-24", false)]
-    fn a_rate_is_current_for_thirty_days_and_then_an_order_needs_a_ceiling(
-        #[case] as_of: &str,
-        #[case] current: bool,
-    ) {
-        let (rate, today) = (rate("1.08", as_of), "2026-11-23".parse().unwrap());
-        assert_eq!(rate.is_current(today), current);
-        assert_eq!(rate.admits(today, None).is_ok(), current);
-        assert!(rate.admits(today, Some(Decimal::ONE)).is_ok());
     }
 
     #[test]

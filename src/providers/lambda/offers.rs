@@ -44,6 +44,7 @@ fn offer(kind: &InstanceType, id: String, region: &str, in_stock: bool) -> Offer
         spot: None,
         availability: in_stock.into(),
         connected: false,
+        rate_as_of: None,
     }
 }
 

@@ -172,6 +172,7 @@ impl Terms<'_> {
                 .map(|bid| ((bid.0 * settings.bid_multiplier()).round_dp(4) * times).normalize()),
             availability,
             connected,
+            rate_as_of: None,
         }
     }
 }
@@ -205,6 +206,7 @@ pub fn cpus(flavours: &[Cpu], settings: &Settings) -> Vec<Offer> {
                     None => Availability::Unknown,
                 },
                 connected: false,
+                rate_as_of: None,
             });
         }
     }

@@ -381,6 +381,7 @@ pub fn offers(on_demand: &[Ask], bids: &[Ask], settings: &Settings) -> Vec<Offer
             availability: Availability::Yes,
             // Only in an overlay network.
             connected: group.cluster().is_some(),
+            rate_as_of: None,
         })
         .collect()
 }

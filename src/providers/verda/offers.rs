@@ -81,6 +81,7 @@ fn offer(kind: &InstanceType, id: String, location: &str, on_demand: bool, spot:
             .filter(|price| (spot || none) && !price.is_zero()),
         availability: (!none).into(),
         connected: true,
+        rate_as_of: None,
     }
 }
 

@@ -43,6 +43,7 @@ fn offer(plan: &Plan, region: &str, stock: &Stock, settings: &Settings) -> Offer
         spot: None,
         availability: in_stock.into(),
         connected: plan.mode == Mode::Cloud,
+        rate_as_of: None,
     }
 }
 

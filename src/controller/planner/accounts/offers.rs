@@ -3,6 +3,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use jiff::civil::Date;
 use rust_decimal::Decimal;
 use skyward_api::{
     Offer,
@@ -51,6 +52,8 @@ pub struct Facts {
     pub accelerator_memory_gb: Option<f64>,
     /// How each is built in, where the provider says it.
     pub form_factor: Option<FormFactor>,
+    /// Day of the exchange rate in its prices; one that cannot be read is long ago.
+    pub rate_as_of: Option<Date>,
 }
 
 impl IndexedOffer {
@@ -70,6 +73,7 @@ impl IndexedOffer {
                 accelerators: accelerator.map_or(0.0, |some| some.count.number()),
                 accelerator_memory_gb: accelerator.and_then(|some| some.memory.as_ref()?.card_gb()),
                 form_factor: accelerator.and_then(|some| some.form_factor),
+                rate_as_of: (spec.exchange_rate_as_of.as_ref()).map(|day| day.parse().unwrap_or(Date::MIN)),
             },
             accelerator: offer
                 .spec

@@ -209,6 +209,7 @@ fn spec(provider: &str, offer: &offer::Offer) -> OfferSpec {
         spot,
         availability,
         connected,
+        rate_as_of,
     } = offer;
     OfferSpec {
         provider: provider.to_owned(),
@@ -237,6 +238,7 @@ fn spec(provider: &str, offer: &offer::Offer) -> OfferSpec {
             offer::Availability::Unknown => Availability::Unknown,
         },
         connected: *connected,
+        exchange_rate_as_of: rate_as_of.map(|day| day.to_string()),
     }
 }
 
@@ -297,6 +299,7 @@ mod tests {
             spot: None,
             availability: offer::Availability::Unknown,
             connected: true,
+            rate_as_of: None,
         }
     }
 

@@ -48,6 +48,7 @@ fn offer(id: &str, price: i64) -> offer::Offer {
         spot: None,
         availability: Availability::Yes,
         connected: true,
+        rate_as_of: None,
     }
 }
 

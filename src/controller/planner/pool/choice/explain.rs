@@ -7,6 +7,7 @@ use skyward_api::{
     machine::Market,
     shared::{FormFactor, Size},
 };
+use skyward_core::offer::RATE_DAYS;
 
 use super::{Constraint, Offerings, Request, ResolvedCandidate, Usable, fits};
 use crate::accounts::offers::IndexedOffer;
@@ -160,6 +161,10 @@ fn words(
                 "are not where the other machines of the Pool are{place}; wait until nothing runs on those, so that all of them move (they stay while nodes.min are there), or set topology to Independent"
             )
         }
+        Constraint::Rate => format!(
+            "have prices by an exchange rate of {}, more than {RATE_DAYS} days ago; set maxHourlyCost, or ask a platform engineer for a current exchangeRate in the Provider",
+            some(offers.iter().filter_map(|offer| offer.spec().exchange_rate_as_of.clone()))
+        ),
         Constraint::Market => match request.market {
             None => "are not sold on this market now; set allocation to OnDemand, SpotIfAvailable or Cheapest",
             Some(Market::Spot) => "are not sold on the spot market now; lower spotPercent, or wait for more of it",

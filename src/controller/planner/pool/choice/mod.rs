@@ -13,14 +13,14 @@ pub mod explain;
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use jiff::Timestamp;
+use jiff::{Timestamp, tz::TimeZone};
 use rust_decimal::Decimal;
 use skyward_api::{
     machine::Market,
     offer::{Architecture, Availability},
     pool::{Allocation, Place, Selection},
 };
-use skyward_core::accelerator::has_memory;
+use skyward_core::{accelerator::has_memory, offer::is_current_rate};
 
 pub use crate::pool::choice::candidate::{ResolvedCandidate, candidates};
 
@@ -113,6 +113,8 @@ pub enum Constraint {
     Connected,
     /// Not where the other machines of the Pool are.
     Place,
+    /// Its price is by an old exchange rate, and nobody said what a machine may cost.
+    Rate,
     /// Not sold on the market that is asked for.
     Market,
     /// Too expensive.
@@ -307,6 +309,10 @@ fn terms(
     }
     if offer.facts.availability == Availability::No {
         return Err(Constraint::SoldOut);
+    }
+    let is_old = |day| !is_current_rate(day, request.now.to_zoned(TimeZone::UTC).date());
+    if candidate.max_hourly_cost.is_none() && offer.facts.rate_as_of.is_some_and(is_old) {
+        return Err(Constraint::Rate);
     }
     let (mut sold, mut affordable, mut barred) = (false, false, false);
     let terms = markets(request, candidate, offer).map(|market| {

@@ -106,6 +106,31 @@ fn priced(on_demand: Option<&str>, spot: Option<&str>) -> Value {
 }
 
 #[rstest]
+#[case("1969-12-20", json!({}), true)]
+#[case("1969-11-01", json!({}), false)]
+#[case("1969-11-01", json!({ "maxHourlyCost": "5" }), true)]
+#[case("soon", json!({}), false)]
+fn a_price_by_an_old_exchange_rate_needs_a_ceiling(
+    #[case] as_of: &str,
+    #[case] mut pool: Value,
+    #[case] is_ordered: bool,
+) {
+    pool["provider"] = "eu".into();
+    let offer = json!({ "onDemandPrice": "2", "exchangeRateAsOf": as_of });
+    let exchange = Exchange::new(pool, vec![("eu", "a", offer)]);
+    assert_eq!(exchange.name().is_some(), is_ordered);
+    if !is_ordered {
+        assert!(
+            exchange.why().contains(&format!(
+                "an exchange rate of {as_of}, more than 30 days ago; set maxHourlyCost"
+            )),
+            "{}",
+            exchange.why()
+        );
+    }
+}
+
+#[rstest]
 #[case("SpotIfAvailable", Some(("a", Market::Spot, "1")))]
 #[case("Spot", Some(("a", Market::Spot, "1")))]
 #[case("OnDemand", Some(("b", Market::OnDemand, "2")))]
