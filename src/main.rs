@@ -139,7 +139,7 @@ struct Controller {
     /// Where the aggregated API asks for logs and results (mutual TLS).
     #[arg(long, env = "SKYWARD_DATA_ADDRESS", default_value = "[::]:8443")]
     data_address: SocketAddr,
-    /// A quarter of the Pools reconciled at the same time, and orders and returns under way at one account.
+    /// Orders and returns in flight at one account; four times as many Pools are reconciled at once.
     #[arg(long, env = "SKYWARD_CONCURRENCY", default_value_t = 32)]
     concurrency: u16,
 }

@@ -78,7 +78,7 @@ impl TaskState {
 pub(super) enum Read {
     Not,
     InFlight,
-    /// The copy under way may have begun too early: once more after it.
+    /// The read under way may be older than the change: once more after it.
     InFlightAndAgain,
     At(Timestamp),
 }
