@@ -1,17 +1,16 @@
 //! Prices in another currency than USD: by a rate that a person wrote into the Provider's settings,
-//! with its day. Nothing is ever guessed, and nothing asks a bank.
+//! with its day. No rate is guessed or fetched.
 //!
 //! A cloud that bills in euro has `exchangeRate: Option<ExchangeRate>` among its settings. Without a
 //! rate its offers have no price. With one they are priced in USD, and [`ExchangeRate::admits`] says
-//! whether a machine may be ordered at such a price: a rate that is older than [`CURRENT`] days
-//! still shows what is offered, but an order needs the Pool's own `maxHourlyCost`.
+//! whether a machine may be ordered at such a price: with a rate older than [`CURRENT`] days
+//! machines are still offered, but an order needs the Pool's own `maxHourlyCost`.
 //!
-//! Who asks: an [`Order`](skyward_core::Order) always has a `max_hourly_cost`, which is the recorded
-//! price where the Pool wrote none, so a client cannot tell. The question belongs where the Pool's
-//! candidates are compared with offers (`controller/pool/choice`, which knows what the Pool wrote).
-//! For that, [`Offer`](skyward_core::offer::Offer) needs to say that its price is
-//! by a rate that is not current. It does not yet: the first cloud that bills in another currency
-//! brings that field with it.
+//! A client cannot ask: an [`Order`](skyward_core::Order) always has a `max_hourly_cost`, which is
+//! the recorded price where the Pool has none. The check belongs where the Pool's candidates are
+//! compared with offers (`controller/planner/pool/choice`). For that,
+//! [`Offer`](skyward_core::offer::Offer) must say that its price is by an outdated rate: the first
+//! cloud that bills in another currency brings that field with it.
 
 use jiff::civil::Date;
 use rust_decimal::Decimal;
@@ -32,14 +31,14 @@ pub struct ExchangeRate {
     /// In USD, as a decimal such as `"1.08"`.
     #[schemars(with = "String", regex(pattern = r"^[0-9]{1,6}(\.[0-9]{1,8})?$"))]
     pub usd: Amount,
-    /// The day that it is of, such as `2026-11-01`.
+    /// The day of the rate, such as `2026-11-01`.
     #[schemars(with = "String", regex(pattern = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"))]
     pub as_of: Date,
 }
 
 impl ExchangeRate {
-    /// An amount of the cloud's currency in USD, rounded up to a millionth: what is compared with a
-    /// ceiling is never below what is billed. `None` with a rate of zero.
+    /// An amount of the cloud's currency in USD, rounded up to a millionth: a price that is
+    /// compared with a ceiling is never below the billed one. `None` with a rate of zero.
     pub fn in_usd(&self, amount: Decimal) -> Option<Decimal> {
         let rate = decimal(&self.usd).filter(|rate| !rate.is_zero())?;
         let usd = amount.checked_mul(rate)?;
@@ -56,8 +55,8 @@ impl ExchangeRate {
         (-1..=CURRENT).contains(&age.get_days())
     }
 
-    /// Whether a machine may be ordered at a price by this rate. `max_hourly_cost` is what the Pool
-    /// itself wrote, not the price that was recorded.
+    /// Whether a machine may be ordered at a price by this rate. `max_hourly_cost` is that of the
+    /// Pool's spec, not the recorded price.
     pub fn admits(&self, today: Date, max_hourly_cost: Option<Decimal>) -> Result<(), ProviderError> {
         if self.is_current(today) || max_hourly_cost.is_some() {
             return Ok(());
