@@ -388,7 +388,7 @@ pub fn offers(on_demand: &[Ask], bids: &[Ask], settings: &Settings) -> Vec<Offer
 fn bounded(groups: BTreeMap<Group, Seen>) -> Vec<(Group, Seen)> {
     let mut by: BTreeMap<Group, Vec<(Group, Seen)>> = BTreeMap::new();
     for (group, seen) in groups {
-        // Places with the same price, whether clusters or countries, count apart.
+        // The countries are bounded together, and the clusters together.
         let place = group.cluster().map_or("", |_| CLUSTER).to_owned();
         let kind = Group {
             place,
