@@ -23,7 +23,7 @@ pub struct Image {
     pub root_device: &'static str,
     /// Gigabytes of the snapshot of its root volume.
     pub root_size: i64,
-    /// Where it is missing.
+    /// Regions without it.
     missing_in: &'static [&'static str],
 }
 
@@ -157,7 +157,7 @@ pub fn get_parameter(context: &Context<'_, '_>, input: &Value) -> Outcome {
     Ok(json!({ "Parameter": parameter }))
 }
 
-/// SSM `GetParameters`: parameters that do not exist are named and no failure.
+/// SSM `GetParameters`: parameters that do not exist are listed in the answer, and are no failure.
 pub fn get_parameters(context: &Context<'_, '_>, input: &Value) -> Outcome {
     let (mut found, mut invalid) = (Vec::new(), Vec::new());
     for name in texts(input, "Names") {
