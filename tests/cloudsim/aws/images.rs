@@ -211,8 +211,8 @@ fn parameter(context: &Context<'_, '_>, name: &str) -> Option<Value> {
 /// What the service calls the owners whose images it vouches for.
 const ALIAS: &str = "amazon";
 
-/// Filters by the place in the description that they look at; what no image here has finds
-/// none.
+/// Filters, each with the field of the description that it is compared with. Filters on fields that
+/// no image here has match nothing.
 const FILTERS: [(&str, &str); 28] = [
     ("architecture", "/Architecture"),
     (
